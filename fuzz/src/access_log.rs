@@ -3,7 +3,7 @@
 //!
 //! The invariants are in `crates/gateway/src/config/access_log/fuzz.rs` and
 //! `crates/weir/src/logs/fuzz.rs`. This target compiles the files separately: the rest of the
-//! program takes minutes to build with other flags.
+//! program takes minutes to build with the fuzzer's flags.
 #![cfg_attr(fuzzing, no_main)]
 #![allow(dead_code)] // Only the program uses some items.
 
@@ -15,39 +15,39 @@ mod logs {
 }
 
 #[path = "../../crates/gateway/src/config/access_log"]
-mod written {
+mod configured {
     pub(crate) mod format;
     pub(crate) mod fuzz;
 }
 
-/// The macro `closed_set` under its path in the gateway.
+/// The macro `closed_set`, at the path that the gateway's files import it from.
 #[path = "../../crates/gateway/src/policy"]
 mod policy {
     pub(crate) mod closed_set;
 }
 
-fn try_one(bytes: &[u8]) {
-    written::fuzz::format(bytes);
+fn run_input(bytes: &[u8]) {
+    configured::fuzz::format(bytes);
     logs::fuzz::logs(bytes);
 }
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| try_one(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| run_input(bytes));
 
 #[cfg(not(fuzzing))]
 mod blind;
 
 #[cfg(not(fuzzing))]
 fn main() {
-    blind::run(&blind::Target { try_one, seeds, mutate });
+    blind::run(&blind::Target { run_input, seeds, mutate });
 }
 
 #[cfg(not(fuzzing))]
 fn seeds() -> Vec<Vec<u8>> {
-    [written::fuzz::seeds(), logs::fuzz::seeds()].concat()
+    [configured::fuzz::seeds(), logs::fuzz::seeds()].concat()
 }
 
 #[cfg(not(fuzzing))]
-fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
-    wire::fuzz::mutate_all(&seeds(), try_one, seed, go_on)
+fn mutate(seed: u64, should_continue: &mut dyn FnMut(u64) -> bool) -> u64 {
+    wire::fuzz::mutate_all(&seeds(), run_input, seed, should_continue)
 }

@@ -2,7 +2,7 @@
 //! `Forwarded`. `Cargo.toml` documents how to run it.
 //!
 //! The invariants are in [`address`]. This target compiles the parsers' files separately: the rest
-//! of the gateway takes minutes to build with other flags.
+//! of the gateway takes minutes to build with the fuzzer's flags.
 #![cfg_attr(fuzzing, no_main)]
 
 #[allow(dead_code)] // Only the gateway uses some items.
@@ -13,41 +13,49 @@ mod proxy;
 
 use client::{AddressSource, Networks};
 
-/// Parses bytes as a PROXY header, and each line as a value of both headers.
+/// Parses the bytes as a PROXY header, and each of their lines as a value of `X-Forwarded-For` and
+/// of `Forwarded`.
 ///
 /// # Panics
 /// If an invariant is violated.
-fn address(bytes: &[u8]) {
+fn run_input(bytes: &[u8]) {
     if let Ok(Some(proxied)) = proxy::parse(bytes) {
-        assert!(proxied.bytes <= bytes.len().min(proxy::HEADER_BYTES_MAX), "longer than it is");
+        assert!(
+            proxied.bytes <= bytes.len().min(proxy::HEADER_BYTES_MAX),
+            "the header is longer than the input"
+        );
         let header = &bytes[..proxied.bytes];
-        assert_eq!(proxy::parse(header), Ok(Some(proxied)), "what follows belongs to the client");
-        let cut = &header[..header.len() - 1];
-        assert_eq!(proxy::parse(cut), Ok(None), "all but the last byte is waited for");
+        assert_eq!(proxy::parse(header), Ok(Some(proxied)), "bytes after the header change it");
+        let incomplete = &header[..header.len() - 1];
+        assert_eq!(proxy::parse(incomplete), Ok(None), "an incomplete header is accepted");
     }
     let trusted = Networks(vec!["10.0.0.0/8".parse().expect("it is a network")]);
-    for (source, own) in
+    for (source, proxy_value) in
         [(AddressSource::XForwardedFor, "192.0.2.1"), (AddressSource::Forwarded, "for=192.0.2.1")]
     {
         let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
-        let found = client::find_client(source, lines.iter().copied(), &trusted);
-        assert!(found.is_none_or(|found| found == found.to_canonical()), "two forms of one address");
-        // The address that the proxy appends counts, whatever the client sent before it.
-        let appended = [bytes, b", ", own.as_bytes()].concat();
-        let found = client::find_client(source, std::iter::once(&appended[..]), &trusted);
-        assert_eq!(found, "192.0.2.1".parse().ok(), "a client has chosen its address");
+        let client = client::find_client(source, lines.iter().copied(), &trusted);
+        assert!(
+            client.is_none_or(|address| address == address.to_canonical()),
+            "the address is not canonical"
+        );
+        // The client controls the value before the address that the proxy appends. The appended
+        // address must win.
+        let appended = [bytes, b", ", proxy_value.as_bytes()].concat();
+        let client = client::find_client(source, std::iter::once(&appended[..]), &trusted);
+        assert_eq!(client, "192.0.2.1".parse().ok(), "a client has chosen its address");
     }
 }
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| address(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| run_input(bytes));
 
 #[cfg(not(fuzzing))]
 mod blind;
 
 #[cfg(not(fuzzing))]
 fn main() {
-    blind::run(&blind::Target { try_one: address, seeds, mutate });
+    blind::run(&blind::Target { run_input, seeds, mutate });
 }
 
 #[cfg(not(fuzzing))]
@@ -66,12 +74,13 @@ fn seeds() -> Vec<Vec<u8>> {
     texts.map(<[u8]>::to_vec).into()
 }
 
-/// Edits seeds at random places: changes, truncates, inserts, or splices bytes of another seed.
+/// Runs random edits of the seeds: replaces, flips, truncates or inserts bytes, or splices in bytes
+/// of another seed. Returns the number of inputs.
 #[cfg(not(fuzzing))]
-fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
+fn mutate(seed: u64, should_continue: &mut dyn FnMut(u64) -> bool) -> u64 {
     // xorshift64* (Vigna 2016). An odd state is never 0, its fixed point.
     let mut state = seed | 1;
-    let mut random = move |below: usize| {
+    let mut random_below = move |below: usize| {
         state ^= state >> 12;
         state ^= state << 25;
         state ^= state >> 27;
@@ -79,26 +88,26 @@ fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
     };
     const SPECIAL: &[u8] = b"\"\\,;=[]:. \r\n\0\x20\x21\xff0129afPROXY";
     let seeds = seeds();
-    let mut tried = 0;
-    while go_on(tried) {
-        let mut bytes = seeds[random(seeds.len())].clone();
-        for _ in 0..=random(8) {
-            let at = random(bytes.len());
-            match random(5) {
-                0 if !bytes.is_empty() => bytes[at] = SPECIAL[random(SPECIAL.len())],
-                1 if !bytes.is_empty() => bytes[at] ^= 1 << random(8),
-                2 => bytes.truncate(at),
-                3 => bytes.insert(at, SPECIAL[random(SPECIAL.len())]),
+    let mut inputs = 0;
+    while should_continue(inputs) {
+        let mut bytes = seeds[random_below(seeds.len())].clone();
+        for _ in 0..=random_below(8) {
+            let position = random_below(bytes.len());
+            match random_below(5) {
+                0 if !bytes.is_empty() => bytes[position] = SPECIAL[random_below(SPECIAL.len())],
+                1 if !bytes.is_empty() => bytes[position] ^= 1 << random_below(8),
+                2 => bytes.truncate(position),
+                3 => bytes.insert(position, SPECIAL[random_below(SPECIAL.len())]),
                 _ => {
-                    let other = &seeds[random(seeds.len())];
-                    let from = random(other.len());
-                    let part = other[from..].to_vec();
-                    bytes.splice(at.min(bytes.len()).., part);
+                    let other = &seeds[random_below(seeds.len())];
+                    let from = random_below(other.len());
+                    let tail = other[from..].to_vec();
+                    bytes.splice(position.min(bytes.len()).., tail);
                 }
             }
         }
-        address(&bytes);
-        tried += 1;
+        run_input(&bytes);
+        inputs += 1;
     }
-    tried
+    inputs
 }

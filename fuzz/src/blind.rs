@@ -1,18 +1,20 @@
-//! Fuzzing without coverage: runs random edits of the seeds for some time, or each given file once.
+//! Fuzzing without coverage feedback. A run tries random edits of the seeds for some time, or each
+//! file on the command line once.
 //!
-//! It accepts libFuzzer's `-max_total_time=SECONDS` and `-seed=NUMBER`, so that both kinds of runs
-//! start alike. `-write_seeds=FOLDER` writes the seeds for a guided run instead.
+//! The program accepts libFuzzer's options `-max_total_time=SECONDS` and `-seed=NUMBER`.
+//! `-write_seeds=FOLDER` only writes the seeds, as the corpus of a run with libFuzzer.
 
 use std::time::{Duration, Instant};
 
 /// The entry points of a fuzz target.
 pub struct Target {
     /// Runs one input; panics if an invariant is violated.
-    pub try_one: fn(&[u8]),
+    pub run_input: fn(&[u8]),
     /// Returns the inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Runs random edits of the seeds while the callback returns true; returns the number of
-    /// inputs. The first argument seeds the random numbers.
+    /// Runs random edits of the seeds while the callback returns true, and returns the number of
+    /// inputs. The first argument seeds the random numbers; the callback receives the number of
+    /// inputs so far.
     pub mutate: fn(u64, &mut dyn FnMut(u64) -> bool) -> u64,
 }
 
@@ -37,7 +39,7 @@ pub fn run(target: &Target) {
         }
     }
     for file in &files {
-        (target.try_one)(&std::fs::read(file).expect("arguments are files to try"));
+        (target.run_input)(&std::fs::read(file).expect("arguments are files to try"));
     }
     if !files.is_empty() {
         println!("tried {} files, nothing found", files.len());
@@ -45,7 +47,7 @@ pub fn run(target: &Target) {
     }
     println!("blind run, again with -seed={seed}");
     let start = Instant::now();
-    let limit = Duration::from_secs(seconds);
-    let tried = (target.mutate)(seed, &mut |_| start.elapsed() < limit);
-    println!("tried {tried} inputs in {seconds} s, nothing found");
+    let time_limit = Duration::from_secs(seconds);
+    let inputs = (target.mutate)(seed, &mut |_| start.elapsed() < time_limit);
+    println!("tried {inputs} inputs in {seconds} s, nothing found");
 }

@@ -1,50 +1,50 @@
 //! Fuzzes the parser of configurations; `Cargo.toml` documents how to run it.
 //!
-//! It needs the whole gateway, which takes minutes to build with other flags. The feature `config`
-//! enables it.
+//! This target needs the whole gateway, which takes minutes to build with the fuzzer's flags. The
+//! feature `config` enables it.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::path::Path;
 
 use gateway::config::Config;
 
-/// Parses bytes as a configuration file: it is valid, or every error has a line.
+/// Parses the bytes as a configuration file, which must be valid or have errors with a line.
 ///
 /// # Panics
 /// If an invariant is violated.
-fn config(bytes: &[u8]) {
+fn run_input(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    // Relative paths do not exist here: the contents of files are not fuzzed.
+    // The folder for relative paths does not exist: the contents of files are not fuzzed.
     let environment = |name: &str| (name == "TOKEN").then(|| "secret-0123456789".to_owned());
     match Config::from_text("fuzz.toml", text, Path::new("/nowhere"), &environment) {
         Ok(config) => {
             assert!(!format!("{config:?}").contains("secret-0123456789"), "a secret is spilled");
-            assert!(config.changes_to(&config).is_empty(), "it differs from itself");
+            assert!(config.changes_to(&config).is_empty(), "a configuration differs from itself");
         }
-        Err(faults) => {
-            assert!(!faults.is_empty(), "it is refused for nothing");
+        Err(errors) => {
+            assert!(!errors.is_empty(), "the configuration is rejected without an error");
             let lines = text.split('\n').count();
-            for fault in &faults.list {
-                match &fault.position {
-                    Some(position) => assert!((1..=lines).contains(&position.line), "{fault:?}"),
-                    // A missing table has no line.
-                    None => assert_eq!(fault.message, "the chain has no upstream"),
+            for error in &errors.list {
+                match &error.position {
+                    Some(position) => assert!((1..=lines).contains(&position.line), "{error:?}"),
+                    // An error about a missing table has no line.
+                    None => assert_eq!(error.message, "the chain has no upstream"),
                 }
             }
-            assert!(!faults.to_string().contains("secret-0123456789"), "a secret is spilled");
+            assert!(!errors.to_string().contains("secret-0123456789"), "a secret is spilled");
         }
     }
 }
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| config(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| run_input(bytes));
 
 #[cfg(not(fuzzing))]
 mod blind;
 
 #[cfg(not(fuzzing))]
 fn main() {
-    blind::run(&blind::Target { try_one: config, seeds, mutate });
+    blind::run(&blind::Target { run_input, seeds, mutate });
 }
 
 /// The valid and invalid configurations of the gateway's tests, without those that refer to files.
@@ -70,6 +70,6 @@ fn seeds() -> Vec<Vec<u8>> {
 }
 
 #[cfg(not(fuzzing))]
-fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
-    wire::fuzz::mutate_all(&seeds(), config, seed, go_on)
+fn mutate(seed: u64, should_continue: &mut dyn FnMut(u64) -> bool) -> u64 {
+    wire::fuzz::mutate_all(&seeds(), run_input, seed, should_continue)
 }

@@ -1,7 +1,7 @@
 //! Fuzzes the parser of HTTP/1.1 requests, heads and bodies; `Cargo.toml` documents how to run it.
 //!
 //! The invariants are in `crates/gateway/src/downstream/fuzz.rs`. This target compiles the
-//! gateway's files separately, with stubs for types that they only pass on.
+//! gateway's files separately, with stubs for types that they only pass through.
 #![cfg_attr(fuzzing, no_main)]
 #![allow(dead_code)] // Only the gateway uses some items.
 
@@ -14,7 +14,7 @@ mod head;
 #[path = "../../crates/gateway/src/policy/trace_context.rs"]
 mod trace_context;
 
-/// Stubs of the types that the files above import; they collect no optional fields.
+/// Stubs of the gateway's types for optional header fields. They store no fields.
 mod access {
     pub(crate) mod caller {
         use smallvec::SmallVec;
@@ -24,16 +24,16 @@ mod access {
         #[derive(Default)]
         pub(crate) struct HeadFields {
             pub(crate) hash_header: Option<String>,
-            pub(crate) limits: Vec<http::HeaderName>,
-            pub(crate) extra: Option<()>,
+            pub(crate) limit_headers: Vec<http::HeaderName>,
+            pub(crate) access_fields: Option<()>,
         }
 
         #[derive(Debug, PartialEq, Eq)]
-        pub(crate) struct ExtraValues;
+        pub(crate) struct AccessValues;
 
-        impl ExtraValues {
-            pub(crate) fn new((): &()) -> ExtraValues {
-                ExtraValues
+        impl AccessValues {
+            pub(crate) fn new((): &()) -> AccessValues {
+                AccessValues
             }
 
             pub(crate) fn add_header(&mut self, _: &str, _: &[u8], (): &()) {}
@@ -61,7 +61,7 @@ mod peer {
     }
 }
 
-/// The parsers under their paths in the gateway.
+/// The parsers, at the paths that the gateway's files import them from.
 mod io {
     pub(crate) use crate::chunked;
 }
@@ -77,5 +77,5 @@ mod blind;
 
 #[cfg(not(fuzzing))]
 fn main() {
-    blind::run(&blind::Target { try_one: fuzz::http1, seeds: fuzz::seeds, mutate: fuzz::mutate });
+    blind::run(&blind::Target { run_input: fuzz::http1, seeds: fuzz::seeds, mutate: fuzz::mutate });
 }

@@ -12,7 +12,7 @@ mod blind;
 #[cfg(not(fuzzing))]
 fn main() {
     blind::run(&blind::Target {
-        try_one: wire::fuzz::jsonrpc,
+        run_input: wire::fuzz::jsonrpc,
         seeds: wire::fuzz::seeds,
         mutate: wire::fuzz::mutate,
     });

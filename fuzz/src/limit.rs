@@ -1,7 +1,7 @@
 //! Fuzzes the arithmetic of request limits; `Cargo.toml` documents how to run it.
 //!
 //! The invariants are in `crates/gateway/src/limits/fuzz.rs`. This target compiles the gateway's
-//! files separately: they are pure, and the rest of the gateway takes minutes to build.
+//! files separately: they depend on little, and the whole gateway takes minutes to build.
 #![cfg_attr(fuzzing, no_main)]
 #![allow(dead_code)] // Only the gateway uses some items.
 
@@ -10,7 +10,7 @@ mod fuzz;
 #[path = "../../crates/gateway/src/policy/limit.rs"]
 mod limit;
 
-/// The limit under its path in the gateway.
+/// The limit, at the path that the gateway's files import it from.
 mod policy {
     pub(crate) use crate::limit;
 }
@@ -23,9 +23,5 @@ mod blind;
 
 #[cfg(not(fuzzing))]
 fn main() {
-    blind::run(&blind::Target {
-        try_one: fuzz::limit,
-        seeds: fuzz::seeds,
-        mutate: fuzz::mutate,
-    });
+    blind::run(&blind::Target { run_input: fuzz::limit, seeds: fuzz::seeds, mutate: fuzz::mutate });
 }

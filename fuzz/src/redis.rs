@@ -1,7 +1,7 @@
 //! Fuzzes the decoders of values and messages in Redis; `Cargo.toml` documents how to run it.
 //!
 //! The invariants are in `crates/gateway/src/cache/redis/fuzz.rs`. This target compiles the
-//! gateway's files separately: they are pure, and the rest of the gateway takes minutes to build.
+//! gateway's files separately: they depend on little, and the whole gateway takes minutes to build.
 #![cfg_attr(fuzzing, no_main)]
 
 #[path = "../../crates/gateway/src/cache/redis/fuzz.rs"]
@@ -13,7 +13,7 @@ mod tag;
 #[path = "../../crates/gateway/src/cache/redis/value.rs"]
 mod value;
 
-/// The tag under its path in the gateway.
+/// The tag, at the path that the gateway's files import it from.
 mod policy {
     pub(crate) mod shareable {
         pub(crate) use crate::tag::ShareableTag;
@@ -28,9 +28,5 @@ mod blind;
 
 #[cfg(not(fuzzing))]
 fn main() {
-    blind::run(&blind::Target {
-        try_one: fuzz::redis,
-        seeds: fuzz::seeds,
-        mutate: fuzz::mutate,
-    });
+    blind::run(&blind::Target { run_input: fuzz::redis, seeds: fuzz::seeds, mutate: fuzz::mutate });
 }

@@ -15,7 +15,7 @@ mod study {
     pub(crate) use fault::StudyFault;
 }
 
-/// The types that the files above import, under their paths in the lab.
+/// The types that the files above import, at the paths that the lab imports them from.
 #[path = "../../crates/lab/src/analysis"]
 mod analysis {
     pub(crate) mod calendar;
@@ -44,7 +44,7 @@ mod blind;
 #[cfg(not(fuzzing))]
 fn main() {
     blind::run(&blind::Target {
-        try_one: fuzz::study_log,
+        run_input: fuzz::study_log,
         seeds: fuzz::seeds,
         mutate: fuzz::mutate,
     });

@@ -21,7 +21,7 @@ mod blind;
 #[cfg(not(fuzzing))]
 fn main() {
     blind::run(&blind::Target {
-        try_one: fuzz::websocket,
+        run_input: fuzz::websocket,
         seeds: fuzz::seeds,
         mutate: fuzz::mutate,
     });

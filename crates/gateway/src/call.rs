@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use wire::block::{ResponseBlock, read_response_blocks};
 use wire::method::{Method, Repeat};
 
-use crate::call::failure::{Failure, Kind};
-use crate::io::memory::{Budget, Full, Reservation};
+use crate::call::failure::{Failure, FailureKind};
+use crate::io::memory::{Budget, BudgetExhausted, Reservation};
 use crate::policy::cacheable::{
     Caching, RejectReason, ResponseFacts, ResponseKind, ValidityTag, admit,
 };
@@ -35,11 +35,11 @@ pub(crate) struct UpstreamRequest<'a> {
     /// Index of the group of upstreams.
     pub(crate) group: usize,
     /// Name of the method.
-    pub(crate) name: Cow<'a, str>,
+    pub(crate) method_name: Cow<'a, str>,
     /// The method's row in the method table; `None` for unknown methods.
-    pub(crate) method: Option<&'static Method>,
+    pub(crate) method_row: Option<&'static Method>,
     /// Index of that row; `None` for unknown methods.
-    pub(crate) row: Option<usize>,
+    pub(crate) row_index: Option<usize>,
     /// The priority class. Overloaded upstreams serve better classes first.
     pub(crate) class: Class,
     /// The queue of the call's client and cost class. Overloaded upstreams share their permits
@@ -67,23 +67,23 @@ pub(crate) struct UpstreamRequest<'a> {
 impl UpstreamRequest<'_> {
     /// Returns the conditions under which the call may be sent again.
     pub(crate) fn repeat(&self) -> Repeat {
-        self.method.map_or(Repeat::Never, |method| method.repeat)
+        self.method_row.map_or(Repeat::Never, |method| method.repeat)
     }
 
     /// Returns the relative cost of the method; 1 for unknown methods.
     pub(crate) fn weight(&self) -> u32 {
-        self.method.map_or(1, |method| method.weight)
+        self.method_row.map_or(1, |method| method.weight)
     }
 
     /// Copies the borrowed fields, so that another task can run the call.
     pub(crate) fn into_owned(self) -> UpstreamRequest<'static> {
         UpstreamRequest {
-            name: Cow::Owned(self.name.into_owned()),
+            method_name: Cow::Owned(self.method_name.into_owned()),
             params: self.params.map(|params| Cow::Owned(params.into_owned())),
             chain: self.chain,
             group: self.group,
-            method: self.method,
-            row: self.row,
+            method_row: self.method_row,
+            row_index: self.row_index,
             class: self.class,
             flow: self.flow,
             caching: self.caching,
@@ -118,7 +118,7 @@ pub(crate) struct UpstreamResponse {
     /// The decision whether to cache the response; `None` before the decision.
     pub(crate) cache_decision: Option<CacheDecision>,
     /// The cache tier that the response comes from; `None` for the memory tier and for upstreams.
-    pub(crate) tier: Option<Tier>,
+    pub(crate) tier: Option<CacheTier>,
     /// The trust that the response lacks no items.
     pub(crate) trust: Trust,
 }
@@ -163,7 +163,7 @@ pub(crate) struct ResponseBudget {
     /// Maximum bytes of all responses together.
     total_bytes_max: usize,
     /// The kind of failure if the total exceeds `total_bytes_max`.
-    over_limit: Kind,
+    over_limit: FailureKind,
     /// Total bytes of the responses added so far.
     total_bytes: Cell<usize>,
     reservation: RefCell<Reservation>,
@@ -173,7 +173,7 @@ impl ResponseBudget {
     pub(crate) fn new(
         memory: &Arc<Budget>,
         total_bytes_max: usize,
-        over_limit: Kind,
+        over_limit: FailureKind,
     ) -> ResponseBudget {
         let reservation = RefCell::new(Reservation::new(memory, Purpose::Response));
         ResponseBudget { total_bytes_max, over_limit, total_bytes: Cell::new(0), reservation }
@@ -183,12 +183,15 @@ impl ResponseBudget {
     ///
     /// # Errors
     /// The kind of the failure if the limit or the gateway's memory is exceeded.
-    pub(crate) fn add(&self, response_bytes: usize) -> Result<(), Kind> {
+    pub(crate) fn add(&self, response_bytes: usize) -> Result<(), FailureKind> {
         let total_bytes = self.total_bytes.get() + response_bytes;
         if total_bytes > self.total_bytes_max {
             return Err(self.over_limit);
         }
-        self.reservation.borrow_mut().set(total_bytes).map_err(|Full| Kind::Memory)?;
+        self.reservation
+            .borrow_mut()
+            .set(total_bytes)
+            .map_err(|BudgetExhausted| FailureKind::Memory)?;
         self.total_bytes.set(total_bytes);
         Ok(())
     }
@@ -212,7 +215,7 @@ impl CacheDecision {
         is_deterministic_error: bool,
         view: &ChainView,
     ) -> CacheDecision {
-        let method = request.method;
+        let method = request.method_row;
         let response_block = method.map_or(ResponseBlock::None, |method| method.response_block);
         let mut named_blocks = None;
         let kind = match payload {
@@ -231,17 +234,17 @@ impl CacheDecision {
 
 /// A cache tier that is asked after the memory tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tier {
+pub(crate) enum CacheTier {
     Redis,
     Index,
 }
 
-impl Tier {
+impl CacheTier {
     /// Returns the value of the `x-weir-cache` header for a hit in this tier.
     pub(crate) fn hit(self) -> &'static str {
         match self {
-            Tier::Redis => "hit; tier=redis",
-            Tier::Index => "hit; tier=index",
+            CacheTier::Redis => "hit; tier=redis",
+            CacheTier::Index => "hit; tier=index",
         }
     }
 }

@@ -496,7 +496,7 @@ fn find_name(
 ) -> Option<usize> {
     let index = known_names.iter().position(|known_name| *known_name == name);
     if index.is_none() {
-        let (message, allowed) = settings::not_found(kind, name, known_names);
+        let (message, allowed) = settings::not_found_message(kind, name, known_names);
         report.error(location, message, allowed);
     }
     index

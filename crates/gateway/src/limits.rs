@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use wire::method::Method;
 
 use crate::access::caller::HeaderValue;
-use crate::call::failure::{Failure, Kind};
+use crate::call::failure::{Failure, FailureKind};
 use crate::config;
 use crate::config::Config;
 use crate::config::limits::LimitKind;
@@ -30,7 +30,7 @@ use crate::metrics::label::LimitOutcome;
 use crate::metrics::thread::Counters;
 use crate::policy::access::Grant;
 use crate::policy::limit::{
-    Assessment, LimitDecision, LimitTerms, assess_share, find_retry_ms, judge, matches_method,
+    ChargedState, LimitDecision, LimitTerms, assess_share, decide, find_retry_ms, matches_method,
 };
 
 pub(crate) mod clients;
@@ -240,8 +240,8 @@ impl Limits {
     }
 
     /// Prefetches the memory of a request's key before the request's calls are parsed. In a zone
-    /// with many keys, the cache miss would dominate the cost of a limit. Returns `None` if the
-    /// first limit's key depends on the call.
+    /// with many keys, the cache miss would dominate the cost of a limit. Returns `None` without a
+    /// rate limit, or if the first limit's key depends on the call.
     pub(crate) fn prefetch_key(&self, call: &LimitedCall<'_>) -> Option<PrefetchedKey> {
         let zone = self.chains[call.chain].rates.first()?.zone;
         let hashed_key = self.zones[zone].prefetch(call)?;
@@ -337,7 +337,7 @@ impl Limits {
         let selected = self.select_limits(limits, call);
         let mut tables = self.lock_tables(limits, &selected);
         let mut slots: SmallVec<[Option<usize>; 4]> = SmallVec::new();
-        let mut assessed: SmallVec<[(Assessment, LimitTerms); 4]> = SmallVec::new();
+        let mut assessed: SmallVec<[(ChargedState, LimitTerms); 4]> = SmallVec::new();
         for (selection, table) in selected.iter().zip(&tables) {
             let zone = &self.zones[limits[selection.limit].zone];
             let slot = table.find(&selection.hashed_key);
@@ -346,7 +346,7 @@ impl Limits {
             assessed.push((assess_share(state, terms.rate, now_ms, cost, zone.gateways()), terms));
             slots.push(slot);
         }
-        let decision = judge(&assessed);
+        let decision = decide(&assessed);
         let is_refused = matches!(decision, LimitDecision::Refused { .. });
         for (index, table) in tables.iter_mut().enumerate() {
             let selection = &selected[index];
@@ -483,7 +483,7 @@ impl Limits {
         let terms = self.select_terms(limit, call);
         let retry_ms = find_retry_ms(state, terms, now_ms, zone.cost(call), gateways);
         let retry_after = retry_ms.map(Duration::from_millis);
-        Failure { retry_after, ..Failure::ours(Kind::OverRate { status: limit.status }) }
+        Failure { retry_after, ..Failure::ours(FailureKind::OverRate { status: limit.status }) }
     }
 
     /// Counts a call as in flight in the zones of its concurrency limits. Returns `None` if the
@@ -522,7 +522,9 @@ impl Limits {
                 if is_admitted {
                     guard.counted.push((limit.zone, hashed_key));
                 } else if !is_dry_run {
-                    return Err(Failure::ours(Kind::OverConcurrency { status: limit.status }));
+                    return Err(Failure::ours(FailureKind::OverConcurrency {
+                        status: limit.status,
+                    }));
                 }
             }
         }

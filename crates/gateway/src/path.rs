@@ -16,9 +16,9 @@ use futures_util::StreamExt;
 use tokio::time::Instant;
 use wire::call::{Body, Call, Params, Rejection, decode};
 
-use crate::access::caller::{Caller, ExtraValues, HeaderValue};
+use crate::access::caller::{AccessValues, Caller, HeaderValue};
 use crate::access_log::pending::CallRecords;
-use crate::call::failure::{Failure, Kind};
+use crate::call::failure::{Failure, FailureKind};
 use crate::call::reply::{CallReply, Content, Reply};
 use crate::call::{Payload, ResponseBudget, UpstreamResponse};
 use crate::limits::PrefetchedKey;
@@ -52,9 +52,9 @@ pub(crate) struct Request<'a> {
     /// The URL path without the API key.
     pub(crate) path: &'a str,
     /// The host and headers that rules use; `None` if no rule needs them.
-    pub(crate) extra: Option<&'a ExtraValues>,
+    pub(crate) access_values: Option<&'a AccessValues>,
     /// The access-log records of the request's calls; `None` while the log is off.
-    pub(crate) calls: Option<&'a CallRecords>,
+    pub(crate) call_records: Option<&'a CallRecords>,
     /// The trace of the request; `None` if the request has no trace.
     pub(crate) trace: Option<&'a TraceContext>,
     /// Value of the header that a group hashes for load balancing; `None` without such a header.
@@ -94,7 +94,8 @@ async fn serve_batch<'a>(
     cx.counters.batches.add(1);
     let bytes_max = cx.snapshot.config.downstream.batch_response_bytes_max;
     // The first responses stay in memory until the whole batch is complete.
-    let budget = ResponseBudget::new(&cx.snapshot.registry.memory, bytes_max, Kind::BatchTooLarge);
+    let budget =
+        ResponseBudget::new(&cx.snapshot.registry.memory, bytes_max, FailureKind::BatchTooLarge);
     let replies: Vec<_> = futures_util::stream::iter(parsed_calls)
         .map(async |parsed_call| {
             let mut reply = serve_call(cx, request, parsed_call).await?;
@@ -146,7 +147,7 @@ async fn run_steps<'a>(
         cx.counters.keys[grant.index].calls.add(1);
     }
     progress.started_at = Some(cx.now());
-    progress.record_index = request.calls.map_or(0, CallRecords::begin);
+    progress.record_index = request.call_records.map_or(0, CallRecords::begin);
     let route = Route { trace, ..route(cx, request, call)? };
     progress.chain = route.chain;
     progress.row = route.row.map(|(row_index, _)| row_index);
@@ -180,7 +181,11 @@ async fn subscribe_or_resolve(
             let log_route = route(cx, &Request { chain: call_route.chain, ..*request }, &call);
             let log_route = log_route.and_then(|log_route| {
                 let is_same_chain = log_route.chain == call_route.chain;
-                if is_same_chain { Ok(log_route) } else { Err(Failure::ours(Kind::Forbidden)) }
+                if is_same_chain {
+                    Ok(log_route)
+                } else {
+                    Err(Failure::ours(FailureKind::Forbidden))
+                }
             });
             match log_route {
                 Ok(log_route) => {

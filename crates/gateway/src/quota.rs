@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use wire::method::Method;
 
-use crate::call::failure::{Failure, Kind};
+use crate::call::failure::{Failure, FailureKind};
 use crate::config::Config;
 use crate::config::limits::CallCost;
 use crate::config::quota::file::QuotaUsage;
@@ -134,7 +134,7 @@ impl Quotas {
         }
         self.ledger.refused.fetch_add(1, Ordering::Relaxed);
         let retry_after = Duration::from_secs(month.end().saturating_sub(unix_seconds));
-        Err(Failure { retry_after: Some(retry_after), ..Failure::ours(Kind::OverQuota) })
+        Err(Failure { retry_after: Some(retry_after), ..Failure::ours(FailureKind::OverQuota) })
     }
 
     /// Returns the units used and allowed in the month of `unix_seconds`, by [`Grant::index`];

@@ -23,7 +23,7 @@ use crate::access::caller::Caller;
 use crate::cache::coalesce::{Coalescing, InFlightCall};
 use crate::cache::index::{self, IndexResult};
 use crate::cache::memory::Entry;
-use crate::call::failure::{Failure, Kind};
+use crate::call::failure::{Failure, FailureKind};
 use crate::call::{
     CacheDecision, CacheStatus, CountGuard, Payload, UpstreamRequest, UpstreamResponse,
 };
@@ -104,26 +104,26 @@ pub(crate) async fn resolve(
     };
     let Lookup { method, caching, block, coalesce } = lookup;
     let mut key = cx.upstream.buffers.take();
-    let resolved_block = caching.resolved.map(ResolvedBlock::Number);
+    let resolved_block = caching.resolved_height.map(ResolvedBlock::Number);
     let has_key = needs_key(&caching, coalesce)
         && write_call_key(cx, &mut key, route.chain, method, &call.params, resolved_block);
     // A cache hit returns before the upstream request is built.
     if has_key && let Some(response) = find_cached_response(cx, &key, &view) {
-        cx.upstream.buffers.give(key);
+        cx.upstream.buffers.put_back(key);
         return response;
     }
     drop(view);
     let mut request = build_upstream_request(cx, route, caching, now);
     // The block number replaces the block tag in the parameters.
     if let (Some(number), Ok(Some((_, tag_range))), Some(block_param)) =
-        (caching.resolved, block, method.block)
+        (caching.resolved_height, block, method.block)
     {
         let mut params = Vec::new();
         write_params_at(&mut params, &call.params, tag_range, block_param.format, number);
         request.params = Some(Cow::Owned(params));
     }
     let response = resolve_uncached(cx, request, has_key.then_some(&key[..])).await;
-    cx.upstream.buffers.give(key);
+    cx.upstream.buffers.put_back(key);
     response
 }
 
@@ -150,7 +150,7 @@ fn build_upstream_request<'a>(
     now: Instant,
 ) -> UpstreamRequest<'a> {
     let (snapshot, call) = (&cx.snapshot, route.call);
-    let (row, method) = route.row.unzip();
+    let (row_index, method) = route.row.unzip();
     let group = route.group(cx);
     let config = &snapshot.config.groups[group];
     let is_sticky = method.is_some_and(|method| method.sticky);
@@ -166,9 +166,9 @@ fn build_upstream_request<'a>(
     UpstreamRequest {
         chain: route.chain,
         group,
-        name: Cow::Borrowed(&*call.method),
-        method,
-        row,
+        method_name: Cow::Borrowed(&*call.method),
+        method_row: method,
+        row_index,
         class: class.unwrap_or(Class::Normal),
         flow: Flow::new(route.caller.hash(), weight),
         params: call.params.raw().map(Cow::Borrowed),
@@ -225,7 +225,7 @@ fn find_cached_response(
     let is_still_valid = is_valid(&entry.validity, view);
     if is_fresh && is_still_valid {
         Some(UpstreamResponse {
-            upstream: cx.snapshot.upstream_of_number(entry.upstream),
+            upstream: cx.snapshot.find_upstream_by_number(entry.upstream),
             cache_status: CacheStatus::Hit,
             ..UpstreamResponse::local(entry.payload())
         })
@@ -264,13 +264,14 @@ fn resolve_uncached<'a>(
             let waiting_guard = request.waiting.filter(|_| is_crowded).map(CountGuard::new);
             let response = shared_call.wait(request.deadline).await;
             drop(waiting_guard);
-            let response = response
-                .unwrap_or_else(|| UpstreamResponse::from_failure(Failure::ours(Kind::Deadline)));
+            let response = response.unwrap_or_else(|| {
+                UpstreamResponse::from_failure(Failure::ours(FailureKind::Deadline))
+            });
             if has_joined && let Payload::Failed(failure) = &response.payload {
                 // The deadline and the class of the shared call are those of its leader. A waiter
                 // with time left retries if one of them caused the failure.
                 let now = cx.tick();
-                let failed_by_class = matches!(failure.kind, Kind::Overloaded { .. })
+                let failed_by_class = matches!(failure.kind, FailureKind::Overloaded { .. })
                     && shared_call.has_lower_class_than(request.class);
                 let failed_by_leader = shared_call.is_past_deadline(now) || failed_by_class;
                 if failed_by_leader && now < request.deadline {
@@ -320,7 +321,7 @@ async fn fetch_and_store(
         Some(IndexResult::Partial { to, items, .. }) => {
             Box::pin(complete_blocks(cx, request, shared_call, to, &items)).await
         }
-        Some(IndexResult::Missing) | None => fetch_with_permit(cx, request, shared_call).await,
+        Some(IndexResult::NotStored) | None => fetch_with_permit(cx, request, shared_call).await,
     };
     store(cx, request, key, &response);
     response
@@ -382,7 +383,7 @@ async fn wait_for_permit<'a>(
     tokio::select! {
         permit = overload::acquire(&cx.upstream, request) => permit,
         // All clients have left, so no client receives this failure.
-        () = shared_call.wait_until_abandoned() => Err(Failure::ours(Kind::Stopping)),
+        () = shared_call.wait_until_abandoned() => Err(Failure::ours(FailureKind::Stopping)),
     }
 }
 
@@ -442,7 +443,9 @@ fn store(
     // equal response after some time, it is kept as long as others.
     let is_equal = |entry: &Entry| entry.bytes == *bytes && is_valid(&entry.validity, &view);
     let first_equal_at = match response.trust {
-        Trust::Unopposed => cache.get(key).filter(is_equal).and_then(|entry| entry.doubted_since),
+        Trust::NotContradicted => {
+            cache.get(key).filter(is_equal).and_then(|entry| entry.doubted_since)
+        }
         _ => None,
     };
     let retention = complete::decide_retention(response.trust, first_equal_at, cx.now());
@@ -451,7 +454,7 @@ fn store(
             let is_error = facts.kind == ResponseKind::DeterministicError;
             let upstream = response
                 .upstream
-                .map_or(NO_UPSTREAM, |upstream| cx.snapshot.upstreams[upstream].number);
+                .map_or(NO_UPSTREAM, |upstream| cx.snapshot.upstreams[upstream].cache_number);
             let (age_max, doubted_since) = match retention {
                 Retention::Brief { since } => (Some(BRIEF_RETENTION), Some(since)),
                 _ => (cache.age_max(is_error, &validity), None),

@@ -38,7 +38,7 @@ use wire::json::walk;
 use wire::logs::{LogFields, LogMatcher, MatcherError};
 
 use crate::call::Payload;
-use crate::call::failure::{Failure, Kind, SubscribeRefusal};
+use crate::call::failure::{Failure, FailureKind, SubscribeRefusal};
 use crate::policy::access::{is_own_filter_method, is_subscription_method, is_unsubscription};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
@@ -119,7 +119,7 @@ pub(crate) async fn serve(
 
 /// Returns the failure of a refused subscription or filter.
 fn refuse(reason: SubscribeRefusal) -> Failure {
-    Failure::ours(Kind::SubscribeRefused(reason))
+    Failure::ours(FailureKind::SubscribeRefused(reason))
 }
 
 fn result_outcome(raw_result: &'static [u8]) -> Outcome {
@@ -181,7 +181,7 @@ async fn subscribe(
     let fan = fan::find_or_create(&subscriber.subscriptions, chain, stream, origin);
     let Some(id) = subscriber.subscribe(&fan, namespace, selection) else {
         fan.end_if_empty();
-        return Err(Failure::ours(Kind::Stopping));
+        return Err(Failure::ours(FailureKind::Stopping));
     };
     guard.count_subscription();
     let group = route.group(cx);
@@ -251,7 +251,7 @@ impl LogSelection {
     }
 
     fn selects(&self, log: &LogFields) -> bool {
-        self.blocks.contains(&log.number) && self.matcher.matches(log)
+        self.blocks.contains(&log.block_number) && self.matcher.matches(log)
     }
 }
 

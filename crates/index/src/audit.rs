@@ -79,7 +79,7 @@ pub struct Report {
 
 /// The progress of an audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum AuditStep {
     /// SQLite checks its own structures, which takes as long as reading the file.
     Structures,
     /// The posting lists are read.
@@ -102,7 +102,7 @@ pub enum Step {
 pub fn audit(
     reader: &mut Reader,
     level: Level,
-    on_step: &mut dyn FnMut(Step),
+    on_step: &mut dyn FnMut(AuditStep),
     stop: &AtomicBool,
 ) -> Result<Report, ReadError> {
     reader.store().begin_snapshot()?;
@@ -130,8 +130,8 @@ const BREAK: Flow = Flow::Break(());
 
 impl Audit<'_> {
     /// Runs all steps of the audit.
-    fn run(&mut self, on_step: &mut dyn FnMut(Step)) -> Result<Flow, ReadError> {
-        on_step(Step::Structures);
+    fn run(&mut self, on_step: &mut dyn FnMut(AuditStep)) -> Result<Flow, ReadError> {
+        on_step(AuditStep::Structures);
         let errors = self.reader.store().integrity_errors()?.into_iter();
         let findings =
             errors.map(|error| Finding { block: None, description: format!("SQLite: {error}") });
@@ -147,7 +147,7 @@ impl Audit<'_> {
         if self.check_range(range)?.is_break() {
             return Ok(BREAK);
         }
-        on_step(Step::Postings);
+        on_step(AuditStep::Postings);
         let mut sums = match SegmentSums::read(self.reader.store(), range, self.stop) {
             Err(error) => match self.report_error(None, error.into())? {
                 Flow::Continue(()) => None,
@@ -236,7 +236,7 @@ impl Audit<'_> {
         &mut self,
         range: StoredRange,
         sums: &mut Option<SegmentSums>,
-        on_step: &mut dyn FnMut(Step),
+        on_step: &mut dyn FnMut(AuditStep),
     ) -> Result<Flow, ReadError> {
         let mut segment = Segment::default();
         let mut next = range.first;
@@ -280,7 +280,7 @@ impl Audit<'_> {
             if flow.is_break() {
                 return Ok(BREAK);
             }
-            on_step(Step::Block { first: range.first, current: number, last: range.last });
+            on_step(AuditStep::Block { first: range.first, current: number, last: range.last });
             let Some(next_number) = number.checked_add(1) else { break };
             next = next_number;
         }

@@ -23,7 +23,8 @@ pub const BLOCKS_APART_MAX: u64 = 1024;
 /// The options of a call that select the stored form, as JSON.
 pub const STORED_OPTIONS: &str = r#"{"withSigners":false,"fullTx":true,"inclStaking":true}"#;
 /// The text that an index of a Harmony chain stores about its verification.
-pub const UNVERIFIED: &str = "unverified: the hashes of Harmony's blocks cannot be recomputed";
+pub const UNVERIFIED_REASON: &str =
+    "unverified: the hashes of Harmony's blocks cannot be recomputed";
 
 /// The name of the response form of blocks with the hashes of their transactions.
 pub const FORM_HASHES: &str = "hmyv2-hashes";

@@ -34,8 +34,8 @@ pub struct QueryContext<'a> {
     /// The last block that the caller knows to be finalized; `None` if the caller knows no such
     /// block.
     pub finalized: Option<u64>,
-    /// Returns true if the block with this number and hash is on the caller's chain. Called for
-    /// blocks that are not finalized for both the index and the caller.
+    /// Returns true if the block with this number and hash is on the caller's chain. Not called for
+    /// blocks that the index and the caller both know to be finalized.
     pub is_canonical: &'a dyn Fn(u64, &[u8; 32]) -> bool,
     /// The limits of a response.
     pub limits: SearchLimits,

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 pub use self::error::SyncError;
 pub use self::observer::{Event, Observer, Progress};
-pub use self::options::{Options, Outcome};
+pub use self::options::{Options, SyncOutcome};
 
 use self::batch::Batch;
 use self::fetch::FetchPlan;
@@ -63,12 +63,12 @@ pub fn sync(
     options: &Options,
     observer: &dyn Observer,
     stop: &AtomicBool,
-) -> Result<Outcome, SyncError> {
+) -> Result<SyncOutcome, SyncError> {
     let mut batch_max = options.batch_max;
     if options.contents.hmyv2 {
         // Harmony's nodes reject longer ranges.
         batch_max = batch_max.min(harmony::BLOCKS_APART_MAX);
-        observer.on_event(&Event::Unverified { reason: harmony::UNVERIFIED.to_owned() });
+        observer.on_event(&Event::Unverified { reason: harmony::UNVERIFIED_REASON.to_owned() });
     }
     let nodes = NodePool::new(options, observer, stop);
     let stored_metadata = store.metadata()?;
@@ -77,7 +77,7 @@ pub fn sync(
     }
     let known_chain = stored_metadata.as_ref().map(|metadata| &metadata.chain);
     let Some(chain) = identify_chain(&nodes, options.contents, known_chain)? else {
-        return Ok(Outcome::Stopped);
+        return Ok(SyncOutcome::Stopped);
     };
     nodes.set_chain(&chain, options.contents);
     let metadata = match stored_metadata {
@@ -85,9 +85,9 @@ pub fn sync(
         None => initialize(&mut *store, chain, options, &nodes)?,
     };
     // Initializing returns no metadata if the sync was stopped.
-    let Some(metadata) = metadata else { return Ok(Outcome::Stopped) };
+    let Some(metadata) = metadata else { return Ok(SyncOutcome::Stopped) };
     let reader = Reader::new(store::open_to_read(store.location(), options.settings)?)?;
-    let Some(reader) = reader else { return Ok(Outcome::Stopped) };
+    let Some(reader) = reader else { return Ok(SyncOutcome::Stopped) };
     let dictionaries = store.dictionaries()?;
     let compressors: Result<Vec<Compressor>, CompressionError> =
         (0..options.concurrency.max(1)).map(|_| Compressor::new(&dictionaries)).collect();
@@ -97,9 +97,9 @@ pub fn sync(
     let mut syncer = Syncer { reader, store, nodes, plan, progress };
     loop {
         if syncer.nodes.is_stopped() {
-            return Ok(Outcome::Stopped);
+            return Ok(SyncOutcome::Stopped);
         }
-        let Some(tip) = syncer.nodes.tip()? else { return Ok(Outcome::Stopped) };
+        let Some(tip) = syncer.nodes.tip()? else { return Ok(SyncOutcome::Stopped) };
         let stored = syncer.store.stored_range()?;
         syncer.progress.set_target(options.end, tip);
         match decide_next_step(stored, options.start, options.end, tip)? {
@@ -107,7 +107,7 @@ pub fn sync(
                 match syncer.fetch(&mut pool, stored, (from, to), tip.finalized)? {
                     FetchEnd::Complete => {}
                     FetchEnd::ParentMismatch => syncer.rewind()?,
-                    FetchEnd::Stopped => return Ok(Outcome::Stopped),
+                    FetchEnd::Stopped => return Ok(SyncOutcome::Stopped),
                 }
             }
             NextStep::Wait => {
@@ -119,7 +119,7 @@ pub fn sync(
                 if syncer.confirm_last_block(stored, tip.finalized)? {
                     syncer.progress.done = true;
                     syncer.report_progress();
-                    return Ok(Outcome::Complete);
+                    return Ok(SyncOutcome::Complete);
                 }
             }
         }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use lab_model::plan::{Model, Plan};
-use lab_model::record::{Cell, Class, Iterations, Slot, Times, Totals, add, empty_times};
+use lab_model::record::{Cell, Class, Iterations, Slot, Times, Totals, add_times, empty_times};
 use lab_model::results::Quantiles;
 use lab_model::results::run::{ClassRow, Generator, Row, Second, StageRow, WireFacts};
 
@@ -113,11 +113,11 @@ pub fn compute_row(
         let cells = selected.iter().filter(|(slot, _)| slot.class == class);
         let mut merged = empty_times();
         for (_, cell) in cells {
-            add(&mut merged, &cell.latency);
-            add(&mut service, &cell.service);
+            add_times(&mut merged, &cell.latency);
+            add_times(&mut service, &cell.service);
         }
         if !merged.is_empty() {
-            add(&mut latency, &merged);
+            add_times(&mut latency, &merged);
             by_class.push(ClassRow {
                 class,
                 calls: merged.len(),

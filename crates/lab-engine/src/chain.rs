@@ -10,7 +10,7 @@ pub struct ChainFacts {
     pub head: u64,
     /// True if the chain's methods write block numbers as decimal numbers (`hmyv2_` methods of
     /// Harmony, Bitcoin) instead of hexadecimal text.
-    pub decimal: bool,
+    pub has_decimal_numbers: bool,
     /// Hashes of recent blocks, `0x…`, newest first.
     pub block_hashes: Vec<Box<str>>,
     /// Hashes of transactions in these blocks.

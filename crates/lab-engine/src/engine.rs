@@ -145,7 +145,7 @@ pub enum EngineFault {
 
 /// The next event of the engine.
 #[derive(Debug)]
-pub enum Next {
+pub enum EngineEvent {
     /// Counts of one thread over a second. Return it with [`Engine::give_back`].
     Interval(Interval),
     /// No interval arrived in time.
@@ -166,7 +166,7 @@ pub struct Sample {
     /// Body of the request.
     pub request: Vec<u8>,
     /// Body of the response: a JSON-RPC result or error with the right id.
-    pub answer: Vec<u8>,
+    pub response: Vec<u8>,
 }
 
 /// State that all threads share.
@@ -304,19 +304,19 @@ impl Engine {
 
     /// Waits up to `timeout` for the next interval. Each thread sends an interval per second, and a
     /// shorter one at its end.
-    pub fn next(&mut self, timeout: Duration) -> Next {
+    pub fn next(&mut self, timeout: Duration) -> EngineEvent {
         while let Some(stepped) = &mut self.stepped {
             match self.filled.try_recv() {
-                Ok(interval) => return Next::Interval(interval),
+                Ok(interval) => return EngineEvent::Interval(interval),
                 // The run is over. Dropping the thread closes its channel.
                 Err(_) if !stepped.step() => self.stepped = None,
                 Err(_) => {}
             }
         }
         match self.filled.recv_timeout(timeout) {
-            Ok(interval) => Next::Interval(interval),
-            Err(RecvTimeoutError::Timeout) => Next::Nothing,
-            Err(RecvTimeoutError::Disconnected) => Next::Ended,
+            Ok(interval) => EngineEvent::Interval(interval),
+            Err(RecvTimeoutError::Timeout) => EngineEvent::Nothing,
+            Err(RecvTimeoutError::Disconnected) => EngineEvent::Ended,
         }
     }
 
@@ -360,7 +360,7 @@ impl Engine {
         let threads = std::mem::take(&mut self.threads);
         if threads.iter().any(|thread| !thread.is_finished()) {
             // A thread may block until the channel has room, so its intervals must be read.
-            while !matches!(self.next(Duration::from_secs(1)), Next::Ended) {}
+            while !matches!(self.next(Duration::from_secs(1)), EngineEvent::Ended) {}
         }
         for (index, thread) in threads.into_iter().enumerate() {
             thread.join().map_err(|_| EngineFault::Panicked { thread: index })??;

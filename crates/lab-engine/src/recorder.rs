@@ -67,7 +67,7 @@ pub struct ClosedSecond {
     /// The counts of the second.
     pub counts: Totals,
     /// True if the second began after the warm-up.
-    pub measured: bool,
+    pub is_measured: bool,
 }
 
 /// The counts of a whole run.
@@ -138,7 +138,7 @@ impl Recorder {
     }
 
     /// Closes the oldest second if all threads have passed its end, or if too many seconds are
-    /// open. Returns `None` otherwise. The caller returns the counts with [`Recorder::give_back`].
+    /// open. Returns `None` otherwise. The caller returns the counts with [`Recorder::reuse`].
     pub fn close(&mut self) -> Option<ClosedSecond> {
         let end = Duration::from_secs(self.next + 1);
         let is_complete =
@@ -159,14 +159,14 @@ impl Recorder {
         let to = if is_last && open.to > from { open.to.min(end) } else { end };
         let to = if end.saturating_sub(to) < HAND_OVER_SLACK { end } else { to };
         self.next += 1;
-        let measured = from >= self.warmup;
-        if measured && self.at_warmup_end.is_none() && !self.warmup.is_zero() {
+        let is_measured = from >= self.warmup;
+        if is_measured && self.at_warmup_end.is_none() && !self.warmup.is_zero() {
             self.at_warmup_end = Some(self.total.clone());
         }
         self.total.add(&open.counts);
         let second = self.summarize(&open, to);
         self.series.push(second.clone());
-        Some(ClosedSecond { from, to, second, counts: open.counts, measured })
+        Some(ClosedSecond { from, to, second, counts: open.counts, is_measured })
     }
 
     /// Adds transactions that were found in a block, by their inclusion times in nanoseconds. They
@@ -192,7 +192,7 @@ impl Recorder {
 
     /// Moves the inclusions since the last closed second to `counts`.
     fn move_inclusions_to(&mut self, counts: &mut Totals) {
-        record::add(&mut counts.inclusion_time, &self.inclusion_times);
+        record::add_times(&mut counts.inclusion_time, &self.inclusion_times);
         counts.transactions.included += std::mem::take(&mut self.included);
         if !self.inclusion_times.is_empty() {
             self.inclusion_times.reset();
@@ -200,7 +200,7 @@ impl Recorder {
     }
 
     /// Takes the counts of a closed second back for reuse.
-    pub fn give_back(&mut self, mut counts: Totals) {
+    pub fn reuse(&mut self, mut counts: Totals) {
         if self.spare.len() < OPEN_SECONDS_MAX {
             counts.reset();
             self.spare.push_back(counts);
@@ -261,7 +261,7 @@ impl Recorder {
             if usize::from(slot.method) != method || calls == 0 {
                 continue;
             }
-            record::add(&mut latency, &cell.latency);
+            record::add_times(&mut latency, &cell.latency);
             add_calls(&mut classes, slot.class, calls);
             if let Some(stage_calls) = calls_by_stage.get_mut(usize::from(slot.stage)) {
                 *stage_calls += calls;
@@ -356,7 +356,7 @@ impl Series {
 ///
 /// - the sums of the counts,
 /// - the maximum of each percentile, so that no peak is lost,
-/// - the average of the medians, weighted by calls,
+/// - the averages of the medians and of the generator's busy share, weighted by calls,
 /// - the calls in flight, busy workers and waiting iterations of the later second.
 fn merge(point: &mut Second, next: Second) {
     let (point_requests, next_requests) = (point.requests as f64, next.requests as f64);

@@ -234,7 +234,7 @@ impl Selector {
     pub fn collect(&self, totals: &Totals, sum: &mut Collected) {
         let samples = self.metric.samples();
         if let Samples::IterationTimes(times_of) | Samples::TransactionTimes(times_of) = samples {
-            record::add(&mut sum.times, times_of(totals));
+            record::add_times(&mut sum.times, times_of(totals));
         }
         if let Samples::TransactionCount(count_of) = samples {
             sum.counts.counted += count_of(totals.transactions);
@@ -253,7 +253,9 @@ impl Selector {
             let calls = cell.latency.len();
             sum.counts.total += calls;
             match samples {
-                Samples::CallTimes(times_of, _) => record::add(&mut sum.times, times_of(cell)),
+                Samples::CallTimes(times_of, _) => {
+                    record::add_times(&mut sum.times, times_of(cell))
+                }
                 Samples::CallShare(is_selected) if is_selected(slot.class) => {
                     sum.counts.counted += calls;
                     sum.counts.by_server += if slot.class.failed_by_server() { calls } else { 0 };

@@ -251,10 +251,9 @@ impl Plan {
 
     /// Returns the number of thresholds, including the thresholds of subscriptions.
     pub fn threshold_count(&self) -> usize {
-        let subscription_thresholds = |subscription: &Subscription| subscription.thresholds.len();
-        let subscription_count: usize =
-            self.subscriptions.iter().map(subscription_thresholds).sum();
-        self.thresholds.len() + subscription_count
+        let count_of = |subscription: &Subscription| subscription.thresholds.len();
+        let subscription_thresholds: usize = self.subscriptions.iter().map(count_of).sum();
+        self.thresholds.len() + subscription_thresholds
     }
 
     /// Returns all stages of all scenarios, in the order of their indexes.

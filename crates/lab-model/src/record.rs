@@ -85,7 +85,7 @@ pub struct Slot {
 const TIME_MIN_NS: u64 = 100;
 /// Longest time that histograms record, in nanoseconds (10 minutes). A longer time is recorded as
 /// this one.
-pub const TIME_MAX: u64 = 600_000_000_000;
+pub const TIME_MAX_NS: u64 = 600_000_000_000;
 /// Number of significant decimal digits of a histogram. With three digits, a histogram takes about
 /// 200 kB.
 const SIGNIFICANT_DIGITS: u8 = 3;
@@ -95,13 +95,13 @@ pub type Times = Histogram<u64>;
 
 /// Creates an empty histogram. All histograms have the same bounds.
 pub fn empty_times() -> Times {
-    Histogram::new_with_bounds(TIME_MIN_NS, TIME_MAX, SIGNIFICANT_DIGITS)
+    Histogram::new_with_bounds(TIME_MIN_NS, TIME_MAX_NS, SIGNIFICANT_DIGITS)
         .expect("the bounds are constants that fit")
 }
 
-/// Returns the nanoseconds of a duration, at most [`TIME_MAX`].
-pub fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(TIME_MAX)
+/// Returns the nanoseconds of a duration, at most [`TIME_MAX_NS`].
+pub fn to_nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(TIME_MAX_NS)
 }
 
 /// Times of the calls in one slot.
@@ -119,8 +119,8 @@ impl Cell {
     }
 
     fn add(&mut self, other: &Cell) {
-        add(&mut self.latency, &other.latency);
-        add(&mut self.service, &other.service);
+        add_times(&mut self.latency, &other.latency);
+        add_times(&mut self.service, &other.service);
     }
 
     fn reset(&mut self) {
@@ -278,7 +278,7 @@ macro_rules! tally {
                 for (&(method, code), &count) in &other.codes {
                     add_code(&mut self.codes, method, code, count);
                 }
-                $(add(&mut self.$time, &other.$time);)+
+                $(add_times(&mut self.$time, &other.$time);)+
                 $(for (&key, count) in &other.$count {
                     *self.$count.entry(key).or_default() += count;
                 })+
@@ -537,7 +537,7 @@ impl Totals {
     ) -> Times {
         let mut merged = empty_times();
         for (_, cell) in self.cells.iter().filter(|(slot, _)| is_selected(**slot)) {
-            add(&mut merged, times_of(cell));
+            add_times(&mut merged, times_of(cell));
         }
         merged
     }
@@ -571,7 +571,7 @@ impl Totals {
 }
 
 /// Adds the histogram `part` to `total`.
-pub fn add(total: &mut Times, part: &Times) {
+pub fn add_times(total: &mut Times, part: &Times) {
     if !part.is_empty() {
         total.add(part).expect("all histograms have the same bounds");
     }

@@ -60,7 +60,7 @@ fn compare_systems(evidence: &mut Evidence, random: &mut dyn FnMut() -> u64) {
         let variant = |(system, runs): &(usize, Vec<usize>)| {
             let System { name, runs: all_runs, .. } = &systems[*system];
             let run = |run: &usize| -> Run {
-                variant::of_result(&all_runs[*run].label, &all_runs[*run].result)
+                variant::run_of_result(&all_runs[*run].label, &all_runs[*run].result)
             };
             Variant { runs: runs.iter().map(run).collect(), ..Variant::named(name) }
         };
@@ -93,7 +93,7 @@ fn group_by_plan(systems: &[System]) -> Vec<PlanRuns> {
             if !is_valid(labelled.result.verdict.outcome) {
                 continue;
             }
-            let facts = variant::of_result(&labelled.label, &labelled.result).facts;
+            let facts = variant::run_of_result(&labelled.label, &labelled.result).facts;
             let is_same = |plan: &PlanRuns| plan_differences(&plan.facts, &facts).is_empty();
             let index = plans.iter().position(is_same).unwrap_or(plans.len());
             if index == plans.len() {

@@ -149,7 +149,7 @@ impl Labels {
     /// # Errors
     /// Fails if a value is missing, or if a name is given twice, is used by one of the metrics, or
     /// is not valid in Prometheus (<https://prometheus.io/docs/concepts/data_model/>).
-    pub fn of<S: AsRef<str>>(arguments: &[S]) -> Result<Labels, ExportFault> {
+    pub fn parse<S: AsRef<str>>(arguments: &[S]) -> Result<Labels, ExportFault> {
         let mut labels: Vec<(String, String)> = Vec::new();
         for text in arguments.iter().map(AsRef::as_ref) {
             let fault = |reason| ExportFault::Label { text: text.to_owned(), reason };

@@ -120,7 +120,7 @@ fn read_json(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFault> {
         })?;
         return Ok(vec![single_variant(
             path,
-            (variant::of_result(&label(path), &result), Vec::new()),
+            (variant::run_of_result(&label(path), &result), Vec::new()),
         )]);
     }
     if vegeta::is_report(&value) {

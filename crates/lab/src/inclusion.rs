@@ -15,10 +15,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{JoinHandle, park_timeout};
 use std::time::{Duration, Instant};
 
-use lab_engine::engine::transactions::{State, TransactionLog};
+use lab_engine::engine::transactions::{TransactionLog, TransactionState};
 use lab_model::plan::Plan;
 use lab_model::plan::transactions::Hash;
-use lab_model::record::nanos;
+use lab_model::record::to_nanos;
 
 use self::follow::{Block, ChainFollower};
 use crate::target::{Client, Reply};
@@ -171,7 +171,7 @@ impl Poller {
         let mut fetch_and_look_up = |number: Option<u64>| {
             let mut block = fetch(number)?;
             let polled_at = *polled_at.get_or_insert_with(Instant::now);
-            let polled_ns = nanos(polled_at.saturating_duration_since(*origin));
+            let polled_ns = to_nanos(polled_at.saturating_duration_since(*origin));
             if let Some(block) = &mut block {
                 let transactions = std::mem::take(&mut block.transactions);
                 let is_new = block.number > start_number;
@@ -213,7 +213,9 @@ impl IncludedTransactions {
     fn add(&mut self, hash: &Hash) -> Option<u64> {
         let index = *self.indexes.get(hash)?;
         let (state, scheduled_ns) = self.log.state(index);
-        if state == State::Unsent || std::mem::replace(&mut self.is_included[index], true) {
+        if state == TransactionState::Unsent
+            || std::mem::replace(&mut self.is_included[index], true)
+        {
             return None;
         }
         Some(scheduled_ns)
@@ -223,7 +225,8 @@ impl IncludedTransactions {
     fn count_pending(&self) -> u64 {
         let is_pending = |index: &usize| {
             let (state, _) = self.log.state(*index);
-            matches!(state, State::Sent | State::Accepted) && !self.is_included[*index]
+            matches!(state, TransactionState::Sent | TransactionState::Accepted)
+                && !self.is_included[*index]
         };
         (0..self.is_included.len()).filter(is_pending).count() as u64
     }

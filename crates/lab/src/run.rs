@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use lab_engine::engine::simulated::Network;
 use lab_engine::engine::subscriptions::Subscriptions;
 use lab_engine::engine::transactions::TransactionLog;
-use lab_engine::engine::{Engine, EngineFault, Next};
+use lab_engine::engine::{Engine, EngineEvent, EngineFault};
 use lab_engine::host::downsample::{self, HostSamples};
 use lab_engine::host::{HostFault, Watcher};
 use lab_engine::recorder::{ClosedSecond, Recorder};
@@ -25,7 +25,7 @@ use lab_model::results::transactions::{InclusionRow, TransactionsRow};
 use lab_model::results::{Fingerprint, Quantiles, TargetFacts, ThresholdOutcome};
 
 use crate::analysis::thresholds::Judge;
-use crate::analysis::verdict::Early;
+use crate::analysis::verdict::EarlyEnd;
 use crate::inclusion::InclusionWatcher;
 use crate::reference::{Comparison, ReferenceFault, SampledCall};
 use crate::target::TargetFault;
@@ -159,7 +159,7 @@ struct Recording<'a> {
     watcher: Option<Watcher>,
     host_samples: HostSamples,
     /// Reason and time of an early end; `None` if the run was not ended early.
-    early: Option<Early>,
+    early_end: Option<EarlyEnd>,
     /// End of the latest interval that any engine thread has reported, since `origin`.
     latest_interval_end: Duration,
     transactions: Option<TransactionsRow>,
@@ -180,7 +180,7 @@ impl<'a> Recording<'a> {
             judge: Judge::new(plan),
             watcher,
             host_samples: HostSamples::new(downsample::SAMPLES_MAX),
-            early: None,
+            early_end: None,
             latest_interval_end: Duration::ZERO,
             transactions: None,
         }
@@ -197,18 +197,18 @@ impl<'a> Recording<'a> {
     ) {
         loop {
             match engine.next(POLL_INTERVAL) {
-                Next::Interval(interval) => {
+                EngineEvent::Interval(interval) => {
                     self.latest_interval_end = self.latest_interval_end.max(interval.to);
                     self.recorder.add(&interval);
                     engine.give_back(interval);
                 }
-                Next::Nothing => {}
-                Next::Ended => break,
+                EngineEvent::Nothing => {}
+                EngineEvent::Ended => break,
             }
             while let Ok(sample) = engine.samples().try_recv() {
                 if let Some(comparison) = comparison.as_mut() {
                     let (method, request) = (usize::from(sample.method), sample.request);
-                    let (responded_at, response) = (self.origin + sample.at, sample.answer);
+                    let (responded_at, response) = (self.origin + sample.at, sample.response);
                     comparison.offer(SampledCall { at: responded_at, method, request, response });
                 }
             }
@@ -216,13 +216,15 @@ impl<'a> Recording<'a> {
                 self.recorder.add_inclusions(watcher.take_times());
             }
             while let Some(closed) = self.recorder.close() {
-                if self.close_second(closed, on_second) && self.early.is_none() {
-                    self.early = Some(Early::Aborted(self.latest_interval_end.as_secs_f64()));
+                if self.close_second(closed, on_second) && self.early_end.is_none() {
+                    self.early_end =
+                        Some(EarlyEnd::Aborted(self.latest_interval_end.as_secs_f64()));
                     engine.stop();
                 }
             }
-            if stop.is_requested() && self.early.is_none() {
-                self.early = Some(Early::StoppedByUser(self.latest_interval_end.as_secs_f64()));
+            if stop.is_requested() && self.early_end.is_none() {
+                self.early_end =
+                    Some(EarlyEnd::StoppedByUser(self.latest_interval_end.as_secs_f64()));
                 engine.stop();
             }
         }
@@ -289,7 +291,7 @@ impl<'a> Recording<'a> {
             end: self.load_end(),
             recorded: self.recorder.finish(),
             threshold_results: self.judge.threshold_results(),
-            early: self.early,
+            early_end: self.early_end,
             host: self.host_samples.samples(),
             watched: self.watcher.map(Watcher::finish).unwrap_or_default(),
             compared: None,
@@ -306,7 +308,7 @@ impl<'a> Recording<'a> {
         let mut scenarios = self.plan.scenarios.iter();
         let has_iterations_limit = scenarios.any(|scenario| scenario.iterations_limit().is_some());
         let planned_end = self.plan.duration();
-        if self.early.is_some() || has_iterations_limit {
+        if self.early_end.is_some() || has_iterations_limit {
             self.latest_interval_end.min(planned_end)
         } else {
             planned_end
@@ -327,7 +329,7 @@ impl<'a> Recording<'a> {
         on_second: &mut dyn FnMut(&Progress<'_>),
     ) -> bool {
         let abort =
-            closed.measured && self.judge.add_second(closed.from, closed.to, &closed.counts);
+            closed.is_measured && self.judge.add_second(closed.from, closed.to, &closed.counts);
         let host = self.take_host_samples();
         on_second(&Progress {
             elapsed: closed.to,
@@ -344,7 +346,7 @@ impl<'a> Recording<'a> {
                 .map(threshold_outcome)
                 .collect::<Vec<_>>(),
         });
-        self.recorder.give_back(closed.counts);
+        self.recorder.reuse(closed.counts);
         abort
     }
 }

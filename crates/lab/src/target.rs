@@ -196,7 +196,7 @@ pub(crate) fn probe_with(client: &Client, plan: &Plan) -> Result<ProbeResult, Ta
     check_chain_of_transactions(plan, &facts)?;
     let mut chain = ChainFacts::default();
     if let Some(family) = family {
-        chain.decimal = family != Family::Ethereum;
+        chain.has_decimal_numbers = family != Family::Ethereum;
         facts.head_start = chain::read_head(client, family)?;
         chain::fetch(client, family, needed, facts.head_start, &mut chain)
             .map_err(|reason| TargetFault { url: target.url.to_string(), reason })?;

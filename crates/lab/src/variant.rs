@@ -15,7 +15,7 @@ use crate::analysis::comparability::{Facts, Tool};
 pub type MetricKey = (String, Metric);
 
 /// Name that stands for the total over all methods, in place of a method's name.
-pub const ALL: &str = "all";
+pub const TOTAL: &str = "all";
 
 /// One side of a comparison: runs under the same conditions.
 #[derive(Clone, Debug, Default)]
@@ -87,7 +87,7 @@ impl Run {
 }
 
 /// Converts a result of `weir load` into a run. `label` is its file or folder.
-pub fn of_result(label: &str, result: &RunResult) -> Run {
+pub fn run_of_result(label: &str, result: &RunResult) -> Run {
     let mut run = Run::new(label, Tool::Weir);
     run.facts = facts(result);
     run.started = Some(result.started_unix).filter(|started| *started > 0.0);
@@ -102,7 +102,7 @@ pub fn of_result(label: &str, result: &RunResult) -> Run {
     // With a single method the total would repeat that method.
     let has_total = result.methods.len() != 1;
     if has_total {
-        put_row(&mut run, ALL, &result.overall);
+        put_row(&mut run, TOTAL, &result.overall);
     }
     for row in &result.methods {
         put_row(&mut run, &row.method, row);
@@ -182,13 +182,13 @@ fn put_seconds_of_total(run: &mut Run, seconds: &[&Second], seconds_per_point: f
     let goodput =
         |second: &&Second| second.count(|class| class == Class::Ok) as f64 / seconds_per_point;
     let goodput = seconds.iter().map(goodput).collect();
-    run.seconds.insert((ALL.to_owned(), Metric::Goodput), goodput);
+    run.seconds.insert((TOTAL.to_owned(), Metric::Goodput), goodput);
     let failed_share = |second: &&Second| {
         let total = second.count(|_| true);
         (total > 0).then(|| second.count(Class::is_failure) as f64 / total as f64)
     };
     let failed_shares = seconds.iter().filter_map(failed_share).collect();
-    run.seconds.insert((ALL.to_owned(), Metric::FailedShare), failed_shares);
+    run.seconds.insert((TOTAL.to_owned(), Metric::FailedShare), failed_shares);
 }
 
 fn facts(result: &RunResult) -> Facts {

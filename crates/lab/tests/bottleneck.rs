@@ -1,11 +1,13 @@
-//! Goal: the first bottleneck is named when the cause is known, because it was planted. Method:
-//! real runs against real processes: this program started anew as a small server
-//! (`bottleneck/server.rs`), and nginx before it; limits by cgroups, cores by taskset. A wrong
-//! cause fails, "cannot tell" is allowed once in ten.
+//! Goal: a load run names the first bottleneck of its target. Method: each case plants a known
+//! bottleneck and runs a load against it. The target is a real process: this program, started
+//! again as a small server (`bottleneck/server.rs`), in some cases behind nginx. Cgroups limit the
+//! process, and taskset assigns its cores. A wrong cause fails the test; one case may end with
+//! "cannot tell".
 //!
-//! What cannot be planted here (no nginx, no cgroups to write) is left out loudly. A host that
-//! others keep busy disturbs what is measured: such a case is tried again, and then left out loudly
-//! too. In CI eight cases must be judged; elsewhere the test counts as skipped if fewer are.
+//! A case is skipped, with a message, if it cannot be planted: nginx is missing, or no cgroup can
+//! be created. Other processes on the host disturb a run; such a case is tried again and then
+//! skipped. In CI at least eight cases must be judged; elsewhere the test counts as skipped if
+//! fewer are.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,45 +29,48 @@ use lab_model::results::{Cause, Finding};
 use test_support::programs;
 
 use limits::{Cgroup, Nginx, Program};
-use plans::{closed, limited, open, slow, stuck};
+use plans::{limited_below_5_percent, max_below_1_s, p95_below_100_ms, plan_closed, plan_open};
 
-/// Tries of a case on a host that others keep busy.
+/// Number of tries of a case while other processes keep the host busy.
 const TRIES: usize = 3;
-/// Cases that must be judged in CI, whose machine has what they need and no other work.
+/// Cases that must be judged in CI. The CI machine has nginx and cgroups, and is otherwise idle.
 const JUDGED_MIN: usize = 8;
-/// Cores that others may use meanwhile without disturbing.
-const OTHERS_MAX: f64 = 0.35;
+/// Cores that other processes may use during a run; above this a wrong finding is not counted.
+const OTHER_CORES_MAX: f64 = 0.35;
 
-/// Plants a cause and runs a load against it, or tells why it cannot be planted.
-type Case = fn() -> Result<Tried, String>;
+/// Plants a bottleneck and runs a load against it, or returns why it cannot be planted.
+type Case = fn() -> Result<Attempt, String>;
 
-/// What came of one try.
-struct Tried {
+/// The result of one run of a case.
+struct Attempt {
     finding: Option<Finding>,
-    /// Cores that neither the run nor what was planted used meanwhile.
-    others: f64,
-    /// What was measured, to understand a finding that is not the planted one.
-    seen: String,
+    /// Mean number of cores that processes outside the test used during the run.
+    other_cores: f64,
+    /// The measurements as text, printed if the finding is not the planted bottleneck.
+    measurements: String,
 }
 
-impl Tried {
-    /// A run beside which what was planted used this many cores, and is no target of the run.
-    fn of(result: &RunResult, planted: f64) -> Tried {
-        let seen = format!("{:#?}\n{}", result.verdict, seen(result));
-        Tried { finding: result.bottleneck.clone(), others: others(result) - planted, seen }
+impl Attempt {
+    /// Creates an attempt from a run. A planted process that is not the target used
+    /// `planted_cores`; 0 if there is no such process.
+    fn new(result: &RunResult, planted_cores: f64) -> Attempt {
+        let measurements = format!("{:#?}\n{}", result.verdict, format_measurements(result));
+        let other_cores = count_other_cores(result) - planted_cores;
+        Attempt { finding: result.bottleneck.clone(), other_cores, measurements }
     }
 }
 
-/// What a case came to.
+/// The outcome of a case after all its tries.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Right,
     CannotTell,
     Wrong,
-    LeftOut(String),
+    /// The case was not judged; the text is the reason.
+    Skipped(String),
 }
 
-/// This program as the target's process.
+/// The process of a planted target: this program, started again to run only this test.
 #[test]
 #[ignore = "not a test: the process of a planted target"]
 fn planted_target() {
@@ -74,18 +79,18 @@ fn planted_target() {
     }
 }
 
-/// This program as a generator that others starve; it tells its finding and ends.
+/// The process of a load generator without enough CPU; it prints its finding and ends.
 #[test]
 #[ignore = "not a test: the process of a starved generator"]
 fn starved_generator() {
     if let Ok(port) = std::env::var(limits::PORT) {
-        let plan = open(port.parse().unwrap(), 2_000.0, slow());
+        let plan = plan_open(port.parse().unwrap(), 2_000.0, p95_below_100_ms());
         let result = run_plan(plan);
         println!("\nfinding {}", serde_json::to_string(&result.bottleneck).unwrap());
     }
 }
 
-/// All cases, one after the other: together they would disturb each other.
+/// Runs the cases one after the other, because concurrent runs would disturb each other.
 #[test]
 fn planted_bottlenecks_are_named() {
     let cases: [(&str, Cause, Case); 11] = [
@@ -102,169 +107,175 @@ fn planted_bottlenecks_are_named() {
         ("a neighbour on the target's core", Cause::Cpu, neighbour),
     ];
     let outcomes: Vec<(&str, Outcome)> =
-        cases.into_iter().map(|(name, cause, case)| (name, planted(name, cause, case))).collect();
-    let count = |wanted: fn(&Outcome) -> bool| {
-        outcomes.iter().filter(|(_, outcome)| wanted(outcome)).count()
+        cases.into_iter().map(|(name, cause, case)| (name, judge(name, cause, case))).collect();
+    let count = |matches: fn(&Outcome) -> bool| {
+        outcomes.iter().filter(|(_, outcome)| matches(outcome)).count()
     };
     for (name, outcome) in &outcomes {
         eprintln!("{name}: {outcome:?}");
     }
-    let (wrong, unsure) =
-        (count(|one| *one == Outcome::Wrong), count(|one| *one == Outcome::CannotTell));
+    let wrong = count(|outcome| *outcome == Outcome::Wrong);
+    let unsure = count(|outcome| *outcome == Outcome::CannotTell);
     assert_eq!(wrong, 0, "{outcomes:?}");
     assert!(unsure <= 1, "{outcomes:?}");
-    let judged = count(|one| !matches!(one, Outcome::LeftOut(_)));
+    let judged = count(|outcome| !matches!(outcome, Outcome::Skipped(_)));
     if judged < JUDGED_MIN {
-        let few = format!("{judged} of {} cases could be judged: {outcomes:?}", outcomes.len());
-        assert!(std::env::var("CI").map_or(true, |ci| ci == "false"), "{few}");
-        programs::skip(&few);
+        let reason = format!("{judged} of {} cases could be judged: {outcomes:?}", outcomes.len());
+        assert!(std::env::var("CI").map_or(true, |ci| ci == "false"), "{reason}");
+        programs::skip(&reason);
     }
 }
 
-fn planted(name: &str, cause: Cause, case: Case) -> Outcome {
-    let mut why = String::new();
+/// Runs a case until a try can be judged, and compares its finding with the planted cause.
+fn judge(name: &str, planted_cause: Cause, case: Case) -> Outcome {
+    let mut skip_reason = String::new();
     for _ in 0..TRIES {
-        let Tried { finding, others, seen } = match case() {
-            Ok(tried) => tried,
-            Err(missing) => return left_out(name, missing),
+        let Attempt { finding, other_cores, measurements } = match case() {
+            Ok(attempt) => attempt,
+            Err(reason) => return skip(name, reason),
         };
-        if finding.as_ref().is_some_and(|finding| finding.cause == cause) {
+        if finding.as_ref().is_some_and(|finding| finding.cause == planted_cause) {
             return Outcome::Right;
         }
-        eprintln!("{name}: {finding:#?}\nothers used {others:.2} cores\n{seen}");
+        eprintln!("{name}: {finding:#?}\nother processes used {other_cores:.2} cores");
+        eprintln!("{measurements}");
         match finding {
-            _ if others > OTHERS_MAX => why = format!("others used {others:.2} cores meanwhile"),
+            _ if other_cores > OTHER_CORES_MAX => {
+                skip_reason = format!("other processes used {other_cores:.2} cores");
+            }
             Some(Finding { cause: Cause::Unknown, .. }) => return Outcome::CannotTell,
-            // Nothing broke: the case plants nothing, which is this test's own fault.
+            // No finding is wrong too: the case should have planted a bottleneck.
             _ => return Outcome::Wrong,
         }
     }
-    left_out(name, why)
+    skip(name, skip_reason)
 }
 
-fn left_out(name: &str, why: String) -> Outcome {
-    eprintln!("LEFT OUT: {name}: {why}");
-    Outcome::LeftOut(why)
+fn skip(name: &str, reason: String) -> Outcome {
+    eprintln!("CASE SKIPPED: {name}: {reason}");
+    Outcome::Skipped(reason)
 }
 
 fn run_plan(plan: Plan) -> RunResult {
     run(&Arc::new(plan), &Stop::new(), &mut |_| {}).unwrap().result
 }
 
-fn measured(plan: Plan) -> Tried {
-    Tried::of(&run_plan(plan), 0.0)
+fn run_attempt(plan: Plan) -> Attempt {
+    Attempt::new(&run_plan(plan), 0.0)
 }
 
-/// What was sampled of the target, by time: to understand a finding that is not the planted one.
-fn seen(result: &RunResult) -> String {
-    let shown = |name: &str| {
-        let own = ["process.generator.", "net.", "disk.", "memory", "tcp", "swap"];
+/// Formats the calls of each second and the samples of the target's processes, in order of time.
+fn format_measurements(result: &RunResult) -> String {
+    let is_printed = |name: &str| {
+        let hidden_prefixes = ["process.generator.", "net.", "disk.", "memory", "tcp", "swap"];
+        let hidden_parts =
+            ["threads", "memory", "faults", "switches", "files", "bytes", "cgroup.generator"];
         name.contains('.')
-            && !own.iter().any(|first| name.starts_with(first))
-            && !["threads", "memory", "faults", "switches", "files", "bytes", "cgroup.generator"]
-                .iter()
-                .any(|part| name.contains(part))
+            && !hidden_prefixes.iter().any(|prefix| name.starts_with(prefix))
+            && !hidden_parts.iter().any(|part| name.contains(part))
     };
-    let line = |sample: &lab_model::results::run::HostSample| {
-        let values = sample.values.iter().filter(|(name, _)| shown(name));
+    let format_sample = |sample: &lab_model::results::run::HostSample| {
+        let values = sample.values.iter().filter(|(name, _)| is_printed(name));
         let values: Vec<String> =
             values.map(|(name, value)| format!("{name} {value:.2}")).collect();
         format!("{:.2}: {}\n", sample.at, values.join(", "))
     };
-    let facts = format!("{:?}\n", result.watched);
+    let watched = format!("{:?}\n", result.watched);
     let seconds = result.series.iter().map(|second| {
-        format!("{}: {} under way, {:?}\n", second.at, second.in_flight, second.methods)
+        format!("{}: {} in flight, {:?}\n", second.at, second.in_flight, second.methods)
     });
-    facts + &seconds.collect::<String>() + &result.host.iter().map(line).collect::<String>()
+    let samples = result.host.iter().map(format_sample);
+    watched + &seconds.collect::<String>() + &samples.collect::<String>()
 }
 
-/// Mean CPU of what is neither generator nor target nor behind it, in cores.
-fn others(result: &RunResult) -> f64 {
+/// Mean number of cores that were used by processes other than the generator and those watched.
+fn count_other_cores(result: &RunResult) -> f64 {
     let samples: Vec<_> =
         result.host.iter().filter(|sample| sample.host == "generator" && sample.at > 0.0).collect();
-    let ours = |name: &str| {
+    let is_ours = |name: &str| {
         result.watched.processes.iter().any(|process| {
             process.role <= ProcessRole::Watched && name == format!("process.{}.cpu", process.name)
         })
     };
-    let other = samples.iter().map(|sample| {
-        let get = |wanted: &str| {
-            let found = sample.values.iter().find(|(name, _)| name == wanted);
-            found.map_or(0.0, |(_, value)| *value)
-        };
-        let used = sample.values.iter().filter(|(name, _)| ours(name)).map(|(_, value)| value);
-        get("cpu_busy") * result.watched.cores - used.sum::<f64>()
+    let other_cores = samples.iter().map(|sample| {
+        let busy = sample.values.iter().find(|(name, _)| *name == "cpu_busy");
+        let busy_share = busy.map_or(0.0, |(_, value)| *value);
+        let our_cores = sample.values.iter().filter(|(name, _)| is_ours(name));
+        let our_cores = our_cores.map(|(_, value)| value).sum::<f64>();
+        busy_share * result.watched.cores - our_cores
     });
-    other.sum::<f64>() / samples.len().max(1) as f64
+    other_cores.sum::<f64>() / samples.len().max(1) as f64
 }
 
-fn slots() -> Result<Tried, String> {
+fn slots() -> Result<Attempt, String> {
     let target = Program::target("slots:4:10");
-    Ok(measured(open(target.port, 800.0, slow())))
+    Ok(run_attempt(plan_open(target.port, 800.0, p95_below_100_ms())))
 }
 
-fn lock() -> Result<Tried, String> {
+fn lock() -> Result<Attempt, String> {
     let target = Program::target("lock:5");
-    Ok(measured(open(target.port, 500.0, slow())))
+    Ok(run_attempt(plan_open(target.port, 500.0, p95_below_100_ms())))
 }
 
-fn thread() -> Result<Tried, String> {
+fn thread() -> Result<Attempt, String> {
     let target = Program::target("thread:2");
-    Ok(measured(open(target.port, 1_000.0, slow())))
+    Ok(run_attempt(plan_open(target.port, 1_000.0, p95_below_100_ms())))
 }
 
-fn quota() -> Result<Tried, String> {
+fn quota() -> Result<Attempt, String> {
     let cgroup = Cgroup::cpu(0.3)?;
     let target = Program::target("work:2");
     cgroup.add(target.pid())?;
-    Ok(measured(open(target.port, 400.0, slow())))
+    Ok(run_attempt(plan_open(target.port, 400.0, p95_below_100_ms())))
 }
 
-fn one_core() -> Result<Tried, String> {
+fn one_core() -> Result<Attempt, String> {
     let target = Program::target_on_core("work:2", 1)?;
-    Ok(measured(open(target.port, 1_000.0, slow())))
+    Ok(run_attempt(plan_open(target.port, 1_000.0, p95_below_100_ms())))
 }
 
-fn disk() -> Result<Tried, String> {
+fn disk() -> Result<Attempt, String> {
     let cgroup = Cgroup::disk(2 << 20)?;
     let target = Program::target("disk:64");
     cgroup.add(target.pid())?;
-    Ok(measured(open(target.port, 100.0, slow())))
+    Ok(run_attempt(plan_open(target.port, 100.0, p95_below_100_ms())))
 }
 
-fn rate_limit() -> Result<Tried, String> {
+fn rate_limit() -> Result<Attempt, String> {
     let behind = Program::target("slots:64:1");
     let front = Nginx::start(behind.port, "limit_req zone=all burst=5 nodelay;")?;
-    Ok(measured(open(front.port, 600.0, limited())))
+    Ok(run_attempt(plan_open(front.port, 600.0, limited_below_5_percent())))
 }
 
-fn connections() -> Result<Tried, String> {
+fn connections() -> Result<Attempt, String> {
     let target = Program::target("accept:5");
-    Ok(measured(closed(target.port, 40, stuck())))
+    Ok(run_attempt(plan_closed(target.port, 40, max_below_1_s())))
 }
 
-fn upstream() -> Result<Tried, String> {
+fn upstream() -> Result<Attempt, String> {
     let behind = Program::target("slots:4:10");
     let front = Nginx::start(behind.port, "")?;
-    Ok(measured(open(front.port, 800.0, slow())))
+    Ok(run_attempt(plan_open(front.port, 800.0, p95_below_100_ms())))
 }
 
-/// The target could do twice what is asked if it had its core alone.
-fn neighbour() -> Result<Tried, String> {
+/// The target could serve twice the offered rate if it were alone on its core.
+fn neighbour() -> Result<Attempt, String> {
     let target = Program::target_on_core("work:2", 1)?;
-    // A scheduler shares the core between threads: so many leave less to the target than it needs.
+    // The scheduler shares the core equally among threads. The target's share next to 24 busy
+    // threads is less than it needs.
     let neighbour = Program::target_on_core("burn:24", 1)?;
-    let (cpu, begun) = (neighbour.cpu(), Instant::now());
-    let result = run_plan(open(target.port, 400.0, slow()));
-    let cores = (neighbour.cpu() - cpu) / begun.elapsed().as_secs_f64();
-    Ok(Tried::of(&result, cores))
+    let (cpu_before, start) = (neighbour.cpu_seconds(), Instant::now());
+    let result = run_plan(plan_open(target.port, 400.0, p95_below_100_ms()));
+    let neighbour_cores = (neighbour.cpu_seconds() - cpu_before) / start.elapsed().as_secs_f64();
+    Ok(Attempt::new(&result, neighbour_cores))
 }
 
-/// What the starved generator sees as others are the planted ones too: others are measured around
-/// it.
-fn starved() -> Result<Tried, String> {
+/// The generator cannot tell the planted CPU hogs from other processes, so the CPU use of other
+/// processes is measured before and after its run.
+fn starved() -> Result<Attempt, String> {
     let target = Program::target("slots:64:1");
-    let before = limits::others_now();
-    let finding = limits::starved(target.port)?;
-    Ok(Tried { finding, others: before.max(limits::others_now()), seen: String::new() })
+    let cores_before = limits::measure_other_cores();
+    let finding = limits::run_starved_generator(target.port)?;
+    let other_cores = cores_before.max(limits::measure_other_cores());
+    Ok(Attempt { finding, other_cores, measurements: String::new() })
 }

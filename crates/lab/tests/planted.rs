@@ -18,7 +18,7 @@ use std::time::Duration;
 use lab::compare::{Options, compare};
 use lab::run::{Stop, run};
 use lab::self_check;
-use lab::variant::{Variant, of_result};
+use lab::variant::{Variant, run_of_result};
 use lab_model::plan::{Plan, read};
 use lab_model::results::compare::{CompareResult, Metric};
 use lab_model::results::run::RunResult;
@@ -30,7 +30,7 @@ use server::{Behaviour, Call, Reply, Server, Slots, ok, wait};
 /// Number of cases that run at the same time.
 const CONCURRENT_CASES: usize = 4;
 
-/// A target with a planted behaviour, a plan, and the is_right result.
+/// A target with a planted behaviour, the load on it, and a check of the result.
 struct Case {
     name: &'static str,
     target: fn() -> Behaviour,
@@ -596,11 +596,11 @@ fn describe(case: &Case, result: &RunResult, faults: &[String]) -> String {
 /// Compares single runs of two cases.
 fn compare_cases(a: &Case, b: &Case) -> CompareResult {
     let variant = |case: &Case, name: &str| {
-        let runs = vec![of_result(name, &run_case(case))];
+        let runs = vec![run_of_result(name, &run_case(case))];
         Variant { name: name.to_owned(), runs, left_out: Vec::new(), notes: Vec::new() }
     };
     let variants = vec![variant(a, "a"), variant(b, "b")];
-    compare(variants, &Options { anyway: true, ..Options::default() }, &mut || 4)
+    compare(variants, &Options { despite_mismatches: true, ..Options::default() }, &mut || 4)
 }
 
 /// Single runs of some seconds show clear differences, and equal targets show none.

@@ -1,11 +1,12 @@
-//! Goal: what a run counts is what happened, whatever happens; and a run replays from its seed.
+//! Goal: the counters of a load run match the events of the run under every fault, and a run
+//! replays from its seed.
 //!
-//! Method: whole load runs in virtual time against a made-up server
-//! (`lab_engine::engine::simulated`), plan, faults and all delays from one seed. The server writes
-//! down what becomes of each request; the result must say the same. The same seed must give the
-//! same result, byte for byte.
+//! Method: whole load runs in virtual time against a simulated server
+//! (`lab_engine::engine::simulated`). One seed determines the plan, the faults and all delays. The
+//! server counts the outcome of each request, and the result must have the same counts. The same
+//! seed must give the same result, byte for byte.
 //!
-//! `WEIR_SIM_SEED` runs one other seed and prints its result: `cargo xtask sim lab SEED`.
+//! `WEIR_SIM_SEED` replaces the seeds by one, and prints its result: `cargo xtask sim lab SEED`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,33 +22,33 @@ use lab_model::samples;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Seeds of an ordinary run.
+/// Number of seeds that the test tries.
 const SEEDS: u64 = 1_000;
 const TIMEOUT: Duration = Duration::from_millis(100);
-/// Calls of each request of a plan that sends batches.
-const CALLS: u64 = 3;
-const BATCH: Batch = Batch { probability: 1.0, size: CALLS as usize };
+/// Calls per request, if the plan sends batches.
+const BATCH_CALLS: u64 = 3;
+const BATCH: Batch = Batch { probability: 1.0, size: BATCH_CALLS as usize };
 
-/// A run of a seed: its plan, its result, and what the server has done.
+/// Runs the plan of a seed; returns the plan, its result, and the server's counts.
 fn run(seed: u64) -> (Plan, Finished, ServerCounts) {
     let mut rng = SmallRng::seed_from_u64(seed);
-    let plan = plan(&mut rng);
-    let trouble = FaultRates {
+    let plan = random_plan(&mut rng);
+    let fault_rates = FaultRates {
         connect: *pick(&mut rng, &[0, 20, 200]),
         request: *pick(&mut rng, &[0, 50, 500]),
         stall: *pick(&mut rng, &[0, 5]),
     };
-    let network = Network::new(seed, TIMEOUT, trouble);
+    let network = Network::new(seed, TIMEOUT, fault_rates);
     let shared = Arc::new(plan.clone());
     let finished = replay(&shared, &network, &mut |_| {}).expect("the plan can be run");
     (plan, finished, network.counts())
 }
 
-fn pick<'a, T>(rng: &mut SmallRng, from: &'a [T]) -> &'a T {
-    &from[rng.random_range(0..from.len())]
+fn pick<'a, T>(rng: &mut SmallRng, choices: &'a [T]) -> &'a T {
+    &choices[rng.random_range(0..choices.len())]
 }
 
-fn plan(rng: &mut SmallRng) -> Plan {
+fn random_plan(rng: &mut SmallRng) -> Plan {
     let methods = &["eth_call", "eth_blockNumber", "eth_getLogs"][..rng.random_range(1..=3)];
     let workers = rng.random_range(1..=20);
     let mut plan = if rng.random_bool(0.5) {
@@ -60,112 +61,124 @@ fn plan(rng: &mut SmallRng) -> Plan {
     plan.connections.reuse =
         *pick(rng, &[Reuse::Always, Reuse::Always, Reuse::Never, Reuse::Requests(7)]);
     if rng.random_bool(0.3) {
-        // Two requests one after another, as a plan's steps are.
-        let first = plan.mixes[0].steps[0].clone();
-        plan.mixes[0].steps.push(first);
+        // An iteration of two steps sends two requests, one after the other.
+        let first_step = plan.mixes[0].steps[0].clone();
+        plan.mixes[0].steps.push(first_step);
     }
-    let closed = plan.scenarios[0].model == Model::Closed;
+    let is_closed = plan.scenarios[0].model == Model::Closed;
     let scenario = &mut plan.scenarios[0];
     scenario.workers_max = workers;
     scenario.batch = *pick(rng, &[None, None, Some(BATCH)]);
-    if closed && scenario.pause.is_zero() {
-        // Else a second of it would be many thousands of calls.
+    if is_closed && scenario.pause.is_zero() {
+        // Workers without a pause would make many thousands of calls per virtual second.
         scenario.iterations_max = Some(rng.random_range(1..=500));
     }
-    if !closed {
+    if !is_closed {
         scenario.queue_max = *pick(rng, &[0, 50]);
     }
     plan
 }
 
-/// What the result says and the server knows otherwise; empty if they agree.
-fn disagreements(plan: &Plan, finished: &Finished, account: &ServerCounts) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut same = |what: &str, told: u64, known: u64| {
-        if told != known {
-            found.push(format!("{what}: told {told}, known {known}"));
+/// Differences between the counters of a result and the server's counts; empty if they agree.
+fn disagreements(plan: &Plan, finished: &Finished, counts: &ServerCounts) -> Vec<String> {
+    let mut differences = Vec::new();
+    let mut compare = |counter: &str, reported: u64, expected: u64| {
+        if reported != expected {
+            differences.push(format!("{counter}: reported {reported}, expected {expected}"));
         }
     };
     let totals = &finished.totals;
-    let mut told = BTreeMap::<Class, u64>::new();
+    let mut reported_calls = BTreeMap::<Class, u64>::new();
     for (slot, cell) in &totals.cells {
-        *told.entry(slot.class).or_default() += cell.latency.len();
+        *reported_calls.entry(slot.class).or_default() += cell.latency.len();
     }
-    let each = plan.scenarios[0].batch.map_or(1, |_| CALLS);
+    let calls_per_request = plan.scenarios[0].batch.map_or(1, |_| BATCH_CALLS);
     for class in Class::ALL {
-        let known = match class {
-            Class::Connect => account.unconnected * each,
-            _ => account.calls.get(&class).copied().unwrap_or_default(),
+        let expected = match class {
+            Class::Connect => counts.unconnected * calls_per_request,
+            _ => counts.calls.get(&class).copied().unwrap_or_default(),
         };
-        same(class.as_str(), told.get(&class).copied().unwrap_or_default(), known);
+        let reported = reported_calls.get(&class).copied().unwrap_or_default();
+        compare(class.as_str(), reported, expected);
     }
     let traffic = &totals.traffic;
-    same("connections", traffic.connections, account.connections);
-    same("bytes sent", traffic.bytes_sent, account.received);
-    same("bytes received", traffic.bytes_received, account.sent);
-    let all = totals.iterations.iter();
-    let sum = |of: fn(&lab_model::record::Iterations) -> u64| all.clone().map(of).sum::<u64>();
-    same("iterations scheduled", sum(|one| one.scheduled), sum(|one| one.started + one.dropped));
-    same("iterations started", sum(|one| one.started), sum(|one| one.ended + one.interrupted));
-    same("iterations interrupted", sum(|one| one.interrupted), 0);
-    let calls: u64 = told.values().sum();
+    compare("connections", traffic.connections, counts.connections);
+    compare("bytes sent", traffic.bytes_sent, counts.received);
+    compare("bytes received", traffic.bytes_received, counts.sent);
+    let iterations = totals.iterations.iter();
+    let sum = |count: fn(&lab_model::record::Iterations) -> u64| {
+        iterations.clone().map(count).sum::<u64>()
+    };
+    let started = sum(|counts| counts.started);
+    let ended = sum(|counts| counts.ended);
+    let interrupted = sum(|counts| counts.interrupted);
+    compare(
+        "iterations scheduled",
+        sum(|counts| counts.scheduled),
+        started + sum(|counts| counts.dropped),
+    );
+    compare("iterations started", started, ended + interrupted);
+    compare("iterations interrupted", interrupted, 0);
+    let calls: u64 = reported_calls.values().sum();
     let steps = plan.mixes[0].steps.len() as u64;
-    same("calls", calls, sum(|one| one.ended) * steps * each);
-    let row = &finished.result.overall;
-    same("calls of the result", row.calls, calls);
-    // A timeout is counted at its deadline, later only by what the loop was late.
-    same("service time beyond the timeout", u64::from(row.service.max_ms > 110.0), 0);
-    same("service time above latency", u64::from(row.service.max_ms > row.latency.max_ms), 0);
-    found
+    compare("calls", calls, ended * steps * calls_per_request);
+    let overall = &finished.result.overall;
+    compare("calls of the result", overall.calls, calls);
+    // The timeout is 100 ms; the event loop may notice a deadline up to 10 ms late.
+    compare("service time beyond the timeout", u64::from(overall.service.max_ms > 110.0), 0);
+    compare(
+        "service time above latency",
+        u64::from(overall.service.max_ms > overall.latency.max_ms),
+        0,
+    );
+    differences
 }
 
-fn json(finished: &Finished) -> String {
+fn to_json(finished: &Finished) -> String {
     serde_json::to_string_pretty(&finished.result).expect("a result is JSON")
 }
 
 #[test]
 fn counters_match_the_simulated_events() {
     if let Some(seed) = std::env::var("WEIR_SIM_SEED").ok().and_then(|seed| seed.parse().ok()) {
-        let (plan, finished, account) = run(seed);
-        println!("{}", json(&finished));
-        let found = disagreements(&plan, &finished, &account);
-        assert!(found.is_empty(), "seed {seed}: {found:#?}");
+        let (plan, finished, counts) = run(seed);
+        println!("{}", to_json(&finished));
+        let differences = disagreements(&plan, &finished, &counts);
+        assert!(differences.is_empty(), "seed {seed}: {differences:#?}");
         return;
     }
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let mut classes = BTreeMap::<Class, u64>::new();
     thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
-            .map(|first| scope.spawn(move || check(first as u64..SEEDS, threads)))
+            .map(|first_seed| scope.spawn(move || check_seeds(first_seed as u64..SEEDS, threads)))
             .collect();
-        for (class, calls) in running.into_iter().flat_map(|one| one.join().unwrap()) {
+        for (class, calls) in running.into_iter().flat_map(|thread| thread.join().unwrap()) {
             *classes.entry(class).or_default() += calls;
         }
     });
     println!("{classes:?}");
-    let never = Class::ALL.into_iter().filter(|class| !classes.contains_key(class));
-    // The simulated network has neither TLS nor WebSockets, and there is no reference.
+    let absent = Class::ALL.into_iter().filter(|class| !classes.contains_key(class));
+    // The simulated network has neither TLS nor WebSockets, and the plans have no reference node
+    // whose responses could differ.
     let expected = [Class::Tls, Class::Upgrade, Class::Closed, Class::WrongAnswer];
-    assert_eq!(never.collect::<Vec<_>>(), expected, "{classes:?}");
+    assert_eq!(absent.collect::<Vec<_>>(), expected, "{classes:?}");
 }
 
-/// Checks each `step`th of these seeds and returns the calls per class.
-fn check(seeds: Range<u64>, step: usize) -> BTreeMap<Class, u64> {
+/// Checks every `step`th seed of a range and returns the calls per class.
+fn check_seeds(seeds: Range<u64>, step: usize) -> BTreeMap<Class, u64> {
     let mut classes = BTreeMap::new();
     for seed in seeds.step_by(step) {
-        let (plan, finished, account) = run(seed);
-        let found = disagreements(&plan, &finished, &account);
+        let (plan, finished, counts) = run(seed);
+        let differences = disagreements(&plan, &finished, &counts);
         assert!(
-            found.is_empty(),
-            "cargo xtask sim lab {seed}\n{found:#?}\n{account:?}\n{:?}\n{:?}",
+            differences.is_empty(),
+            "cargo xtask sim lab {seed}\n{differences:#?}\n{counts:?}\n{:?}\n{:?}",
             plan.scenarios[0],
             finished.totals.iterations
         );
-        account
-            .calls
-            .iter()
-            .for_each(|(class, calls)| *classes.entry(*class).or_default() += calls);
-        *classes.entry(Class::Connect).or_default() += account.unconnected;
+        counts.calls.iter().for_each(|(class, calls)| *classes.entry(*class).or_default() += calls);
+        *classes.entry(Class::Connect).or_default() += counts.unconnected;
     }
     classes
 }
@@ -174,17 +187,17 @@ fn check(seeds: Range<u64>, step: usize) -> BTreeMap<Class, u64> {
 fn the_same_seed_gives_the_same_result_byte_for_byte() {
     for seed in 0..20 {
         let (first, second) = (run(seed), run(seed));
-        assert_eq!(json(&first.1), json(&second.1), "seed {seed}");
+        assert_eq!(to_json(&first.1), to_json(&second.1), "seed {seed}");
         assert_eq!(first.2, second.2, "seed {seed}");
     }
-    assert_ne!(json(&run(1).1), json(&run(2).1));
+    assert_ne!(to_json(&run(1).1), to_json(&run(2).1));
 }
 
 #[test]
 fn a_disagreement_is_found() {
-    let (plan, finished, mut account) = run(3);
-    assert!(disagreements(&plan, &finished, &account).is_empty());
-    *account.calls.entry(Class::Ok).or_default() += 1;
-    account.received += 1;
-    assert_eq!(disagreements(&plan, &finished, &account).len(), 2);
+    let (plan, finished, mut counts) = run(3);
+    assert!(disagreements(&plan, &finished, &counts).is_empty());
+    *counts.calls.entry(Class::Ok).or_default() += 1;
+    counts.received += 1;
+    assert_eq!(disagreements(&plan, &finished, &counts).len(), 2);
 }

@@ -5,7 +5,7 @@
 //! may be written as `${name} * 2`. The value types of keys (`value.rs`) check the bounds of the
 //! result.
 
-use crate::table::not_found;
+use crate::table::not_found_message;
 
 #[cfg(test)]
 mod tests;
@@ -134,7 +134,7 @@ impl Parser<'_> {
         let variable = self.variables.iter().find(|(variable, _)| *variable == name);
         variable.map(|(_, value)| *value).ok_or_else(|| {
             let names: Vec<_> = self.variables.iter().map(|(name, _)| name.as_str()).collect();
-            let (message, _) = not_found("variable", &name, &names);
+            let (message, _) = not_found_message("variable", &name, &names);
             format!("{name}: {message}")
         })
     }

@@ -37,7 +37,8 @@ pub use expand::{ReadContext, TEXT_BYTES_MAX, read_text_file};
 pub use report::{Located, Location, Report};
 pub use syntax::{Item, Member, Span, Tree};
 pub use table::{
-    DefaultDoc, Key, KeyDoc, Origin, Reader, Table, TableDoc, nearest, not_found, unset_key,
+    DefaultDoc, Key, KeyDoc, Origin, Reader, Table, TableDoc, find_nearest_name, not_found_message,
+    unset_key,
 };
 pub use value::{Input, Scalar, ValueType};
 

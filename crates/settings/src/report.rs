@@ -155,7 +155,7 @@ impl<'a> Report<'a> {
     }
 
     /// Adds an error that does not print the value, such as an error about a missing key.
-    pub fn missing(
+    pub fn error_without_value(
         &mut self,
         location: &Location,
         message: impl Into<String>,

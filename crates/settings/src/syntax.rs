@@ -59,7 +59,11 @@ pub struct Member {
 pub(crate) fn parse(text: &str, bytes_max: usize, report: &mut Report<'_>) -> Option<Vec<Member>> {
     if text.len() > bytes_max {
         let message = format!("the file has {} bytes", text.len());
-        report.missing(&Location::default(), message, format!("at most {bytes_max} bytes"));
+        report.error_without_value(
+            &Location::default(),
+            message,
+            format!("at most {bytes_max} bytes"),
+        );
         return None;
     }
     let (table, errors) = DeTable::parse_recoverable(text);

@@ -103,12 +103,12 @@ impl<T> Key<T> {
     }
 
     /// Returns the value, or `None` if the value in the file is invalid.
-    pub fn valid(&self) -> Option<&T> {
+    pub fn valid_value(&self) -> Option<&T> {
         (self.origin != Origin::Invalid).then_some(&self.value)
     }
 
     /// Returns the position of one element of a list.
-    pub fn element(&self, index: usize) -> Location {
+    pub fn element_location(&self, index: usize) -> Location {
         let with_span = |span: &Span| self.location.with_span(span);
         self.elements.get(index).map_or_else(|| self.location.clone(), with_span)
     }
@@ -337,7 +337,7 @@ impl<'r, 'a> Reader<'r, 'a> {
             key.location.table.clone_from(&table.table);
             if default == DefaultDoc::Required {
                 key.origin = Origin::Invalid;
-                self.report.missing(&key.location, "must be set", V::allowed());
+                self.report.error_without_value(&key.location, "must be set", V::allowed());
             }
             return key;
         };
@@ -345,7 +345,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         let location =
             Location { path: join_path(&table.path, name), span, table: table.table.clone() };
         if !V::IS_TABLE {
-            self.show::<V>(item);
+            self.allow_printing::<V>(item);
         }
         let printed = self.report.mask_value(&item.span);
         let problems_before = self.report.count();
@@ -375,7 +375,7 @@ impl<'r, 'a> Reader<'r, 'a> {
     }
 
     /// Allows diagnostics to print a value, and each value in it, masked by the value type.
-    pub fn show<V: ValueType>(&mut self, item: &Item) {
+    pub fn allow_printing<V: ValueType>(&mut self, item: &Item) {
         self.report.show_values(item, V::mask);
     }
 
@@ -411,8 +411,9 @@ impl<'r, 'a> Reader<'r, 'a> {
         }
         let names: Vec<&str> = doc.keys.iter().map(|key| key.name).collect();
         let kind = if doc.holds_tables_only() { "table" } else { "key" };
-        let (mut message, mut allowed) = not_found(kind, name, &names);
-        if let (None, Some((heading, _))) = (nearest(name, &names), matching_keys.first()) {
+        let (mut message, mut allowed) = not_found_message(kind, name, &names);
+        if let (None, Some((heading, _))) = (find_nearest_name(name, &names), matching_keys.first())
+        {
             message = format!("this key belongs under {heading}");
         }
         if doc.holds_tables_only() {
@@ -422,7 +423,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         }
         let path = join_path(&location.path, name);
         let location = Location { path, span: Some(member.span.clone()), table: None };
-        self.report.missing(&location, message, allowed);
+        self.report.error_without_value(&location, message, allowed);
     }
 }
 
@@ -455,7 +456,7 @@ fn strip_raw_prefix(name: &str) -> &str {
 }
 
 /// Returns the nearest name by edit distance, or `None` if more than a third of its letters differ.
-pub fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
+pub fn find_nearest_name<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
     /// Maximum length of a compared name. The cost grows with the square of the length.
     const NAME_BYTES_MAX: usize = 64;
     if written.len() > NAME_BYTES_MAX {
@@ -471,8 +472,8 @@ pub fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
 
 /// Returns the message and the allowed values for a name that does not exist. `kind` is the kind of
 /// the name, such as "chain".
-pub fn not_found(kind: &str, name: &str, known: &[&str]) -> (String, String) {
-    let message = match nearest(name, known) {
+pub fn not_found_message(kind: &str, name: &str, known: &[&str]) -> (String, String) {
+    let message = match find_nearest_name(name, known) {
         Some(nearest_name) => format!("there is no such {kind}; did you mean {nearest_name}?"),
         None => format!("there is no such {kind}"),
     };

@@ -512,7 +512,7 @@ fn a_check_of_the_program_adds_to_the_report() {
     let output = read_with(ALL, |program, mut report| {
         let program = program.unwrap();
         let methods = &program.upstream[0].methods;
-        report.error(&methods.element(1), "named twice", "each method once");
+        report.error(&methods.element_location(1), "named twice", "each method once");
         report.warn(&program.upstream[1].location, "it is never used", "remove it");
         report.finish().to_string()
     });

@@ -408,7 +408,7 @@ pub fn names_schema(names: &[&str]) -> Json {
 
 #[doc(hidden)]
 pub fn unknown_name_error(text: &str, names: &[&'static str]) -> String {
-    match crate::table::nearest(text, names) {
+    match crate::table::find_nearest_name(text, names) {
         Some(nearest) => format!("there is no such word; did you mean \"{nearest}\"?"),
         None => "there is no such word".to_owned(),
     }

@@ -134,12 +134,12 @@ async fn execute(server: &NodeServer, request: Request<Incoming>) -> Result<(), 
             Ok(())
         }
         (&Method::POST, "/down") => {
-            server.down().await;
+            server.close_port().await;
             Ok(())
         }
         (&Method::POST, "/up") => {
             let conflict = |fault: io::Error| Rejection(StatusCode::CONFLICT, fault.to_string());
-            server.up().await.map_err(conflict)
+            server.open_port().await.map_err(conflict)
         }
         (_, "/state" | "/faults" | "/lag" | "/freeze" | "/thaw" | "/down" | "/up") => {
             let allowed = if path == "/state" { "GET" } else { "POST" };
@@ -167,7 +167,7 @@ fn state_json(server: &NodeServer) -> Value {
         "world_head": node.world().map(|world| world.height_at(now)),
         "finalized": node.world().zip(head).map(|(world, head)| world.finalized_number(head)),
         "pool": node.world().map(|world| world.pool_len()),
-        "tally": node.tally(),
+        "tally": node.counters(),
         "settings": &*node.settings(),
     })
 }

@@ -211,7 +211,7 @@ impl Node {
 
     /// Returns the counters of the node.
     #[must_use]
-    pub fn tally(&self) -> Counters {
+    pub fn counters(&self) -> Counters {
         Counters {
             requests: self.requests.load(Ordering::Relaxed),
             calls: self.calls.load(Ordering::Relaxed),
@@ -425,7 +425,7 @@ impl Node {
         if reads_logs && self.state.lock().rng.chance(backend.share) {
             view.head = view.head.saturating_sub(backend.behind_blocks);
             view.indexed = view.indexed.min(view.head);
-            view.clamps = true;
+            view.clamps_logs_to_head = true;
         }
     }
 
@@ -567,8 +567,8 @@ fn view_of(world: &World, settings: &Settings, now: Instant) -> View {
             world.height_at(index_cutoff).saturating_sub(settings.lag_blocks).min(head)
         }
     };
-    let (ahead, keeping) = (settings.ahead_blocks, settings.keeping);
-    View { head, ahead, indexed, clamps: false, keeping }
+    let (ahead_blocks, retention) = (settings.ahead_blocks, settings.keeping);
+    View { head, ahead_blocks, indexed, clamps_logs_to_head: false, retention }
 }
 
 fn overload_error() -> RpcError {

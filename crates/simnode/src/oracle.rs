@@ -119,7 +119,7 @@ pub enum Verdict {
     /// Only a view below the window has the same reply.
     Stale {
         /// Blocks below the window.
-        by: u64,
+        blocks: u64,
     },
     /// The head is lower than one that the client had received before.
     Backward {
@@ -285,13 +285,13 @@ impl Oracle {
         let lowest = oldest.saturating_sub(STALE_SEARCH_BLOCKS_MAX);
         for head in (lowest..oldest).rev() {
             if matches_reply(&self.honest_reply(exchange, head), &exchange.reply) {
-                return Verdict::Stale { by: oldest - head };
+                return Verdict::Stale { blocks: oldest - head };
             }
         }
         let lowest = oldest.saturating_sub(STALE_TAG_BLOCKS_MAX);
         if let Some(tag_head) = self.find_tag_head(exchange, lowest, newest) {
             // If the call has two tags, only one of them may be stale.
-            return Verdict::Stale { by: oldest.saturating_sub(tag_head).max(1) };
+            return Verdict::Stale { blocks: oldest.saturating_sub(tag_head).max(1) };
         }
         if exchange.method.ends_with("_getTransactionByHash")
             && evidence::hash_argument(exchange.params)

@@ -32,27 +32,27 @@ pub struct View {
     /// The newest block of the node.
     pub head: u64,
     /// Number of blocks by which the announced head is above the real one. Above 0, the node lies.
-    pub ahead: u64,
+    pub ahead_blocks: u64,
     /// The newest block with logs and receipts.
     pub indexed: u64,
     /// True if the node ends a log filter at the head instead of returning an error when the filter
     /// exceeds the head.
-    pub clamps: bool,
+    pub clamps_logs_to_head: bool,
     /// The retention of the node, and the client whose errors it sends.
-    pub keeping: Retention,
+    pub retention: Retention,
 }
 
 impl View {
     /// Returns the view of an honest node that has all data.
     #[must_use]
     pub fn honest(head: u64) -> Self {
-        let keeping = Retention::default();
-        Self { head, ahead: 0, indexed: head, clamps: false, keeping }
+        let retention = Retention::default();
+        Self { head, ahead_blocks: 0, indexed: head, clamps_logs_to_head: false, retention }
     }
 
     /// Returns the head that the node announces.
     pub(crate) fn announced_head(&self) -> u64 {
-        self.head + self.ahead
+        self.head + self.ahead_blocks
     }
 }
 
@@ -195,7 +195,7 @@ impl Call<'_> {
             "net_version" => fixed(&format!("\"{}\"", self.world.options().chain_id)),
             "net_listening" => fixed("true"),
             "net_peerCount" => fixed("\"0x19\""),
-            "web3_clientVersion" => fixed(&format!("\"{}\"", self.view.keeping.client.version())),
+            "web3_clientVersion" => fixed(&format!("\"{}\"", self.view.retention.client.version())),
             "web3_sha3" => self.sha3(),
             other => match other.split_once('_') {
                 Some(("hmyv2", name)) => self.harmony(harmony::NumberFormat::Decimal, name),
@@ -206,7 +206,7 @@ impl Call<'_> {
     }
 
     fn unsupported(&self) -> RpcError {
-        self.view.keeping.client.unsupported(self.method)
+        self.view.retention.client.unsupported(self.method)
     }
 }
 

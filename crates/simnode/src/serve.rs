@@ -121,7 +121,7 @@ impl NodeServer {
 
     /// Closes the port and resets every connection, as when the process is killed. Returns when
     /// both are done.
-    pub async fn down(&self) {
+    pub async fn close_port(&self) {
         let (reply_tx, reply_rx) = oneshot::channel();
         if self.commands.send(Command::Down(reply_tx)).await.is_ok() {
             // No reply means that the listener has ended, so the port is closed as well.
@@ -133,7 +133,7 @@ impl NodeServer {
     ///
     /// # Errors
     /// Fails if another process has taken the port, or if the runtime ends.
-    pub async fn up(&self) -> io::Result<()> {
+    pub async fn open_port(&self) -> io::Result<()> {
         let (reply_tx, reply_rx) = oneshot::channel();
         let ended_error = || io::Error::other("the listener has ended");
         self.commands.send(Command::Up(reply_tx)).await.map_err(|_| ended_error())?;

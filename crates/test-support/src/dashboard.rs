@@ -38,7 +38,7 @@ impl PanelQuery {
 ///
 /// # Panics
 /// Panics if the file is no dashboard, or has too few queries.
-pub fn queries(file: &Path) -> Vec<PanelQuery> {
+pub fn read_queries(file: &Path) -> Vec<PanelQuery> {
     let text = std::fs::read_to_string(file).expect("the file is there");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
     let mut queries = Vec::new();

@@ -16,7 +16,7 @@ use crate::wait::wait_until;
 /// Timeout for geth's first response after its start, on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The text that geth logs before its HTTP address.
-pub const LISTENS: &str = "HTTP server started                      endpoint=";
+pub const LISTEN_LOG_PREFIX: &str = "HTTP server started                      endpoint=";
 /// Number of the last block of `chain.rlp`, as JSON.
 const HEAD: &str = "\"0x36\"";
 
@@ -92,7 +92,7 @@ impl Geth {
             .stderr(log)
             .spawn()
             .unwrap();
-        let address = programs::wait_for_address(&mut child, &log_path, LISTENS);
+        let address = programs::wait_for_address(&mut child, &log_path, LISTEN_LOG_PREFIX);
         Geth { child, _folder: home, address }
     }
 

@@ -188,7 +188,7 @@ fn read_labels(labels: &serde_json::Value) -> Labels {
 fn get(address: &str, path: &str) -> Option<String> {
     let mut client = Client::connect(address);
     client.send(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes());
-    let response = client.answer()?;
+    let response = client.read_response()?;
     Some(response.text().to_owned())
 }
 

@@ -21,7 +21,7 @@ pub struct Client {
 
 /// One response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Response {
     /// The status code.
     pub status: u16,
     /// Headers in order, with names in lower case.
@@ -30,7 +30,7 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     /// Returns the value of a header that occurs at most once.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut matching = self.headers.iter().filter(|(header_name, _)| header_name == name);
@@ -142,23 +142,23 @@ impl Client {
     }
 
     /// Sends a call and returns its response.
-    pub fn call(&mut self, path: &str, body: &[u8]) -> Answer {
+    pub fn call(&mut self, path: &str, body: &[u8]) -> Response {
         self.send(&post(path, body));
-        self.answer().expect("the connection is open")
+        self.read_response().expect("the connection is open")
     }
 
     /// Reads the next response. Returns `None` if the connection ends instead.
-    pub fn answer(&mut self) -> Option<Answer> {
-        self.read_answer(true)
+    pub fn read_response(&mut self) -> Option<Response> {
+        self.read_response_with(true)
     }
 
     /// Reads the next response as the response to a HEAD request, which has no body.
-    pub fn answer_to_head(&mut self) -> Option<Answer> {
-        self.read_answer(false)
+    pub fn read_head_response(&mut self) -> Option<Response> {
+        self.read_response_with(false)
     }
 
     /// Reads the next response. `with_body` is false for the response to a HEAD request.
-    fn read_answer(&mut self, with_body: bool) -> Option<Answer> {
+    fn read_response_with(&mut self, with_body: bool) -> Option<Response> {
         let head_end = loop {
             let separator = self.received.windows(4).position(|bytes| bytes == b"\r\n\r\n");
             if let Some(position) = separator {
@@ -184,15 +184,15 @@ impl Client {
             .map(|line| line.split_once(": ").unwrap_or_else(|| panic!("no header: {line:?}")))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
             .collect();
-        let mut answer = Answer { status, headers, body: Vec::new() };
+        let mut response = Response { status, headers, body: Vec::new() };
         let has_body = with_body && status >= 200 && !matches!(status, 204 | 304);
-        if has_body && answer.header("transfer-encoding") == Some("chunked") {
-            answer.body = self.read_chunks();
+        if has_body && response.header("transfer-encoding") == Some("chunked") {
+            response.body = self.read_chunks();
         } else if has_body {
-            let length = answer.header("content-length").expect("a body has a length");
-            answer.body = self.read_exact(length.parse().expect("a length is a number"));
+            let length = response.header("content-length").expect("a body has a length");
+            response.body = self.read_exact(length.parse().expect("a length is a number"));
         }
-        Some(answer)
+        Some(response)
     }
 
     /// Reads a chunked body. Nodes send such bodies; Weir does not.
@@ -239,7 +239,7 @@ impl Client {
     }
 
     /// Reads until the server closes the connection and returns all bytes.
-    pub fn rest(&mut self) -> &[u8] {
+    pub fn read_to_end(&mut self) -> &[u8] {
         self.drain();
         &self.received
     }

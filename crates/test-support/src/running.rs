@@ -207,7 +207,7 @@ impl Running {
     }
 
     /// Waits until the process ends by itself, and returns its exit status.
-    pub fn ended(&mut self) -> std::process::ExitStatus {
+    pub fn wait_for_exit(&mut self) -> std::process::ExitStatus {
         self.child.wait().expect("the process is our child")
     }
 
@@ -217,7 +217,7 @@ impl Running {
     }
 
     /// Changes the settings of a simulated node with an admin listener.
-    pub fn set(&self, settings: &str) {
+    pub fn set_node_settings(&self, settings: &str) {
         let address = self.admin.as_ref().expect("the node has an admin address");
         let mut stream = TcpStream::connect(address).expect("the node listens there");
         let length = settings.len();

@@ -10,11 +10,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Waits until a condition is true.
 ///
 /// # Panics
-/// Panics if the condition is still false after a minute. `what` describes the condition.
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+/// Panics if the condition is still false after a minute. `description` names the condition.
+pub fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + WAIT_TIMEOUT;
     while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(Instant::now() < deadline, "waited in vain: {description}");
         pause(POLL_INTERVAL); // Sleeps: between two polls.
     }
 }

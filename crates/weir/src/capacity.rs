@@ -118,11 +118,11 @@ struct SearchOptions {
     precision: Option<f64>,
 
     /// Duration of a probe, including its warm-up [default: the plan's]
-    #[arg(long, value_name = "DURATION", value_parser = plan::line::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = plan::line::parse_duration)]
     probe: Option<Duration>,
 
     /// Warm-up of a probe, excluded from its verdict [default: the plan's]
-    #[arg(long, value_name = "DURATION", value_parser = plan::line::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = plan::line::parse_duration)]
     probe_warmup: Option<Duration>,
 
     /// Probes at each side of the boundary [default: the plan's]
@@ -130,11 +130,11 @@ struct SearchOptions {
     repeats: Option<u32>,
 
     /// Pause between probes [default: the plan's]
-    #[arg(long, value_name = "DURATION", value_parser = plan::line::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = plan::line::parse_duration)]
     drain: Option<Duration>,
 
     /// Duration of the final run at the highest passing rate; 0s for none [default: the plan's]
-    #[arg(long, value_name = "DURATION", value_parser = plan::line::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = plan::line::parse_duration)]
     soak: Option<Duration>,
 }
 
@@ -289,10 +289,10 @@ fn exit_code(result: &CapacityResult, stop: &Stop) -> u8 {
 /// Prints an event of the search as progress.
 fn show_event(progress: &ProgressOutput, event: Event<'_>) {
     match event {
-        Event::Waits { time, .. } => {
+        Event::Waiting { time, .. } => {
             progress.set_message(format!("waiting {:.0} s", time.as_secs_f64()));
         }
-        Event::Begins { kind, rate, time } => {
+        Event::ProbeStarted { kind, rate, time } => {
             let (kind, time) = (kind.as_str(), time.as_secs_f64());
             progress.set_message(format!("{kind} at {rate}/s for {time:.0} s"));
         }

@@ -41,7 +41,7 @@ pub(crate) struct Check {
     file: PathBuf,
 
     /// Set a variable of the plan, or of the plans of a load study; may be repeated
-    #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::variable)]
+    #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::parse_variable)]
     set: Vec<(String, f64)>,
 }
 

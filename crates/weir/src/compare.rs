@@ -134,8 +134,12 @@ impl Compare {
             [] => None,
             paths => Some(lab::compare::merge_runs("same", paths)?),
         };
-        let options =
-            Options { same, paired: self.paired, anyway: self.anyway, ..Options::default() };
+        let options = Options {
+            control_runs: same,
+            paired: self.paired,
+            despite_mismatches: self.anyway,
+            ..Options::default()
+        };
         let result = lab::compare::compare(variants, &options, &mut resampling_source());
         let is_consistent = report_self_check(&self_check::check_comparison(&result));
         self.print(&result)?;

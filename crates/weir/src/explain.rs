@@ -434,7 +434,7 @@ impl Explainer<'_> {
         let method = lookup.method;
         self.add_block(call, method, lines);
         let (caching, cache) = (&lookup.caching, &self.config.cache);
-        if let Some(number) = caching.resolved {
+        if let Some(number) = caching.resolved_height {
             lines.add("sent", &format!("with the number {number} in place of the tag"));
         }
         if caching.min_head > 0 {
@@ -450,7 +450,7 @@ impl Explainer<'_> {
             lines.add("tiers", &tiers);
         }
         if caching.rule != CacheRule::Never || is_coalesced {
-            self.add_key(call, method, caching.resolved, lines);
+            self.add_key(call, method, caching.resolved_height, lines);
         }
     }
 
@@ -478,11 +478,11 @@ impl Explainer<'_> {
         &self,
         call: &Call<'_>,
         method: &'static Method,
-        resolved: Option<u64>,
+        resolved_height: Option<u64>,
         lines: &mut Lines,
     ) {
         let chain = &self.config.chains[self.chain];
-        let block = resolved.map(ResolvedBlock::Number);
+        let block = resolved_height.map(ResolvedBlock::Number);
         let parts = KeyParts { chain: &chain.name, method, params: &call.params, block };
         let mut key = Vec::new();
         match write_key(&mut key, &parts) {

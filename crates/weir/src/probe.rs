@@ -121,7 +121,7 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 }
 
 fn parse_timeout(text: &str) -> Result<Duration, String> {
-    let timeout = plan::line::duration(text)?;
+    let timeout = plan::line::parse_duration(text)?;
     let allowed = Duration::from_millis(10)..=Duration::from_secs(60);
     match allowed.contains(&timeout) {
         true => Ok(timeout),
@@ -223,7 +223,7 @@ fn create_target(name: Option<&str>, plan: Plan, default_calls: bool) -> ProbeTa
 
 impl Output {
     fn start(&self) -> Result<Sinks> {
-        let labels = Labels::of(&self.metric_label)?;
+        let labels = Labels::parse(&self.metric_label)?;
         let push = self
             .remote_write
             .as_ref()

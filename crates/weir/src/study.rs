@@ -17,7 +17,7 @@ use lab::analysis::sync::judge::main_row;
 use lab::report::checks::Checks;
 use lab::report::{self, Report};
 use lab::run::Stop;
-use lab::study::read::Form;
+use lab::study::read::FileFormat;
 use lab::study::runner::{self, Event, ProcessGroups, StudyRuns, VariantProgress};
 use lab::study::{Options, StudyFault, analyse, file, poll};
 use lab_model::plan;
@@ -175,7 +175,7 @@ struct Live {
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let time = plan::line::duration(text)?;
+    let time = plan::line::parse_duration(text)?;
     if time.is_zero() { Err("must be above 0".to_owned()) } else { Ok(time) }
 }
 
@@ -223,8 +223,8 @@ impl Sync {
     }
 
     /// Analyses runs from files.
-    fn run_files(&self, formats: &[(Form, Source)]) -> Result<ExitCode> {
-        let forms: Vec<Form> = formats.iter().map(|(form, _)| *form).collect();
+    fn run_files(&self, formats: &[(FileFormat, Source)]) -> Result<ExitCode> {
+        let forms: Vec<FileFormat> = formats.iter().map(|(form, _)| *form).collect();
         let variants = match read_variants(&self.given, &forms)? {
             Ok(variants) => variants,
             Err(message) => return Ok(argument_error(&message)),
@@ -245,7 +245,7 @@ impl Sync {
         let stop = Arc::new(Stop::new());
         stop::stop_run_on_signals(&stop, || {})?;
         let progress = ProgressOutput::new(self.quiet);
-        let watch = poll::Watch {
+        let watch = poll::PollOptions {
             every: self.live.every,
             family: self.live.family,
             duration: self.live.duration,
@@ -305,7 +305,7 @@ impl Sync {
         let on_event = &mut |event: Event<'_>| show_event(&progress, &event);
         let runs = runner::run(&study, &weir_binary, &folder.path, &stop, &groups, on_event);
         progress.finish();
-        let StudyRuns { variants, left_out: exclusion_reasons, partial } = runs?;
+        let StudyRuns { variants, exclusion_reasons, partial } = runs?;
         let without_runs = variants.iter().position(|variant| variant.runs.is_empty());
         if let Some(index) = without_runs {
             eprintln!("weir: variant {:?} has no run that can be used", variants[index].name);

@@ -158,7 +158,7 @@ fn parse_alternatives<const N: usize>(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFields {
     /// The number of the block.
-    pub number: u64,
+    pub block_number: u64,
     /// The hash of the block.
     pub block_hash: [u8; 32],
     /// The address of the contract.
@@ -173,7 +173,7 @@ impl LogFields {
         let [number, hash] = walk::fields_of(raw, ["blockNumber", "blockHash"]);
         let (address, topics) = parse_address_and_topics(raw)?;
         Some(LogFields {
-            number: quantity::from_value(number?)?,
+            block_number: quantity::from_value(number?)?,
             block_hash: hash_from_value(hash?)?,
             address,
             topics: topics.to_vec(),

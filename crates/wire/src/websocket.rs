@@ -119,7 +119,7 @@ impl ProtocolError {
 }
 
 /// A masking key.
-pub type Key = [u8; 4];
+pub type MaskingKey = [u8; 4];
 
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +133,7 @@ pub struct Header {
     /// Number of payload bytes, which follow the header.
     pub payload_bytes: u64,
     /// The key that masks the payload; `None` if the payload is not masked.
-    pub key: Option<Key>,
+    pub key: Option<MaskingKey>,
 }
 
 /// Reads headers from bytes that arrive in chunks of any size.
@@ -217,7 +217,8 @@ impl HeaderReader {
         if length_bytes != length_bytes_min || payload_bytes > i64::MAX as u64 {
             return Err(ProtocolError::Length);
         }
-        let key: Option<Key> = rest[length_bytes..].first_chunk().copied().filter(|_| is_masked);
+        let key: Option<MaskingKey> =
+            rest[length_bytes..].first_chunk().copied().filter(|_| is_masked);
         if is_masked && key.is_none() {
             return Ok(None);
         }
@@ -229,7 +230,12 @@ impl HeaderReader {
 
 /// Appends the header of an unfragmented frame. The caller appends the payload, masked with `key`
 /// if there is one.
-pub fn write_header(out: &mut Vec<u8>, opcode: Opcode, payload_bytes: usize, key: Option<Key>) {
+pub fn write_header(
+    out: &mut Vec<u8>,
+    opcode: Opcode,
+    payload_bytes: usize,
+    key: Option<MaskingKey>,
+) {
     let mask_bit = if key.is_some() { MASKED } else { 0 };
     out.push(LAST | opcode as u8);
     match payload_bytes {
@@ -256,7 +262,7 @@ pub fn write_compressed_header(out: &mut Vec<u8>, payload_bytes: usize) {
 }
 
 /// Appends an unfragmented frame.
-pub fn write_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], key: Option<Key>) {
+pub fn write_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], key: Option<MaskingKey>) {
     write_header(out, opcode, payload.len(), key);
     let start = out.len();
     out.extend_from_slice(payload);
@@ -266,7 +272,7 @@ pub fn write_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], key: Optio
 }
 
 /// Masks `bytes`, or unmasks them if they are masked. The bytes start at `offset` in their payload.
-pub fn apply_mask(bytes: &mut [u8], key: Key, offset: usize) {
+pub fn apply_mask(bytes: &mut [u8], key: MaskingKey, offset: usize) {
     let mut rotated_key = key;
     rotated_key.rotate_left(offset % key.len());
     let word = u64::from(u32::from_ne_bytes(rotated_key));

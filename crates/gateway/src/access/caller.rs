@@ -75,14 +75,14 @@ pub(crate) struct HeadFields {
     /// header.
     pub(crate) hash_header: Option<String>,
     /// The headers that are part of rate-limit keys.
-    pub(crate) limits: Vec<http::HeaderName>,
+    pub(crate) limit_headers: Vec<http::HeaderName>,
     /// The fields for access control, rules and the access log; `None` if all of them are off.
-    pub(crate) extra: Option<ExtraFields>,
+    pub(crate) access_fields: Option<AccessFields>,
 }
 
 /// The fields that access control, rules and the access log need.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ExtraFields {
+pub(crate) struct AccessFields {
     /// Places of a key in a request; `None` without access control.
     key_places: Option<KeyPlaces>,
     /// True if the configuration has issuers of tokens.
@@ -96,17 +96,17 @@ impl HeadFields {
     pub(crate) fn new(
         config: &Config,
         hash_header: Option<String>,
-        limits: Vec<http::HeaderName>,
+        limit_headers: Vec<http::HeaderName>,
     ) -> HeadFields {
         let has_access_control = config.access.is_on();
-        let needs_extra =
+        let needs_access_fields =
             has_access_control || !config.rules.is_empty() || config.access_log.is_some();
-        let extra = needs_extra.then(|| ExtraFields {
+        let access_fields = needs_access_fields.then(|| AccessFields {
             key_places: has_access_control.then(|| config.access.places.clone()),
             accepts_tokens: !config.access.issuers.is_empty(),
             used_headers: config.used_headers.clone(),
         });
-        HeadFields { hash_header, limits, extra }
+        HeadFields { hash_header, limit_headers, access_fields }
     }
 }
 
@@ -114,15 +114,15 @@ impl HeadFields {
 /// 24 bytes hold a client name or an address without an allocation.
 pub(crate) type HeaderValue = Option<SmallVec<[u8; 24]>>;
 
-/// Values of the headers in [`HeadFields::limits`]. Most configurations have at most one.
+/// Values of the headers in [`HeadFields::limit_headers`]. Most configurations have at most one.
 pub(crate) type HeaderValues = SmallVec<[HeaderValue; 1]>;
 
-/// The values of a head's extra fields.
+/// The values of a head's [`AccessFields`].
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct ExtraValues {
+pub(crate) struct AccessValues {
     /// The host without its port.
     pub(crate) host: Box<str>,
-    /// Values by index in `ExtraFields::used_headers`; `None` for headers that the request lacks.
+    /// Values by index in `AccessFields::used_headers`; `None` for headers that the request lacks.
     pub(crate) headers: Box<[Option<Box<[u8]>>]>,
     header_credential: HeaderCredential,
     /// The credential in the query of the URL.
@@ -154,16 +154,16 @@ impl fmt::Debug for Credential {
     }
 }
 
-impl ExtraValues {
-    pub(crate) fn new(fields: &ExtraFields) -> ExtraValues {
-        ExtraValues {
+impl AccessValues {
+    pub(crate) fn new(fields: &AccessFields) -> AccessValues {
+        AccessValues {
             headers: vec![None; fields.used_headers.len()].into(),
-            ..ExtraValues::default()
+            ..AccessValues::default()
         }
     }
 
     /// Stores the credential or the value in a header if `fields` names the header.
-    pub(crate) fn add_header(&mut self, name: &str, value: &[u8], fields: &ExtraFields) {
+    pub(crate) fn add_header(&mut self, name: &str, value: &[u8], fields: &AccessFields) {
         if let Some(places) = &fields.key_places {
             let is_named = |expected: &str| name.eq_ignore_ascii_case(expected);
             if places.bearer && is_named("authorization") {
@@ -190,7 +190,7 @@ impl ExtraValues {
     }
 
     /// Stores the host without its port, and the credential in the query of the target.
-    pub(crate) fn set_target(&mut self, host: &str, target: &str, fields: &ExtraFields) {
+    pub(crate) fn set_target(&mut self, host: &str, target: &str, fields: &AccessFields) {
         // The port follows the last colon, unless that colon is part of an IPv6 address in
         // brackets.
         let colon = host.rfind(':').filter(|colon| !host[*colon..].contains(']'));
@@ -263,7 +263,7 @@ pub(crate) struct RequestIdentity<'a> {
     pub(crate) client: IpAddr,
     /// The URL path, which may contain a key.
     pub(crate) path: &'a str,
-    pub(crate) extra: Option<&'a ExtraValues>,
+    pub(crate) access_values: Option<&'a AccessValues>,
     /// False for health checks and for requests that a browser sends by itself. These requests need
     /// no key, and a key in them is ignored.
     pub(crate) needs_key: bool,
@@ -293,7 +293,7 @@ pub(crate) fn authenticate<'a>(
     if !access.clients.allows(client) {
         return Err(Denial::Address);
     }
-    let (key, path) = find_key(key_index, identity.path, identity.extra, &access.places)?;
+    let (key, path) = find_key(key_index, identity.path, identity.access_values, &access.places)?;
     if !identity.needs_key {
         return Ok(Authenticated { caller: Caller::without_key(client), path });
     }
@@ -322,7 +322,7 @@ struct PresentedKey<'a> {
 fn find_key<'a>(
     key_index: &KeyIndex,
     full_path: &'a str,
-    extra: Option<&'a ExtraValues>,
+    access_values: Option<&'a AccessValues>,
     places: &KeyPlaces,
 ) -> Result<(Option<PresentedKey<'a>>, &'a str), Denial> {
     let present = |credential: &'a Credential| PresentedKey {
@@ -332,14 +332,15 @@ fn find_key<'a>(
     // The returned path never contains a key, even if a credential in a header takes precedence.
     let in_path = if places.path { find_key_in_path(key_index, full_path) } else { None };
     let path = in_path.map_or(full_path, |(_, path)| path);
-    let in_header = match extra.map(|extra| &extra.header_credential) {
+    let in_header = match access_values.map(|access_values| &access_values.header_credential) {
         Some(HeaderCredential::Several) => return Err(Denial::TwoKeys),
         Some(HeaderCredential::One(credential)) => Some(present(credential)),
         Some(HeaderCredential::None) | None => None,
     };
-    let key = in_header
-        .or(in_path.map(|(hash, _)| PresentedKey { hash, token: None }))
-        .or(extra.and_then(|extra| extra.query_credential.as_ref()).map(present));
+    let key =
+        in_header.or(in_path.map(|(hash, _)| PresentedKey { hash, token: None })).or(access_values
+            .and_then(|access_values| access_values.query_credential.as_ref())
+            .map(present));
     Ok((key, path))
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
-use crate::access::caller::ExtraValues;
+use crate::access::caller::AccessValues;
 use crate::call::CacheStatus;
 use crate::config::access_log::format::{Format, Part, USER_AGENT, Variable};
 
@@ -47,7 +47,7 @@ pub(crate) struct Record {
     /// One call, or all calls of the request merged; `None` for a request without calls.
     pub(crate) call: Option<CallRecord>,
     /// The host and the headers of the request.
-    pub(crate) extra: Option<Arc<ExtraValues>>,
+    pub(crate) access_values: Option<Arc<AccessValues>>,
 }
 
 /// Facts about one call, or about all calls of a batch together.
@@ -86,7 +86,7 @@ impl Record {
             duration: Duration::ZERO,
             calls: 0,
             call: None,
-            extra: None,
+            access_values: None,
         }
     }
 
@@ -96,7 +96,7 @@ impl Record {
     }
 
     fn header(&self, index: usize) -> Option<&[u8]> {
-        self.extra.as_ref()?.headers.get(index)?.as_deref()
+        self.access_values.as_ref()?.headers.get(index)?.as_deref()
     }
 }
 
@@ -131,7 +131,11 @@ fn write_json(out: &mut String, used_headers: &[Box<str>], record: &Record) {
     let agent = used_headers.iter().position(|name| **name == *USER_AGENT);
     write_member(out, "key", record.key.as_deref());
     write_member(out, "tier", record.tier.as_deref());
-    write_member(out, "host", record.extra.as_ref().map(|extra| &*extra.host));
+    write_member(
+        out,
+        "host",
+        record.access_values.as_ref().map(|access_values| &*access_values.host),
+    );
     write_member(out, "verb", Some(record.http_method));
     write_member(out, "path", Some(&*record.path));
     write_member(out, "chain", call.map(|call| &*call.chain));
@@ -211,7 +215,9 @@ fn write_variable(out: &mut String, variable: Variable, record: &Record) -> fmt:
         Variable::Uri => write_text(out, Some(&*record.path)),
         Variable::Chain => write_text(out, call.map(|call| &*call.chain)),
         Variable::Method => write_text(out, call.map(|call| &*call.method)),
-        Variable::Host => write_text(out, record.extra.as_ref().map(|extra| &*extra.host)),
+        Variable::Host => {
+            write_text(out, record.access_values.as_ref().map(|access_values| &*access_values.host))
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use settings::nearest;
+use settings::find_nearest_name;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
@@ -185,7 +185,7 @@ fn execute(command: &Command, snapshot: &Snapshot) -> Reply {
 fn describe_unknown_upstream(name: &str, snapshot: &Snapshot) -> String {
     let names: Vec<&str> =
         snapshot.upstreams.iter().map(|upstream| &*upstream.config.name).collect();
-    let hint = nearest(name, &names).map(|name| format!("; did you mean {name}?"));
+    let hint = find_nearest_name(name, &names).map(|name| format!("; did you mean {name}?"));
     format!(
         "there is no upstream {name:?}{}\nupstreams: {}",
         hint.unwrap_or_default(),

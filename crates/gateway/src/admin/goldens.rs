@@ -38,7 +38,7 @@ fn full_snapshot() -> Arc<Snapshot> {
         std::mem::forget(hold);
         (0..bytes >> 20).for_each(|_| memory.count_refusal(purpose));
     }
-    let validity = ValidityTag { binding: Binding::Free, generation: 4, null: false };
+    let validity = ValidityTag { binding: Binding::Free, generation: 4, is_null: false };
     let bytes = bytes::Bytes::from_static(b"\"0x1\"");
     let entry = Entry {
         bytes,

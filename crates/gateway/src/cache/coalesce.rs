@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::call::UpstreamResponse;
-use crate::call::failure::{Failure, Kind};
+use crate::call::failure::{Failure, FailureKind};
 use crate::policy::overload::Class;
 
 /// Maximum number of calls in the table of one thread. Further calls are not coalesced. Connections
@@ -72,8 +72,9 @@ impl LeaderGuard {
 impl Drop for LeaderGuard {
     fn drop(&mut self) {
         let response = self.response.take();
-        let response = response
-            .unwrap_or_else(|| UpstreamResponse::from_failure(Failure::ours(Kind::Stopping)));
+        let response = response.unwrap_or_else(|| {
+            UpstreamResponse::from_failure(Failure::ours(FailureKind::Stopping))
+        });
         self.table.borrow_mut().remove(&self.key);
         *self.call.response.borrow_mut() = Some(response);
         self.call.completed.notify_waiters();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use crate::call::{CacheStatus, Payload, Tier, UpstreamRequest, UpstreamResponse};
+use crate::call::{CacheStatus, CacheTier, Payload, UpstreamRequest, UpstreamResponse};
 use crate::metrics::label::IndexLookup;
 use crate::policy::heads::ChainView;
 use crate::upstream::thread::UpstreamContext;
@@ -55,7 +55,7 @@ pub enum IndexResult {
         items: Bytes,
     },
     /// The index has no data for the query.
-    Missing,
+    NotStored,
 }
 
 /// An index backend. The backend runs queries on its own threads, so a serving thread never waits
@@ -64,7 +64,7 @@ pub trait Index: Send + Sync {
     /// The name of the indexed chain.
     fn chain(&self) -> &str;
     /// Returns true if the index belongs to the chain with this id, which the upstreams reported.
-    fn is_of_chain(&self, id: u64) -> bool;
+    fn serves_chain(&self, id: u64) -> bool;
     /// Returns true if the index supports a method.
     fn serves(&self, method: &str) -> bool;
     /// Runs a query and sends its result to `sender`. A dropped sender means that the query failed.
@@ -79,17 +79,17 @@ pub(crate) async fn lookup(
     params: &[u8],
 ) -> Option<IndexResult> {
     let chain = &cx.topology.chains[request.chain];
-    if *index.chain() != *chain.name || !index.serves(&request.name) {
+    if *index.chain() != *chain.name || !index.serves(&request.method_name) {
         return None;
     }
     // Before an upstream has reported the chain's id, the gateway cannot verify the index.
     let reported_id = chain.reported_id()?;
-    let is_same_chain = reported_id.is_none_or(|id| index.is_of_chain(id));
+    let is_same_chain = reported_id.is_none_or(|id| index.serves_chain(id));
     if !is_same_chain {
         return None;
     }
     let query = IndexQuery {
-        method: Box::from(&*request.name),
+        method: Box::from(&*request.method_name),
         params: Box::from(params),
         view: chain.view.load_full(),
     };
@@ -103,15 +103,15 @@ pub(crate) async fn lookup(
     let outcome = match &received {
         Ok(Ok(IndexResult::Complete(_))) => IndexLookup::Hit,
         Ok(Ok(IndexResult::Partial { .. })) => IndexLookup::Part,
-        Ok(Ok(IndexResult::Missing)) => IndexLookup::Miss,
+        Ok(Ok(IndexResult::NotStored)) => IndexLookup::Miss,
         Ok(Err(_)) | Err(_) => IndexLookup::Failed,
     };
     cx.counters.index.lookups[outcome].add(1);
-    received.ok()?.ok().filter(|result| *result != IndexResult::Missing)
+    received.ok()?.ok().filter(|result| *result != IndexResult::NotStored)
 }
 
 /// Converts a result of the index to a response.
 pub(crate) fn response(result: Bytes) -> UpstreamResponse {
-    let (cache_status, tier) = (CacheStatus::Hit, Some(Tier::Index));
+    let (cache_status, tier) = (CacheStatus::Hit, Some(CacheTier::Index));
     UpstreamResponse { cache_status, tier, ..UpstreamResponse::local(Payload::Result(result)) }
 }

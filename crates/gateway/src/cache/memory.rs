@@ -29,7 +29,8 @@ pub(crate) struct Entry {
     pub(crate) bytes: Bytes,
     /// True if `bytes` is an error object.
     pub(crate) is_error: bool,
-    /// `UpstreamState::number` of the upstream that sent the response. Reloads do not change it.
+    /// `UpstreamState::cache_number` of the upstream that sent the response. Reloads do not change
+    /// it.
     pub(crate) upstream: u16,
     /// The condition under which the entry is valid.
     pub(crate) validity: ValidityTag,
@@ -108,7 +109,7 @@ impl Cache {
     pub(crate) fn age_max(&self, is_error: bool, validity: &ValidityTag) -> Option<Duration> {
         match validity.binding {
             _ if is_error => Some(self.config.error_age_max),
-            _ if validity.null => Some(self.config.null_age_max),
+            _ if validity.is_null => Some(self.config.null_age_max),
             Binding::Head { .. } => Some(self.config.head_age_max),
             Binding::Block { .. } | Binding::Free => None,
         }

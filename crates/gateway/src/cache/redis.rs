@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use crate::cache::memory::{Cache, Entry};
-use crate::call::{CacheStatus, Payload, Tier, UpstreamRequest, UpstreamResponse};
+use crate::call::{CacheStatus, CacheTier, Payload, UpstreamRequest, UpstreamResponse};
 use crate::config;
 use crate::metrics::counters::RedisCounters;
 use crate::metrics::label::{RedisLookup, RedisStore};
@@ -282,7 +282,7 @@ impl RedisTier {
             Entry { bytes: bytes.clone(), is_error, upstream, validity, expires_at, doubted_since };
         cache.put(key, entry);
         let payload = if value.is_error { Payload::Error(bytes) } else { Payload::Result(bytes) };
-        let (cache_status, tier) = (CacheStatus::Hit, Some(Tier::Redis));
+        let (cache_status, tier) = (CacheStatus::Hit, Some(CacheTier::Redis));
         Some(UpstreamResponse { cache_status, tier, ..UpstreamResponse::local(payload) })
     }
 

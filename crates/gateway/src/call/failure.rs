@@ -14,7 +14,7 @@ use crate::policy::routing_rules::Action;
 
 /// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FailureKind {
     /// No upstream of the group is usable.
     NoUpstream,
     /// The call's deadline passed.
@@ -63,7 +63,7 @@ pub(crate) enum Kind {
 /// causes no failure.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
-    pub(crate) kind: Kind,
+    pub(crate) kind: FailureKind,
     /// Whether an upstream may have received the call.
     pub(crate) sent: Sent,
     /// Time after which the client should retry; `None` if it is unknown.
@@ -72,7 +72,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// Creates a failure that occurs before the gateway sends the call to an upstream.
-    pub(crate) fn ours(kind: Kind) -> Failure {
+    pub(crate) fn ours(kind: FailureKind) -> Failure {
         Failure { kind, sent: Sent::No, retry_after: None }
     }
 }
@@ -117,48 +117,56 @@ pub(crate) struct ErrorResponse<'a> {
 /// geth's `rpc/errors.go` defines -32002 (timeout) and -32003 (response too large). EIP-1474
 /// defines -32005 (limit exceeded). Methods that are not allowed and unsupported notifications
 /// have geth's codes and messages.
-pub(crate) fn describe(kind: Kind, config: &Config) -> ErrorResponse<'_> {
+pub(crate) fn describe(kind: FailureKind, config: &Config) -> ErrorResponse<'_> {
     use ErrorCode as Code;
     let (status, code, message) = match kind {
-        Kind::MethodNotAllowed => {
+        FailureKind::MethodNotAllowed => {
             (200, Code::METHOD_NOT_FOUND, "the method does not exist/is not available")
         }
-        Kind::SubscribeRefused(refusal) => {
+        FailureKind::SubscribeRefused(refusal) => {
             let (code, message) = describe_refusal(refusal);
             (200, code, message)
         }
-        Kind::Forbidden => (403, Code::INVALID_REQUEST, FORBIDDEN),
-        Kind::NoChain => (404, Code::INVALID_REQUEST, "no chain is served at this path"),
-        Kind::Rule(rule) => match config.rules.get(usize::from(rule)).map(|rule| &rule.action) {
-            Some(Action::Deny { status, message }) => (*status, Code::INVALID_REQUEST, &**message),
-            _ => (403, Code::INVALID_REQUEST, "request is not allowed here"),
-        },
-        Kind::NoUpstream => (503, Code::INTERNAL, "no upstream is available"),
-        Kind::Stopping => (503, Code::INTERNAL, "gateway is stopping"),
-        Kind::Memory => (503, Code::LIMIT_EXCEEDED, OUT_OF_MEMORY),
-        Kind::Deadline => (504, Code::RESOURCE_UNAVAILABLE, "no upstream responded in time"),
-        Kind::Connect => (502, Code::INTERNAL, "no upstream could be reached"),
-        Kind::Closed => (502, Code::INTERNAL, "upstream closed the connection before it responded"),
-        Kind::Malformed => (502, Code::INTERNAL, "upstream sent an invalid response"),
-        Kind::Status(_) => (502, Code::INTERNAL, "upstream refused the request"),
-        Kind::RateLimited => (429, Code::LIMIT_EXCEEDED, "all upstreams are rate limiting"),
-        Kind::OverRate { status } => (status, Code::LIMIT_EXCEEDED, "request rate limit exceeded"),
-        Kind::OverQuota => {
+        FailureKind::Forbidden => (403, Code::INVALID_REQUEST, FORBIDDEN),
+        FailureKind::NoChain => (404, Code::INVALID_REQUEST, "no chain is served at this path"),
+        FailureKind::Rule(rule) => {
+            match config.rules.get(usize::from(rule)).map(|rule| &rule.action) {
+                Some(Action::Deny { status, message }) => {
+                    (*status, Code::INVALID_REQUEST, &**message)
+                }
+                _ => (403, Code::INVALID_REQUEST, "request is not allowed here"),
+            }
+        }
+        FailureKind::NoUpstream => (503, Code::INTERNAL, "no upstream is available"),
+        FailureKind::Stopping => (503, Code::INTERNAL, "gateway is stopping"),
+        FailureKind::Memory => (503, Code::LIMIT_EXCEEDED, OUT_OF_MEMORY),
+        FailureKind::Deadline => (504, Code::RESOURCE_UNAVAILABLE, "no upstream responded in time"),
+        FailureKind::Connect => (502, Code::INTERNAL, "no upstream could be reached"),
+        FailureKind::Closed => {
+            (502, Code::INTERNAL, "upstream closed the connection before it responded")
+        }
+        FailureKind::Malformed => (502, Code::INTERNAL, "upstream sent an invalid response"),
+        FailureKind::Status(_) => (502, Code::INTERNAL, "upstream refused the request"),
+        FailureKind::RateLimited => (429, Code::LIMIT_EXCEEDED, "all upstreams are rate limiting"),
+        FailureKind::OverRate { status } => {
+            (status, Code::LIMIT_EXCEEDED, "request rate limit exceeded")
+        }
+        FailureKind::OverQuota => {
             (429, Code::LIMIT_EXCEEDED, "the quota of this API key is used up for this month")
         }
-        Kind::OverConcurrency { status } => {
+        FailureKind::OverConcurrency { status } => {
             (status, Code::LIMIT_EXCEEDED, "too many requests in flight")
         }
-        Kind::Overloaded { status } => {
+        FailureKind::Overloaded { status } => {
             (status, Code::LIMIT_EXCEEDED, "upstreams are overloaded, retry later")
         }
-        Kind::TooLarge => {
+        FailureKind::TooLarge => {
             (502, Code::TRANSACTION_REJECTED, "upstream's response exceeds the size limit")
         }
-        Kind::CallTooLarge => {
+        FailureKind::CallTooLarge => {
             (413, Code::INVALID_REQUEST, "the call is too long for an upstream over WebSocket")
         }
-        Kind::BatchTooLarge => {
+        FailureKind::BatchTooLarge => {
             (200, Code::TRANSACTION_REJECTED, "responses of this batch exceed the size limit")
         }
     };

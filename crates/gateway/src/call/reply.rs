@@ -4,7 +4,7 @@ use bytes::Bytes;
 use wire::call::Rejection;
 
 use crate::call::failure::describe;
-use crate::call::{CacheStatus, Payload, Tier};
+use crate::call::{CacheStatus, CacheTier, Payload};
 use crate::config::Config;
 
 /// The response to one call.
@@ -16,7 +16,7 @@ pub(crate) struct CallReply<'a> {
     /// `None` if the call failed before the cache was used.
     pub(crate) cache_status: Option<CacheStatus>,
     /// The cache tier of a hit; `None` for the memory tier and without a hit.
-    pub(crate) tier: Option<Tier>,
+    pub(crate) tier: Option<CacheTier>,
     /// Index of the upstream that sent the response, now or before it was cached. `None` if it is
     /// unknown or no upstream sent the response.
     pub(crate) upstream_index: Option<usize>,

@@ -451,7 +451,7 @@ impl KnownKeys {
         key: &settings::Key<Box<str>>,
         report: &mut Report<'_>,
     ) -> Option<Box<str>> {
-        let name = key.valid()?;
+        let name = key.valid_value()?;
         if !self.names.insert(name.clone()) {
             report.error(key, "another key or issuer has this name", "each name once");
         }
@@ -535,7 +535,7 @@ fn find_chains(
     let names = table.chains.as_ref()?;
     let chain_names = chain::list_names(chains);
     let mut find_chain = |index, name: &str| {
-        find_name(&chain_names, name, "chain", &table.chains.element(index), report)
+        find_name(&chain_names, name, "chain", &table.chains.element_location(index), report)
     };
     let chains = names.iter().enumerate().filter_map(|(index, name)| find_chain(index, name));
     Some(chains.collect())

@@ -169,7 +169,7 @@ fn check_paths(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut R
         for (index, path) in chain.paths.iter().enumerate() {
             if let Some(owner) = owners.insert(path, &chain.name) {
                 let message = format!("the path {path} already belongs to chain {owner}");
-                report.error(&table.paths.element(index), message, "each path once");
+                report.error(&table.paths.element_location(index), message, "each path once");
             }
         }
     }

@@ -242,7 +242,7 @@ pub(super) fn check(
         }
         let group = check_group(table, defaults, chain, chains, upstreams, report);
         let has_same_name = |other: &usize| groups[*other].name == group.name;
-        if table.name.valid().is_some() && chains[chain].groups.iter().any(has_same_name) {
+        if table.name.valid_value().is_some() && chains[chain].groups.iter().any(has_same_name) {
             let message = "another group of the chain has this name";
             report.error(&table.name, message, "each name once");
         }
@@ -250,7 +250,7 @@ pub(super) fn check(
             let owner = patterns.insert((chain, pattern.clone()), Arc::clone(&group.name));
             if let Some(owner) = owner {
                 let message = format!("group {owner} already serves this pattern");
-                report.error(&table.methods.element(index), message, "each pattern once");
+                report.error(&table.methods.element_location(index), message, "each pattern once");
             }
         }
         chains[chain].groups.push(groups.len());
@@ -357,7 +357,7 @@ fn check_members(
     }
     let mut members = Vec::with_capacity(names.len());
     for (index, name) in names.iter().enumerate() {
-        let location = table.upstreams.element(index);
+        let location = table.upstreams.element_location(index);
         match find_name(&upstream_names, name, "upstream of the chain", &location, report) {
             None => {}
             Some(name_index) if members.contains(&chain.upstreams[name_index]) => {

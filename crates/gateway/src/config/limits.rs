@@ -224,7 +224,7 @@ fn warn_of_missing_keys(
             _ => "no API key is configured, so this part is always empty",
         };
         let advice = "a [[key]] or [[jwt]] for callers, or the part \"client\"";
-        report.warn(&table.key.element(part), message, advice);
+        report.warn(&table.key.element_location(part), message, advice);
     }
 }
 
@@ -266,7 +266,7 @@ fn check_zone(zone_name: &str, table: &ZoneTable, report: &mut Report<'_>) -> Zo
     }
     for (index, part) in table.key.iter().enumerate() {
         if table.key[..index].contains(part) {
-            report.error(&table.key.element(index), "named twice", "each part once");
+            report.error(&table.key.element_location(index), "named twice", "each part once");
         }
     }
     Zone {
@@ -286,7 +286,7 @@ fn check_limit(
     chains: &[Chain],
     report: &mut Report<'_>,
 ) -> Option<Limit> {
-    let name = table.zone.valid()?;
+    let name = table.zone.valid_value()?;
     let zone_names: Vec<&str> = zones.iter().map(|zone| &*zone.name).collect();
     let zone = find_name(&zone_names, name, "zone", &table.zone, report)?;
     if table.methods.is_empty_list() {

@@ -234,7 +234,7 @@ fn read_certificates(
 ) -> Vec<(String, Certificate)> {
     let mut certificates = Vec::new();
     for table in tables {
-        let to_path = |key: &Key<String>| key.valid().map(|name| folder.join(name));
+        let to_path = |key: &Key<String>| key.valid_value().map(|name| folder.join(name));
         let files = (to_path(&table.chain_file), to_path(&table.key_file));
         let (Some(chain_file), Some(key_file)) = files else { continue };
         let mut certificate = match certificate::read(&chain_file, &key_file) {
@@ -265,7 +265,7 @@ fn read_versions(
     table: &TlsTable,
     report: &mut Report<'_>,
 ) -> Vec<&'static rustls::SupportedProtocolVersion> {
-    let suites = table.ciphers.valid().filter(|suites| !suites.is_empty());
+    let suites = table.ciphers.valid_value().filter(|suites| !suites.is_empty());
     let mut versions = Vec::new();
     for (version, supported, is_13) in
         [(TlsVersion::Tls12, &TLS12, false), (TlsVersion::Tls13, &TLS13, true)]
@@ -303,7 +303,7 @@ fn read_ticket_keys(
             Ok(key) => keys.push(key),
             Err(message) => {
                 let allowed = "a file of 48 or 80 random bytes";
-                report.error(&table.ticket_key_files.element(index), message, allowed);
+                report.error(&table.ticket_key_files.element_location(index), message, allowed);
             }
         }
     }

@@ -71,7 +71,11 @@ pub(super) fn check(table: &OverloadTable, report: &mut Report<'_>) -> Option<Ov
     for (index, tier) in table.low_tiers.iter().enumerate() {
         if table.high_tiers.contains(tier) {
             let message = "this tier is also in high_tiers";
-            report.error(&table.low_tiers.element(index), message, "each tier in one list");
+            report.error(
+                &table.low_tiers.element_location(index),
+                message,
+                "each tier in one list",
+            );
         }
     }
     table.enabled.then(|| Overload {

@@ -2,7 +2,7 @@
 //! This file also checks that the names in a rule exist.
 
 use settings::value::{Integer, List};
-use settings::{Report, not_found};
+use settings::{Report, not_found_message};
 
 use super::access::Access;
 use super::chain::Chain;
@@ -71,7 +71,7 @@ pub(super) fn check(
 ) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     for table in tables {
-        let Some(name) = table.name.valid() else { continue };
+        let Some(name) = table.name.valid_value() else { continue };
         if rules.iter().any(|rule| rule.name == *name) {
             report.error(&table.name, "another rule has this name", "each name once");
         }
@@ -129,7 +129,7 @@ fn check_action(
         let group_by_chain: Vec<_> = chains.iter().map(find_group).collect();
         if group_by_chain.iter().all(Option::is_none) {
             let group_names: Vec<&str> = groups.iter().map(|group| &*group.name).collect();
-            let (unknown_group, allowed) = not_found("group", name, &group_names);
+            let (unknown_group, allowed) = not_found_message("group", name, &group_names);
             report.error(group, unknown_group, allowed);
             return None;
         }
@@ -155,7 +155,7 @@ fn check_keys(table: &RuleTable, access: &Access, report: &mut Report<'_>) {
     for (index, name) in table.keys.iter().enumerate() {
         // A name with a colon is the issuer and subject of a token, which cannot be checked.
         if !name.contains(':') {
-            find_name(&key_names, name, "key", &table.keys.element(index), report);
+            find_name(&key_names, name, "key", &table.keys.element_location(index), report);
         }
     }
 }

@@ -212,7 +212,7 @@ impl fmt::Debug for Tls {
 
 /// Labels the table in diagnostics with the name of the upstream, or with host and port.
 fn label(table: &UpstreamTable) -> String {
-    let address = || table.url.valid().map(NodeUrl::default_name);
+    let address = || table.url.valid_value().map(NodeUrl::default_name);
     table.name.as_deref().map(str::to_owned).or_else(address).unwrap_or_default()
 }
 
@@ -228,7 +228,7 @@ pub(super) fn check(
     let mut names = HashSet::new();
     for table in tables {
         let chain = chain::find_or_only(&table.chain, chains, report);
-        if table.url.valid().is_none() {
+        if table.url.valid_value().is_none() {
             continue;
         }
         let name = choose_name(table, &mut names, report);

@@ -5,7 +5,7 @@
 
 use crate::call::failure::{FORBIDDEN, OUT_OF_MEMORY, describe};
 use crate::call::reply::{Body, CallReply, Content, Reply};
-use crate::call::{CacheStatus, Payload, Tier};
+use crate::call::{CacheStatus, CacheTier, Payload};
 use crate::config::Config;
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use wire::quantity::write_decimal;
 use wire::response::{write_error, write_error_raw, write_result};
 
 use crate::access_log::pending::PendingRecord;
-use crate::call::failure::{Failure, Kind};
+use crate::call::failure::{Failure, FailureKind};
 use crate::config::downstream::Cors;
 use crate::downstream::head::HeadFault;
 use crate::io::chunked::ChunkFault;
@@ -127,7 +127,7 @@ impl ClientResponse {
     /// Refuses a request of a client that was denied too often.
     pub(crate) fn refuse_frequent_denials(failure: &Failure) -> ClientResponse {
         let status = match failure.kind {
-            Kind::OverRate { status } => status,
+            FailureKind::OverRate { status } => status,
             _ => 429,
         };
         let text = "too many denied requests from this client";
@@ -196,7 +196,7 @@ fn build_single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> ClientRespon
     if snapshot.config.downstream.answer_headers {
         response.cache = reply.cache_status.map(|cache_status| {
             let tier = reply.tier.filter(|_| cache_status == CacheStatus::Hit);
-            Cow::Borrowed(tier.map_or_else(|| cache_status.as_str(), Tier::hit))
+            Cow::Borrowed(tier.map_or_else(|| cache_status.as_str(), CacheTier::hit))
         });
         response.upstream =
             reply.upstream_index.map(|index| Arc::clone(&snapshot.upstreams[index].config.name));
@@ -219,7 +219,7 @@ fn build_batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> ClientResp
         write_content(&mut body, item.id, &item.content, snapshot);
         if body.len() > downstream.batch_response_bytes_max {
             body.truncate(item_start);
-            let too_large = Payload::Failed(Failure::ours(Kind::BatchTooLarge));
+            let too_large = Payload::Failed(Failure::ours(FailureKind::BatchTooLarge));
             write_content(&mut body, item.id, &Content::Payload(too_large), snapshot);
         }
         if let Some(cache_status) = item.cache_status {
@@ -246,10 +246,10 @@ fn batch_status(items: &[CallReply<'_>], config: &Config) -> (u16, Option<Durati
     let refusal_of = |item: &CallReply<'_>| match &item.content {
         Content::Payload(Payload::Failed(Failure {
             kind:
-                kind @ (Kind::OverQuota
-                | Kind::OverRate { .. }
-                | Kind::OverConcurrency { .. }
-                | Kind::Overloaded { .. }),
+                kind @ (FailureKind::OverQuota
+                | FailureKind::OverRate { .. }
+                | FailureKind::OverConcurrency { .. }
+                | FailureKind::Overloaded { .. }),
             retry_after,
             ..
         })) => Some((describe(*kind, config).status, *retry_after)),
@@ -290,7 +290,7 @@ pub(crate) fn write_head(out: &mut Vec<u8>, response: &ClientResponse, options: 
         out.extend_from_slice(reason_phrase(response.status).as_bytes());
         out.extend_from_slice(b"\r\n");
     }
-    each_header(response, options, |name, value| {
+    for_each_header(response, options, |name, value| {
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b": ");
         out.extend_from_slice(value);
@@ -311,7 +311,7 @@ pub(crate) fn write_head(out: &mut Vec<u8>, response: &ClientResponse, options: 
 
 /// Calls `add` with the name and value of every header, except the length and the connection
 /// headers. HTTP/2 replaces these by framing.
-pub(crate) fn each_header(
+pub(crate) fn for_each_header(
     response: &ClientResponse,
     options: HeadOptions<'_>,
     mut add: impl FnMut(&str, &[u8]),

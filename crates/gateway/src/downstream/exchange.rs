@@ -42,7 +42,7 @@ pub(crate) async fn respond(
     let RequestOrigin { peer, protocol, waiting, account, subscribe_context } = *origin;
     let snapshot = &cx.snapshot;
     let client = peer.client_address(head, &snapshot.config.downstream);
-    let calls = snapshot.access_log.is_some().then(CallRecords::new);
+    let call_records = snapshot.access_log.is_some().then(CallRecords::new);
     let mut caller = Caller::without_key(client);
     let mut path = head.path.as_str();
     // Each refusal leaves this block early.
@@ -71,8 +71,8 @@ pub(crate) async fn respond(
             limit_headers: &head.limit_headers,
             prefetched: None,
             waiting,
-            extra: head.extra.as_deref(),
-            calls: calls.as_ref(),
+            access_values: head.access_values.as_deref(),
+            call_records: call_records.as_ref(),
             trace: None,
             subscribe_context,
         };
@@ -107,14 +107,14 @@ pub(crate) async fn respond(
         }
         let mut traced = begin_trace(cx, head);
         request.trace = traced.as_ref().map(|traced| &traced.context);
-        let served_request = calls.as_ref().map(|calls| log::ServedRequest {
+        let served_request = call_records.as_ref().map(|call_records| log::ServedRequest {
             cx,
             head,
             caller: &caller,
             path,
             bytes_in: body.len(),
             protocol,
-            calls,
+            call_records,
         });
         let response = ClientResponse::from_reply(path::serve(cx, &request).await, snapshot);
         if let Some(served_request) = served_request {
@@ -125,8 +125,9 @@ pub(crate) async fn respond(
         }
         response
     };
-    if let Some(calls) = calls {
-        response.record = Some(log::start_record(head, caller, path, body.len(), protocol, calls));
+    if let Some(call_records) = call_records {
+        response.record =
+            Some(log::start_record(head, caller, path, body.len(), protocol, call_records));
     }
     response.with_reservation(&snapshot.registry.memory, account)
 }

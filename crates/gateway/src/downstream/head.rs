@@ -12,7 +12,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::peer::ForwardedHeader;
-use crate::access::caller::{ExtraValues, HeadFields, HeaderValues};
+use crate::access::caller::{AccessValues, HeadFields, HeaderValues};
 use crate::policy::trace_context::{ClientTrace, TraceHeaders};
 
 /// Maximum number of header lines in a request. nginx and hyper have similar limits.
@@ -93,10 +93,11 @@ pub(crate) struct Head {
     /// The client address that a proxy's header reports; `None` if no header reports an address.
     /// The address is valid only if the peer is a trusted proxy.
     pub(crate) forwarded_address: Option<IpAddr>,
-    /// Values of the headers that rate-limit keys use, in the order of [`HeadFields::limits`].
+    /// Values of the headers that rate-limit keys use, in the order of
+    /// [`HeadFields::limit_headers`].
     pub(crate) limit_headers: HeaderValues,
     /// The fields for access control, rules and the access log; `None` while all three are off.
-    pub(crate) extra: Option<Arc<ExtraValues>>,
+    pub(crate) access_values: Option<Arc<AccessValues>>,
     /// The client's trace context; `None` if the client sends no valid trace context.
     pub(crate) trace: Option<Box<ClientTrace>>,
     /// The WebSocket upgrade, if requested.
@@ -198,7 +199,7 @@ pub(crate) fn read_head(
         head: Head {
             http_method: parse_http_method(parsed.method.unwrap_or("")),
             path: parse_path(target),
-            limit_headers: SmallVec::from_elem(None, fields.limits.len()),
+            limit_headers: SmallVec::from_elem(None, fields.limit_headers.len()),
             bytes,
             ..Head::default()
         },
@@ -207,17 +208,17 @@ pub(crate) fn read_head(
     for header in parsed.headers.iter() {
         builder.add(header, fields)?;
     }
-    if let Some(extra_fields) = &fields.extra {
-        let mut extra = ExtraValues::new(extra_fields);
+    if let Some(access_fields) = &fields.access_fields {
+        let mut access_values = AccessValues::new(access_fields);
         let mut host = "";
         for header in parsed.headers.iter() {
             if header.name.eq_ignore_ascii_case("host") {
                 host = std::str::from_utf8(header.value).unwrap_or("");
             }
-            extra.add_header(header.name, header.value, extra_fields);
+            access_values.add_header(header.name, header.value, access_fields);
         }
-        extra.set_target(parse_authority(target).unwrap_or(host), target, extra_fields);
-        builder.head.extra = Some(Arc::new(extra));
+        access_values.set_target(parse_authority(target).unwrap_or(host), target, access_fields);
+        builder.head.access_values = Some(Arc::new(access_values));
     }
     let mut head = builder.build()?;
     if let Some(forwarded_header) = forwarded_header {
@@ -320,7 +321,7 @@ impl HeadBuilder {
         if fields.hash_header.as_deref().is_some_and(is_named) {
             self.head.hash_header = Some(value.into());
         }
-        for (limit_header, slot) in fields.limits.iter().zip(&mut self.head.limit_headers) {
+        for (limit_header, slot) in fields.limit_headers.iter().zip(&mut self.head.limit_headers) {
             if slot.is_none() && is_named(limit_header.as_str()) {
                 *slot = Some(SmallVec::from_slice(value));
             }

@@ -26,7 +26,7 @@ use crate::downstream::peer::Peer;
 use crate::downstream::thread::Thread;
 use crate::downstream::{answer, compress, exchange, http2, log, websocket};
 use crate::io::chunked::Chunked;
-use crate::io::memory::{Account, Full, Reservation};
+use crate::io::memory::{Account, BudgetExhausted, Reservation};
 use crate::io::wait;
 use crate::io::wait::{ReadOutcome, Watchdog};
 use crate::io::websocket::deflate;
@@ -473,7 +473,7 @@ where
     /// Reserves memory for the request, plus `body_bytes` bytes of a separate body.
     fn reserve(&mut self, body_bytes: usize) -> Result<(), ReadFailure> {
         let reserved = self.reservation.set(self.buf.capacity() + body_bytes);
-        reserved.map_err(|Full| refuse(ClientResponse::refuse_memory()))
+        reserved.map_err(|BudgetExhausted| refuse(ClientResponse::refuse_memory()))
     }
 
     /// Reads once into the buffer while a body is incomplete.
@@ -529,7 +529,7 @@ where
         };
         let timeout = config.downstream.write_timeout;
         let written = wait::write(&mut self.stream, &mut self.watchdog, timeout, parts).await;
-        cx.upstream.buffers.give(out);
+        cx.upstream.buffers.put_back(out);
         written
     }
 

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::access::caller::{ExtraValues, HeadFields};
+use crate::access::caller::{AccessValues, HeadFields};
 use crate::access_log::pending::PendingRecord;
 use crate::config::downstream::Downstream;
 use crate::downstream::answer::{ClientResponse, HeadOptions};
@@ -32,7 +32,7 @@ use crate::downstream::peer::{ForwardedHeader, Peer};
 use crate::downstream::thread::Thread;
 use crate::downstream::unread::{ResponseBody, UnfinishedResponses};
 use crate::downstream::{answer, compress, frames, head, log};
-use crate::io::memory::{Account, Full, Reservation};
+use crate::io::memory::{Account, BudgetExhausted, Reservation};
 use crate::policy::memory::Purpose;
 use crate::policy::trace_context::TraceHeaders;
 use crate::state::context::ThreadContext;
@@ -231,7 +231,9 @@ async fn read_body(
             return Err(ClientResponse::refuse_size(bytes_max));
         }
         bytes.extend_from_slice(&piece);
-        reservation.set(bytes.capacity()).map_err(|Full| ClientResponse::refuse_memory())?;
+        reservation
+            .set(bytes.capacity())
+            .map_err(|BudgetExhausted| ClientResponse::refuse_memory())?;
     }
     Ok(bytes)
 }
@@ -254,7 +256,7 @@ fn build_response(
     let mut http_response = http::Response::new(());
     *http_response.status_mut() = http::StatusCode::from_u16(response.status)
         .unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
-    answer::each_header(&response, options, |name, value| {
+    answer::for_each_header(&response, options, |name, value| {
         let name = http::HeaderName::from_bytes(name.as_bytes());
         if let (Ok(name), Ok(value)) = (name, http::HeaderValue::from_bytes(value)) {
             http_response.headers_mut().append(name, value);
@@ -275,17 +277,17 @@ fn convert_head(
     fields: &HeadFields,
     forwarded_header: Option<ForwardedHeader<'_>>,
 ) -> Head {
-    let extra = fields.extra.as_ref().map(|extra_fields| {
-        let mut extra = ExtraValues::new(extra_fields);
+    let access_values = fields.access_fields.as_ref().map(|access_fields| {
+        let mut access_values = AccessValues::new(access_fields);
         for (name, value) in &parts.headers {
-            extra.add_header(name.as_str(), value.as_bytes(), extra_fields);
+            access_values.add_header(name.as_str(), value.as_bytes(), access_fields);
         }
         // The `:authority` pseudo-header replaces `host` (RFC 9113, section 8.3.1).
         let host_header = || parts.headers.get("host").and_then(|host| host.to_str().ok());
         let host = parts.uri.authority().map(http::uri::Authority::as_str).or_else(host_header);
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
-        extra.set_target(host.unwrap_or(""), target, extra_fields);
-        Arc::new(extra)
+        access_values.set_target(host.unwrap_or(""), target, access_fields);
+        Arc::new(access_values)
     });
     let mut trace = TraceHeaders::default();
     let values =
@@ -305,7 +307,7 @@ fn convert_head(
         origin: value("origin").and_then(|origin| std::str::from_utf8(origin).ok()).map(Box::from),
         hash_header: fields.hash_header.as_deref().and_then(value).map(Box::from),
         limit_headers: fields
-            .limits
+            .limit_headers
             .iter()
             .map(|name| value(name.as_str()).map(SmallVec::from_slice))
             .collect(),
@@ -313,7 +315,7 @@ fn convert_head(
             let values = parts.headers.get_all(forwarded_header.name);
             forwarded_header.find_client(values.iter().map(http::HeaderValue::as_bytes))
         }),
-        extra,
+        access_values,
         trace: trace.finish(),
         ..Head::default()
     }

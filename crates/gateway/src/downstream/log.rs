@@ -21,7 +21,7 @@ pub(crate) fn start_record(
     path: &str,
     bytes_in: usize,
     protocol: &'static str,
-    calls: CallRecords,
+    call_records: CallRecords,
 ) -> Box<PendingRecord> {
     let grant = caller.grant.as_ref();
     let record = Record {
@@ -36,10 +36,10 @@ pub(crate) fn start_record(
             HttpMethod::Other => "-",
         },
         bytes_in,
-        extra: head.extra.clone(),
+        access_values: head.access_values.clone(),
         ..Record::without_head(caller.address, protocol)
     };
-    Box::new(PendingRecord::new(record, calls))
+    Box::new(PendingRecord::new(record, call_records))
 }
 
 /// Logs the request that `response` belongs to, if the access log is on. Called after the response
@@ -67,7 +67,7 @@ pub(crate) struct ServedRequest<'a> {
     pub(crate) path: &'a str,
     pub(crate) bytes_in: usize,
     pub(crate) protocol: &'static str,
-    pub(crate) calls: &'a CallRecords,
+    pub(crate) call_records: &'a CallRecords,
 }
 
 impl ServedRequest<'_> {
@@ -80,9 +80,9 @@ impl ServedRequest<'_> {
 
 impl Drop for ServedRequest<'_> {
     fn drop(&mut self) {
-        let (caller, calls) = (self.caller.clone(), self.calls.take());
+        let (caller, call_records) = (self.caller.clone(), self.call_records.take());
         let record =
-            start_record(self.head, caller, self.path, self.bytes_in, self.protocol, calls);
+            start_record(self.head, caller, self.path, self.bytes_in, self.protocol, call_records);
         queue_record(self.cx, *record, CLIENT_CLOSED_REQUEST, 0);
     }
 }

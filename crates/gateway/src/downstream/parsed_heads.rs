@@ -77,7 +77,7 @@ impl Head {
         RequestIdentity {
             client,
             path: self.path.as_str(),
-            extra: self.extra.as_deref(),
+            access_values: self.access_values.as_deref(),
             needs_key: self.http_method == HttpMethod::Post || self.upgrade.is_some(),
             certificate,
         }

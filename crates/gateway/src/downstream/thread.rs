@@ -159,7 +159,7 @@ impl Thread {
                 connections.values().map(|state| Rc::clone(&state.account)).collect()
             };
             // Each thread frees its share of the excess, rounded up.
-            memory::close_slowest(&budget, &accounts, budget.excess().div_ceil(threads));
+            memory::close_slowest(&budget, &accounts, budget.bytes_to_free().div_ceil(threads));
             tokio::time::sleep(memory::RELIEF_INTERVAL).await;
         }
     }

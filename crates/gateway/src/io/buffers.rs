@@ -21,7 +21,7 @@ impl Buffers {
 
     /// Returns a buffer to the pool. Frees the buffer if the pool is full or the buffer is too
     /// large.
-    pub(crate) fn give(&self, mut buffer: Vec<u8>) {
+    pub(crate) fn put_back(&self, mut buffer: Vec<u8>) {
         let mut spare = self.spare.borrow_mut();
         if spare.len() < SPARES_MAX && buffer.capacity() <= SPARE_BYTES_MAX {
             buffer.clear();

@@ -50,7 +50,7 @@ pub(crate) struct Budget {
 /// The memory budget is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("memory budget is used up")]
-pub(crate) struct Full;
+pub(crate) struct BudgetExhausted;
 
 impl Budget {
     /// Sets the budget in bytes.
@@ -89,7 +89,7 @@ impl Budget {
         memory::is_within(&held, purpose, self.max())
     }
 
-    /// Counts a refusal because the budget is used up.
+    /// Counts a refused reservation, and asks for connections to be closed if bytes must be freed.
     pub(crate) fn count_refusal(&self, purpose: Purpose) {
         self.refused[purpose.index()].fetch_add(1, Ordering::Relaxed);
         self.excess_found.notify_waiters();
@@ -97,15 +97,15 @@ impl Budget {
 
     /// Returns the number of bytes to free by closing connections; 0 if enough of the budget is
     /// left.
-    pub(crate) fn excess(&self) -> usize {
-        memory::excess(&self.bytes_held(), self.max())
+    pub(crate) fn bytes_to_free(&self) -> usize {
+        memory::bytes_to_free(&self.bytes_held(), self.max())
     }
 
     /// Waits until bytes must be freed by closing connections.
     pub(crate) async fn wait_until_exceeded(&self) {
         loop {
             let excess_found = self.excess_found.notified();
-            if self.excess() > 0 {
+            if self.bytes_to_free() > 0 {
                 return;
             }
             excess_found.await;
@@ -113,14 +113,14 @@ impl Budget {
     }
 
     /// Reserves bytes, or fails if they exceed the budget.
-    fn reserve(&self, purpose: Purpose, bytes: usize) -> Result<(), Full> {
+    fn reserve(&self, purpose: Purpose, bytes: usize) -> Result<(), BudgetExhausted> {
         self.held[purpose.index()].fetch_add(bytes, Ordering::Relaxed);
         if !memory::is_within(&self.bytes_held(), purpose, self.max()) {
             self.release(purpose, bytes);
             self.count_refusal(purpose);
-            return Err(Full);
+            return Err(BudgetExhausted);
         }
-        if self.excess() > 0 {
+        if self.bytes_to_free() > 0 {
             self.excess_found.notify_waiters();
         }
         Ok(())
@@ -179,7 +179,7 @@ impl Reservation {
     ///
     /// # Errors
     /// The budget is used up; the reservation is unchanged.
-    pub(crate) fn set(&mut self, bytes: usize) -> Result<(), Full> {
+    pub(crate) fn set(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
         let bytes = if bytes <= UNCOUNTED_BYTES_MAX { 0 } else { bytes };
         if bytes == self.bytes {
             return Ok(());
@@ -195,7 +195,7 @@ impl Reservation {
                     && connection_bytes + added > memory::connection_max(self.budget.max())
                 {
                     self.budget.count_refusal(self.purpose);
-                    return Err(Full);
+                    return Err(BudgetExhausted);
                 }
             }
             self.budget.reserve(self.purpose, added)?;
@@ -291,8 +291,8 @@ impl Account {
         }
     }
 
-    /// Returns the connection as an input of [`memory::connections_to_close`]; `None` if no bytes
-    /// of the connection wait for its client.
+    /// Returns the connection as an input of [`memory::select_connections_to_close`]; `None` if no
+    /// bytes of the connection wait for its client.
     fn as_slow_connection(&self, index: usize, now: Instant) -> Option<SlowConnection> {
         let entries = self.entries.borrow();
         let oldest = entries.iter().flatten().filter_map(|entry| entry.waiting_since).min()?;
@@ -301,15 +301,16 @@ impl Account {
     }
 }
 
-/// Closes the connections whose bytes have waited longest for their client, until `excess` bytes
-/// are freed.
-pub(crate) fn close_slowest(budget: &Budget, accounts: &[Rc<Account>], excess: usize) {
+/// Closes the connections whose bytes have waited longest for their client, until `bytes_to_free`
+/// bytes are freed.
+pub(crate) fn close_slowest(budget: &Budget, accounts: &[Rc<Account>], bytes_to_free: usize) {
     let now = Instant::now();
     let accounts_by_index = accounts.iter().enumerate();
     let slow_connections = accounts_by_index
         .filter_map(|(index, account)| account.as_slow_connection(index, now))
         .collect();
-    for index in memory::connections_to_close(slow_connections, excess, CLOSE_AGE_MIN) {
+    for index in memory::select_connections_to_close(slow_connections, bytes_to_free, CLOSE_AGE_MIN)
+    {
         // An aborted task drops its reservations. The handle is taken, so that the connection is
         // counted only once.
         if let Some(task) = accounts[index].task.take() {

@@ -5,8 +5,8 @@
 //! check.
 
 use crate::policy::limit::{
-    Assessment, CALL, KeyState, LimitDecision, LimitTerms, Rate, assess, assess_share,
-    find_retry_ms, judge, raise_excess, remaining_excess,
+    CALL, ChargedState, KeyState, LimitDecision, LimitTerms, Rate, assess, assess_share, decide,
+    find_retry_ms, raise_excess, remaining_excess,
 };
 
 /// Maximum number of calls per input, because every interval between two calls is checked.
@@ -93,7 +93,7 @@ fn raise_known_excess(zones: &mut [Zone], now: u64, known_excess: u64) {
 
 /// Judges one call in all zones and checks the decision.
 fn judge_call(zones: &mut [Zone], now: u64, cost: u64, clock_never_goes_back: bool) {
-    let assessed: Vec<(Assessment, LimitTerms)> = zones
+    let assessed: Vec<(ChargedState, LimitTerms)> = zones
         .iter()
         .map(|zone| {
             let Zone { terms, gateways, state, .. } = zone;
@@ -103,7 +103,7 @@ fn judge_call(zones: &mut [Zone], now: u64, cost: u64, clock_never_goes_back: bo
             (assessed, *terms)
         })
         .collect();
-    let decision = judge(&assessed);
+    let decision = decide(&assessed);
     let over_limit = assessed.iter().position(|(assessed, terms)| assessed.excess > terms.burst);
     match decision {
         LimitDecision::Refused { limit_index } => {
@@ -128,7 +128,7 @@ fn judge_call(zones: &mut [Zone], now: u64, cost: u64, clock_never_goes_back: bo
 /// Checks that a rejected call passes at the reported time, and not before.
 fn assert_retry_time(
     zone: &Zone,
-    assessed: &Assessment,
+    assessed: &ChargedState,
     now: u64,
     cost: u64,
     clock_never_goes_back: bool,

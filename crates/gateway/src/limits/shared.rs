@@ -28,7 +28,7 @@ use crate::limits::table::HashedKey;
 use crate::metrics::label::{LimitJudge, LimitOutcome};
 use crate::metrics::thread::Counters;
 use crate::policy::limit::{
-    Assessment, KeyState, LimitDecision, LimitTerms, assess, judge, remaining_excess,
+    ChargedState, KeyState, LimitDecision, LimitTerms, assess, decide, remaining_excess,
 };
 
 #[cfg(test)]
@@ -163,16 +163,16 @@ impl Limits {
             let limit: &RateLimit = &chain.shared[zone.limit];
             return Charge::Refuse(self.build_failure(limit, call, now_ms, 1));
         }
-        let assessed: SmallVec<[(Assessment, LimitTerms); 2]> = query
+        let assessed: SmallVec<[(ChargedState, LimitTerms); 2]> = query
             .zones
             .iter()
             .zip(&decision.states)
             .filter_map(|(zone, state)| {
                 let state = (*state)?;
-                Some((Assessment { excess: state.excess, state }, zone.terms))
+                Some((ChargedState { excess: state.excess, state }, zone.terms))
             })
             .collect();
-        let redis_delay = match judge(&assessed) {
+        let redis_delay = match decide(&assessed) {
             LimitDecision::Delayed { ms, limit_index } => Some((ms, limit_index)),
             // Redis has let the call pass under the same terms, so `Refused` cannot occur.
             LimitDecision::Passed | LimitDecision::Refused { .. } => None,
@@ -205,8 +205,8 @@ impl Limits {
         // The copy assumes that Redis decided at the sending time, less a millisecond because the
         // clocks tick at different instants. So the copy has always drained at least as much as the
         // state in Redis.
-        let age_ms = redis_now_ms.saturating_sub(state.last);
-        let state = KeyState { last: sent_ms.saturating_sub(age_ms + 1), ..state };
+        let age_ms = redis_now_ms.saturating_sub(state.charged_at_ms);
+        let state = KeyState { charged_at_ms: sent_ms.saturating_sub(age_ms + 1), ..state };
         let mut table = self.zones[zone.zone].lock_shard(&zone.hashed_key);
         let slot = table.find(&zone.hashed_key);
         // Another call may have charged the key by the local share meanwhile. The state with that

@@ -102,7 +102,7 @@ impl Table {
         let entry = &self.slots[slot];
         KeyState {
             excess: entry[EXCESS_AND_LAST_CALL] >> 32,
-            last: entry[LAST_CHARGE_OR_IN_FLIGHT] & !UNREPORTED,
+            charged_at_ms: entry[LAST_CHARGE_OR_IN_FLIGHT] & !UNREPORTED,
         }
     }
 
@@ -141,7 +141,7 @@ impl Table {
         });
         // A stored excess fits 32 bits, because the configuration limits the burst.
         self.slots[slot][EXCESS_AND_LAST_CALL] = (state.excess << 32) | u64::from(now_ms as u32);
-        self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] = state.last & !UNREPORTED;
+        self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] = state.charged_at_ms & !UNREPORTED;
         slot
     }
 
@@ -180,7 +180,7 @@ impl Table {
         slot
     }
 
-    /// Evicts the least recently used of the next [`EVICTION_SCAN_SLOTS`] keys.
+    /// Evicts the least recently used of the keys in the next [`EVICTION_SCAN_SLOTS`] slots.
     fn evict(&mut self, now_ms: u64) {
         let mut oldest: Option<(u32, usize)> = None;
         let mut slot = self.next_scan_slot;
@@ -263,8 +263,8 @@ mod tests {
         HashedKey { hash: (number % 7).wrapping_mul(u64::MAX / 6) | 1, key: [number, 0, 0] }
     }
 
-    fn state(excess: u64, last: u64) -> KeyState {
-        KeyState { excess, last }
+    fn state(excess: u64, charged_at_ms: u64) -> KeyState {
+        KeyState { excess, charged_at_ms }
     }
 
     proptest! {

@@ -259,7 +259,7 @@ fn calls_in_flight_leave_when_dropped() {
     let first = enter("eth_call").unwrap();
     let second = enter("eth_call").unwrap();
     let refused = enter("eth_call").unwrap_err();
-    assert_eq!(refused.kind, Kind::OverConcurrency { status: 503 });
+    assert_eq!(refused.kind, FailureKind::OverConcurrency { status: 503 });
     // The rejected call is not counted in the zone that had accepted it.
     let third = enter("eth_chainId").unwrap();
     assert!(enter("eth_chainId").is_err());

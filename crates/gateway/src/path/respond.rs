@@ -9,7 +9,7 @@ use super::Request;
 use crate::access_log::record::CallRecord;
 use crate::call::failure::{Failure, describe};
 use crate::call::reply::{CallReply, Content, error_code};
-use crate::call::{CacheStatus, Payload, Tier, UpstreamResponse};
+use crate::call::{CacheStatus, CacheTier, Payload, UpstreamResponse};
 use crate::state::context::ThreadContext;
 use crate::trace::context::ActiveSpan;
 
@@ -134,7 +134,7 @@ fn describe_call(
         span.set("rpc.method", method.name);
     }
     if let Some(status) = reply.cache_status {
-        span.set("weir.cache", reply.tier.map_or(status.as_str(), Tier::hit));
+        span.set("weir.cache", reply.tier.map_or(status.as_str(), CacheTier::hit));
     }
     if let Some(index) = reply.upstream_index {
         span.set("weir.upstream", &snapshot.upstreams[index].config.name);
@@ -156,11 +156,11 @@ fn record_call(
     reply: &CallReply<'_>,
     duration: Duration,
 ) {
-    let Some(calls) = request.calls else { return };
+    let Some(call_records) = request.call_records else { return };
     let snapshot = &cx.snapshot;
     let passed_limits = progress.started_at.is_some();
-    let record_index = if passed_limits { progress.record_index } else { calls.begin() };
-    calls.finish(record_index, || {
+    let record_index = if passed_limits { progress.record_index } else { call_records.begin() };
+    call_records.finish(record_index, || {
         let used_upstream = !matches!(reply.cache_status, None | Some(CacheStatus::Hit));
         CallRecord {
             method: method[..method.floor_char_boundary(METHOD_BYTES_MAX)].into(),

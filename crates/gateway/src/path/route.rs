@@ -10,7 +10,7 @@ use wire::effect::{Effect, effect_of};
 
 use super::Request;
 use crate::access::permit;
-use crate::call::failure::{Failure, Kind};
+use crate::call::failure::{Failure, FailureKind};
 use crate::policy::access::Denial;
 use crate::policy::routing_rules;
 use crate::policy::routing_rules::{Action, CallFacts, RequestFacts, RouteDecision, RoutingResult};
@@ -49,18 +49,18 @@ pub(super) fn route<'a>(
     let chain = match routing.path {
         Cow::Borrowed(_) => request.chain,
         Cow::Owned(path) => {
-            snapshot.router.find_chain(&path).ok_or(Failure::ours(Kind::NoChain))?
+            snapshot.router.find_chain(&path).ok_or(Failure::ours(FailureKind::NoChain))?
         }
     };
     if chain != request.chain && !may_use_chain(cx, request, chain) {
-        return Err(Failure::ours(Kind::Forbidden));
+        return Err(Failure::ours(FailureKind::Forbidden));
     }
     match routing.decision {
         RouteDecision::Undecided => Ok(build_route(chain, None)),
         RouteDecision::Group(group) => Ok(build_route(chain, Some(group))),
         RouteDecision::Deny(rule_index) => {
             cx.counters.denied[Denial::Rule].add(1);
-            Err(Failure::ours(Kind::Rule(rule_index as u16)))
+            Err(Failure::ours(FailureKind::Rule(rule_index as u16)))
         }
     }
 }
@@ -87,9 +87,9 @@ fn apply_rules<'a>(cx: &ThreadContext, facts: &RequestFacts<'a>) -> RoutingResul
 /// decoded.
 fn collect_facts<'a>(request: &Request<'a>, call: Option<CallFacts<'a>>) -> RequestFacts<'a> {
     RequestFacts {
-        host: request.extra.map_or("", |extra| &*extra.host),
+        host: request.access_values.map_or("", |access_values| &*access_values.host),
         path: request.path,
-        headers: request.extra.map_or(&[], |extra| &*extra.headers),
+        headers: request.access_values.map_or(&[], |access_values| &*access_values.headers),
         key: request.caller.key(),
         tier: request.caller.tier(),
         client: request.caller.hash(),
@@ -110,7 +110,7 @@ fn may_use_chain(cx: &ThreadContext, request: &Request<'_>, chain: usize) -> boo
 /// Checks that the caller may call the method.
 ///
 /// # Errors
-/// [`Kind::MethodNotAllowed`] if it may not.
+/// [`FailureKind::MethodNotAllowed`] if it may not.
 pub(super) fn authorize(cx: &ThreadContext, route: &Route<'_>) -> Result<(), Failure> {
     let snapshot = &cx.snapshot;
     let name = &*route.call.method;
@@ -125,6 +125,6 @@ pub(super) fn authorize(cx: &ThreadContext, route: &Route<'_>) -> Result<(), Fai
     let grant = route.caller.grant.as_deref();
     permit(&snapshot.config, route.chain, name, effect, grant, find_group).map_err(|denial| {
         cx.counters.denied[denial].add(1);
-        Failure::ours(Kind::MethodNotAllowed)
+        Failure::ours(FailureKind::MethodNotAllowed)
     })
 }

@@ -133,7 +133,7 @@ pub struct RecentHeaders {
     transactions: usize,
     /// True after a block had logs that its bloom filter excludes: nodes of this chain do not fill
     /// the filters.
-    blooms_unfilled: bool,
+    has_unfilled_blooms: bool,
 }
 
 impl RecentHeaders {
@@ -159,12 +159,12 @@ impl RecentHeaders {
 
     /// Returns true if a block may have matching logs; `None` if that is unknown.
     pub fn may_have(&self, block: &BlockHeader, query: &BloomQuery) -> Option<bool> {
-        if self.blooms_unfilled { None } else { block.may_have(query) }
+        if self.has_unfilled_blooms { None } else { block.may_have(query) }
     }
 
     /// Ignores bloom filters from now on, because a block had logs that its filter excludes.
     pub fn distrust_blooms(&mut self) {
-        self.blooms_unfilled = true;
+        self.has_unfilled_blooms = true;
     }
 
     /// Returns the known blocks that contain a transaction, by its raw hash.

@@ -56,7 +56,7 @@ pub struct Caching {
     pub rule: CacheRule,
     /// The height that replaces the call's tag in the cache key and in the sent parameters. So
     /// every read of "latest" is about exactly one block. `None` if no tag is replaced.
-    pub resolved: Option<u64>,
+    pub resolved_height: Option<u64>,
     /// Lowest head of an upstream that may get the call; 0 for any head.
     pub min_head: u64,
     /// Used for calls by block hash: the response is complete only if its block is at least this
@@ -73,7 +73,7 @@ impl Caching {
     pub fn never(view: &ChainView) -> Self {
         Self {
             rule: CacheRule::Never,
-            resolved: None,
+            resolved_height: None,
             min_head: 0,
             behind_head: 0,
             generation: view.generation,
@@ -83,7 +83,7 @@ impl Caching {
 
     /// Returns the decision if the cache is off: the call reaches an upstream unchanged.
     pub fn without_cache(self) -> Self {
-        Self { rule: CacheRule::Never, resolved: None, ..self }
+        Self { rule: CacheRule::Never, resolved_height: None, ..self }
     }
 }
 
@@ -138,7 +138,7 @@ pub struct ValidityTag {
     /// [`ChainView::generation`] at the start of the call that fetched the response.
     pub generation: u64,
     /// True for a null, which the cache stores for a shorter time.
-    pub null: bool,
+    pub is_null: bool,
 }
 
 /// Reason why a response is not stored.
@@ -249,7 +249,7 @@ impl Decision<'_> {
 
     /// Decides about a call with a tag that stands for this height.
     fn decide_at_tag(&self, number: u64) -> Caching {
-        Caching { resolved: Some(number), ..self.decide_at_number(number) }
+        Caching { resolved_height: Some(number), ..self.decide_at_number(number) }
     }
 
     /// Decides about a call by height.
@@ -301,8 +301,8 @@ pub fn admit(
         return Err(RejectReason::Error);
     }
     let binding = Admission { caching, response, view }.bind()?;
-    let null = response.kind == ResponseKind::Null;
-    Ok(ValidityTag { binding, generation: caching.generation, null })
+    let is_null = response.kind == ResponseKind::Null;
+    Ok(ValidityTag { binding, generation: caching.generation, is_null })
 }
 
 /// A response to admit, with its call and the current view.

@@ -92,7 +92,7 @@ pub struct LogsCheck {
     pub depth: Option<u64>,
     /// True if the response has logs of a block whose bloom filter excludes them. Nodes of this
     /// chain then do not fill the filters.
-    pub blooms_unfilled: bool,
+    pub has_unfilled_blooms: bool,
 }
 
 /// Checks the logs that an upstream returned for a filter.
@@ -111,7 +111,7 @@ pub fn check_logs(
     let mut check = LogsCheck {
         doubt: Doubt::None,
         depth: None,
-        blooms_unfilled: named_blocks.is_some_and(|(first, last)| {
+        has_unfilled_blooms: named_blocks.is_some_and(|(first, last)| {
             bloom_excludes_query(&first.hash) || bloom_excludes_query(&last.hash)
         }),
     };
@@ -287,9 +287,9 @@ pub enum Trust {
     /// A second upstream returned the same for an old block.
     Agreed,
     /// All available upstreams were called, and none returned more items.
-    Unopposed,
+    NotContradicted,
     /// Not all other upstreams were called, or something is certainly missing.
-    Doubted,
+    PossiblyIncomplete,
 }
 
 impl DoubtedResponses {
@@ -322,13 +322,13 @@ impl DoubtedResponses {
     pub fn trust(&self, all_called: bool) -> Trust {
         match self.best {
             None => Trust::Undoubted,
-            Some((DoubtedResponse { doubt: Doubt::Missing, .. }, _)) => Trust::Doubted,
+            Some((DoubtedResponse { doubt: Doubt::Missing, .. }, _)) => Trust::PossiblyIncomplete,
             Some((DoubtedResponse { doubt: Doubt::Bloom, .. }, 2..)) => Trust::Agreed,
             Some((DoubtedResponse { doubt: Doubt::Unproven, .. }, 2..)) if all_called => {
                 Trust::Agreed
             }
-            Some(_) if all_called => Trust::Unopposed,
-            Some(_) => Trust::Doubted,
+            Some(_) if all_called => Trust::NotContradicted,
+            Some(_) => Trust::PossiblyIncomplete,
         }
     }
 }
@@ -353,11 +353,11 @@ pub enum Retention {
 pub fn decide_retention(trust: Trust, same_since: Option<Duration>, now: Duration) -> Retention {
     match trust {
         Trust::Undoubted | Trust::Agreed => Retention::Full,
-        Trust::Unopposed => match same_since {
+        Trust::NotContradicted => match same_since {
             Some(since) if now.saturating_sub(since) >= YOUNG_FOR => Retention::Full,
             since => Retention::Brief { since: since.unwrap_or(now) },
         },
-        Trust::Doubted => Retention::None,
+        Trust::PossiblyIncomplete => Retention::None,
     }
 }
 

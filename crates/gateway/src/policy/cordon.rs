@@ -38,7 +38,7 @@ pub struct Member {
     /// Health, with the lag taken into account.
     pub health: HealthState,
     /// True if the upstream serves another chain than configured.
-    pub foreign: bool,
+    pub serves_other_chain: bool,
     /// True if the upstream is cordoned.
     pub cordoned: bool,
 }
@@ -47,7 +47,7 @@ impl Member {
     /// Returns true if calls may be sent to the upstream.
     pub fn is_usable(self) -> bool {
         let is_responsive = matches!(self.health, HealthState::Healthy | HealthState::Lagging);
-        is_responsive && !self.foreign && !self.cordoned
+        is_responsive && !self.serves_other_chain && !self.cordoned
     }
 }
 

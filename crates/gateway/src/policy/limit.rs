@@ -9,7 +9,7 @@
 //! (`ngx_http_limit_req_lookup`, `ngx_http_limit_req_account`): integer thousandths of a call and a
 //! clock in milliseconds. [`assess`] has all the arithmetic for one key of one zone. It uses only
 //! integers, and no table, loop or clock, so that a script in Redis can repeat it line by line
-//! (`cache/redis/zones.lua`). [`judge`] combines several zones. `limits.rs` stores the states and
+//! (`cache/redis/zones.lua`). [`decide`] combines several zones. `limits.rs` stores the states and
 //! selects the limits of a call.
 //!
 //! All times are milliseconds of one clock.
@@ -60,7 +60,7 @@ pub struct KeyState {
     /// Excess of the key over its rate, in thousandths of a call.
     pub excess: u64,
     /// Time of the last charge, in milliseconds.
-    pub last: u64,
+    pub charged_at_ms: u64,
 }
 
 /// Rate and bounds that one limit applies to the keys of its zone.
@@ -76,7 +76,7 @@ pub struct LimitTerms {
 
 /// The effect of a call on one key of one zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Assessment {
+pub struct ChargedState {
     /// The excess including this call.
     pub excess: u64,
     /// State to store if the call passes. A rejection leaves the state unchanged.
@@ -107,7 +107,7 @@ pub enum LimitDecision {
 ///
 /// The first of the `cost` calls counts like a request in nginx, and the others like further
 /// requests within the same millisecond.
-pub fn assess(state: Option<KeyState>, rate: Rate, now_ms: u64, cost: u64) -> Assessment {
+pub fn assess(state: Option<KeyState>, rate: Rate, now_ms: u64, cost: u64) -> ChargedState {
     assess_share(state, rate, now_ms, cost, 1)
 }
 
@@ -120,21 +120,24 @@ pub fn assess_share(
     now_ms: u64,
     cost: u64,
     gateways: u64,
-) -> Assessment {
+) -> ChargedState {
     let charge_per_call = CALL.saturating_mul(gateways);
     let further_calls = cost.saturating_sub(1).saturating_mul(charge_per_call);
-    let Some(KeyState { excess, last }) = state else {
-        return Assessment {
+    let Some(KeyState { excess, charged_at_ms }) = state else {
+        return ChargedState {
             excess: further_calls,
-            state: KeyState { excess: further_calls, last: now_ms },
+            state: KeyState { excess: further_calls, charged_at_ms: now_ms },
         };
     };
-    let ms = elapsed_ms(last, now_ms);
+    let ms = elapsed_ms(charged_at_ms, now_ms);
     let excess = excess
         .saturating_add(charge_per_call)
         .saturating_sub(rate.drain(ms))
         .saturating_add(further_calls);
-    Assessment { excess, state: KeyState { excess, last: if ms == 0 { last } else { now_ms } } }
+    ChargedState {
+        excess,
+        state: KeyState { excess, charged_at_ms: if ms == 0 { charged_at_ms } else { now_ms } },
+    }
 }
 
 /// Returns the milliseconds between two readings of a clock that may have been set back.
@@ -149,7 +152,7 @@ fn elapsed_ms(last: u64, now_ms: u64) -> u64 {
 
 /// Returns the excess of a key at time `now_ms`.
 pub fn remaining_excess(state: KeyState, rate: Rate, now_ms: u64) -> u64 {
-    state.excess.saturating_sub(rate.drain(elapsed_ms(state.last, now_ms)))
+    state.excess.saturating_sub(rate.drain(elapsed_ms(state.charged_at_ms, now_ms)))
 }
 
 /// Returns the state of a key, raised to at least the excess `excess_min`. A gateway reports this
@@ -161,15 +164,19 @@ pub fn raise_excess(
     excess_min: u64,
 ) -> Option<KeyState> {
     let remaining = state.map_or(0, |state| remaining_excess(state, rate, now_ms));
-    if excess_min > remaining { Some(KeyState { excess: excess_min, last: now_ms }) } else { state }
+    if excess_min > remaining {
+        Some(KeyState { excess: excess_min, charged_at_ms: now_ms })
+    } else {
+        state
+    }
 }
 
 /// Decides about a call by all limits that apply to it. The first limit whose burst is exceeded
 /// rejects the call. Otherwise the longest wait delays it.
 ///
 /// `limits` holds the result of [`assess`] and the terms of each limit, in the order of the limits.
-/// The caller stores every [`Assessment::state`] unless the call is rejected.
-pub fn judge(limits: &[(Assessment, LimitTerms)]) -> LimitDecision {
+/// The caller stores every [`ChargedState::state`] unless the call is rejected.
+pub fn decide(limits: &[(ChargedState, LimitTerms)]) -> LimitDecision {
     if let Some(limit_index) =
         limits.iter().position(|(assessed, terms)| assessed.excess > terms.burst)
     {
@@ -217,7 +224,7 @@ pub fn find_retry_ms(
     let charge = cost.saturating_mul(CALL).saturating_mul(gateways);
     let overrun = state.excess.saturating_add(charge).saturating_sub(burst);
     let ms = overrun.saturating_mul(1000).div_ceil(rate.0);
-    Some(ms.saturating_sub(now_ms.saturating_sub(state.last)).max(1))
+    Some(ms.saturating_sub(now_ms.saturating_sub(state.charged_at_ms)).max(1))
 }
 
 /// Returns true if a pattern matches a method, or the method that returns the same logs

@@ -51,7 +51,7 @@ pub fn is_within(held: &HeldBytes, purpose: Purpose, max: usize) -> bool {
 /// Returns the number of bytes to free for other clients; 0 if enough memory is free. Connections
 /// are closed when seven eighths of the whole budget, or of the part for requests, are in use. They
 /// are closed until three quarters are in use.
-pub fn excess(held: &HeldBytes, max: usize) -> usize {
+pub fn bytes_to_free(held: &HeldBytes, max: usize) -> usize {
     let excess_of = |held: usize, bytes_max: usize| {
         if held > bytes_max - bytes_max / 8 { held - (bytes_max - bytes_max / 4) } else { 0 }
     };
@@ -70,18 +70,18 @@ pub struct SlowConnection {
     pub bytes: usize,
 }
 
-/// Returns the connections to close, those with the oldest bytes first, until `excess` bytes are
-/// freed. Connections younger than `age_min` stay open.
-pub fn connections_to_close(
+/// Returns the connections to close, those with the oldest bytes first, until `bytes_to_free` bytes
+/// are freed. Connections younger than `age_min` stay open.
+pub fn select_connections_to_close(
     mut slow: Vec<SlowConnection>,
-    excess: usize,
+    bytes_to_free: usize,
     age_min: Duration,
 ) -> Vec<usize> {
     slow.retain(|connection| connection.age >= age_min && connection.bytes > 0);
     slow.sort_by_key(|connection| std::cmp::Reverse(connection.age));
     let mut freed = 0;
     let needed = slow.iter().take_while(|connection| {
-        let is_needed = freed < excess;
+        let is_needed = freed < bytes_to_free;
         freed += connection.bytes;
         is_needed
     });

@@ -45,7 +45,7 @@ pub struct Attempt {
     /// How much of the call had been sent.
     pub sent: Sent,
     /// True if the connection had been used before and was idle.
-    pub reused: bool,
+    pub on_reused_connection: bool,
     /// True if the upstream returned a JSON-RPC error. The client gets this error if no upstream
     /// does better.
     pub has_reply: bool,
@@ -56,13 +56,13 @@ pub struct Attempt {
 pub struct Remaining {
     /// Number of attempts so far, including the failed one. A repetition on a new connection does
     /// not count.
-    pub attempts: u32,
+    pub attempts_made: u32,
     /// Number of allowed attempts: the group's `retries_max` plus one.
     pub attempts_max: u32,
     /// True if a new connection was already tried for this call.
     pub reconnected: bool,
     /// Time until the client's deadline.
-    pub time: Duration,
+    pub time_left: Duration,
     /// True if there is a usable upstream that was not tried yet.
     pub other_upstream: bool,
 }
@@ -106,15 +106,15 @@ pub fn decide(
         Verdict::UpstreamFault(fault) => Some(fault),
         _ => None,
     };
-    if !is_repeatable || remaining.time.is_zero() {
+    if !is_repeatable || remaining.time_left.is_zero() {
         return give_up;
     }
     let was_closed_idle =
-        fault == Some(Fault::Closed) && attempt.reused && attempt.sent != Sent::Yes;
+        fault == Some(Fault::Closed) && attempt.on_reused_connection && attempt.sent != Sent::Yes;
     if was_closed_idle && !remaining.reconnected {
         return Decision::Reconnect;
     }
-    if remaining.attempts >= remaining.attempts_max || !remaining.other_upstream {
+    if remaining.attempts_made >= remaining.attempts_max || !remaining.other_upstream {
         return give_up;
     }
     // A call that was not sent costs upstreams nothing, so its retry is free. If it were charged,
@@ -123,9 +123,12 @@ pub fn decide(
     // An upstream that limits our rate, or accepts no connection, says nothing about the load of
     // others.
     let is_immediate = is_free || matches!(attempt.verdict, Verdict::RateLimited { .. });
-    let pause =
-        if is_immediate { Duration::ZERO } else { compute_backoff(remaining.attempts, random) };
-    if pause >= remaining.time || !(is_free || budget.withdraw(now)) {
+    let pause = if is_immediate {
+        Duration::ZERO
+    } else {
+        compute_backoff(remaining.attempts_made, random)
+    };
+    if pause >= remaining.time_left || !(is_free || budget.withdraw(now)) {
         return give_up;
     }
     Decision::Another { pause }

@@ -37,7 +37,7 @@ pub fn find_proof(
     response: &ResponseFacts,
     view: &ChainView,
 ) -> Proof {
-    if tag.null {
+    if tag.is_null {
         // A null may become a value at any moment, so other replicas fetch it themselves.
         return Proof::None;
     }
@@ -57,7 +57,7 @@ pub fn find_proof(
 
 /// Returns the tag of a response that is still valid in `view` and whose block hash is known.
 pub fn to_shareable(tag: &ValidityTag, view: &ChainView) -> Option<ShareableTag> {
-    if tag.null || !is_valid(tag, view) {
+    if tag.is_null || !is_valid(tag, view) {
         return None;
     }
     match tag.binding {
@@ -113,7 +113,7 @@ pub fn adopt(
             Binding::Head { seq: view.head_seq }
         }
     };
-    let tag = ValidityTag { binding, generation: view.generation, null: false };
+    let tag = ValidityTag { binding, generation: view.generation, is_null: false };
     is_valid(&tag, view).then_some(tag)
 }
 

@@ -54,7 +54,7 @@ fn a_rejection_reports_the_end_of_the_month() {
     let refused = charge(1, NEARLY_DECEMBER + 3).unwrap_err();
     assert_eq!(
         (refused.kind, refused.retry_after),
-        (Kind::OverQuota, Some(Duration::from_secs(7)))
+        (FailureKind::OverQuota, Some(Duration::from_secs(7)))
     );
     assert!((0..100).all(|_| charge(0, NEARLY_DECEMBER).is_ok()), "a key without a quota");
     assert!(charge(1, NEARLY_DECEMBER + 10).is_ok(), "a month later");

@@ -18,7 +18,7 @@ use wire::method::Method;
 
 use super::{find_cached_response, needs_key, resolve_uncached, write_call_key};
 use crate::cache::index::{self, IndexResult};
-use crate::call::failure::{Failure, Kind};
+use crate::call::failure::{Failure, FailureKind};
 use crate::call::{CacheStatus, Payload, ResponseBudget, UpstreamRequest, UpstreamResponse};
 use crate::policy::cacheable::{CacheRule, Caching};
 use crate::policy::heads::ChainView;
@@ -66,7 +66,8 @@ pub(super) async fn resolve(
     };
     // The limit of one response applies to the sum of all parts.
     let bytes_max = cx.snapshot.config.groups[request.group].response_bytes_max;
-    let budget = ResponseBudget::new(&cx.snapshot.registry.memory, bytes_max, Kind::TooLarge);
+    let budget =
+        ResponseBudget::new(&cx.snapshot.registry.memory, bytes_max, FailureKind::TooLarge);
     let requests = parts.iter().map(|part| {
         let mut params = Vec::new();
         filter.write_params(&mut params, part.from, part.to);
@@ -126,7 +127,7 @@ async fn lookup_index(
     let (from, to, logs) = match index::lookup(index, &cx.upstream, request, &params).await? {
         IndexResult::Complete(logs) => (from, to, logs),
         IndexResult::Partial { from, to, items } => (from, to, items),
-        IndexResult::Missing => return None,
+        IndexResult::NotStored => return None,
     };
     let part = Part { from, to, finalized: true };
     Some(IndexedLogs { part, response: index::response(logs) })
@@ -175,7 +176,7 @@ fn merge_parts(parts: &[Part], mut responses: Vec<UpstreamResponse>) -> Upstream
             (Payload::Result(merged.into()), last.and_then(|response| response.upstream))
         }
         // An upstream returned logs of other blocks, or something other than a list of logs.
-        Err(_) => (Payload::Failed(Failure::ours(Kind::Malformed)), None),
+        Err(_) => (Payload::Failed(Failure::ours(FailureKind::Malformed)), None),
     };
     UpstreamResponse { upstream, cache_status, ..UpstreamResponse::local(payload) }
 }

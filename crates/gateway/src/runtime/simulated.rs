@@ -30,7 +30,7 @@ impl Simulation {
         let connectors = connectors.into_iter().map(Connector::Memory).collect();
         let snapshot = Snapshot::new(config, connectors);
         let mut watch = Watcher::default();
-        watch.follow(&snapshot.topology, &snapshot.on_event());
+        watch.set_topology(&snapshot.topology, &snapshot.on_event());
         Simulation { thread: Thread::new(snapshot, 0, seed, &Arc::default()), _watch: watch }
     }
 

@@ -32,7 +32,7 @@ impl WatchTask {
     pub(super) async fn run(mut self) {
         let mut watch = Watcher::default();
         let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
-        watch.follow(&snapshot.topology, &snapshot.on_event());
+        watch.set_topology(&snapshot.topology, &snapshot.on_event());
         // The bus runs as long as this variable lives. A new configuration replaces it.
         let mut _bus = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
         let mut quota_sync = QuotaSync::start(&snapshot);
@@ -67,7 +67,7 @@ impl WatchTask {
                         return;
                     }
                     let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
-                    watch.follow(&snapshot.topology, &snapshot.on_event());
+                    watch.set_topology(&snapshot.topology, &snapshot.on_event());
                     _bus = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
                     quota_sync = QuotaSync::start(&snapshot);
                     if let Some(heartbeat) = heartbeat.take() {

@@ -294,8 +294,12 @@ mod tests {
     fn recent_logs_are_bounded() {
         let blocks = Blocks::default();
         for byte in 0..100 {
-            let fields =
-                LogFields { number: 1, block_hash: [byte; 32], address: [0; 20], topics: vec![] };
+            let fields = LogFields {
+                block_number: 1,
+                block_hash: [byte; 32],
+                address: [0; 20],
+                topics: vec![],
+            };
             let raw = Bytes::from(vec![b' '; RECENT_BYTES_MAX / 10]);
             blocks.store_recent([byte; 32], &Arc::new(vec![Log { fields, raw }]));
             blocks.store_recent([byte; 32], &Arc::default());

@@ -25,7 +25,7 @@ use super::blocks::BLOCK_FETCHES_MAX;
 use super::feeds::Feed;
 use super::{LogSelection, Outcome, refuse, result_outcome};
 use crate::call::Payload;
-use crate::call::failure::{Failure, Kind, SubscribeRefusal};
+use crate::call::failure::{Failure, FailureKind, SubscribeRefusal};
 use crate::policy::chain_cursor::{ChainCursor, Change, NoCommonBlock};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
@@ -155,12 +155,12 @@ fn create(
 ) -> Result<Outcome, Failure> {
     let chain = &cx.snapshot.chains[route.chain];
     let cursor = ChainCursor::at_head(&chain.view.load(), CURSOR_BLOCKS);
-    let cursor = cursor.ok_or_else(|| Failure::ours(Kind::NoUpstream))?;
+    let cursor = cursor.ok_or_else(|| Failure::ours(FailureKind::NoUpstream))?;
     let settings = &cx.snapshot.config.downstream;
     let (now, owner) = (cx.now(), route.caller.hash());
     let mut id_bytes = [0; 16];
     // The id is unpredictable, so other clients cannot use the filter.
-    rand::fill(&mut id_bytes).map_err(|_| Failure::ours(Kind::Stopping))?;
+    rand::fill(&mut id_bytes).map_err(|_| Failure::ours(FailureKind::Stopping))?;
     let id = u128::from_be_bytes(id_bytes);
     let mut filters = feed.filters.0.lock();
     let is_full = filters.by_id.len() >= settings.filters_max;

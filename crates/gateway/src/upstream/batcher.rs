@@ -22,7 +22,7 @@ use wire::response::{
 };
 
 use crate::call::UpstreamRequest;
-use crate::call::failure::{Kind, Sent};
+use crate::call::failure::{FailureKind, Sent};
 use crate::config::upstream::Upstream;
 use crate::policy::batch::BatchLimit;
 use crate::policy::classify::{CallOutcome, Verdict, classify};
@@ -120,7 +120,7 @@ impl Batcher {
         }
         let calls_max = self.calls_max.borrow_mut().get(cx.now());
         let id = Decimal::new(cx.next_id());
-        let bytes = call_bytes(id.as_bytes(), &request.name, request.params.as_deref());
+        let bytes = call_bytes(id.as_bytes(), &request.method_name, request.params.as_deref());
         if calls_max < 2 || bytes > BYTES_MAX / 2 {
             return None;
         }
@@ -135,7 +135,7 @@ impl Batcher {
             Ok(Ok(BatchedOutcome::Failed(error))) => Some(Err(error)),
             // The inner `Err` means that the task that sends the batch has ended with its thread.
             Ok(Ok(BatchedOutcome::SendAlone) | Err(_)) => None,
-            Err(_) => Some(Err(ExchangeError::new(Kind::Deadline, Sent::Maybe))),
+            Err(_) => Some(Err(ExchangeError::new(FailureKind::Deadline, Sent::Maybe))),
         }
     }
 
@@ -198,7 +198,7 @@ impl Batcher {
         match posted {
             Ok(response) => self.complete_from(&cx, calls, &response),
             // The response of each call alone may be within the limit.
-            Err(error) if error.kind == Kind::TooLarge => self.send_each_alone(&cx, calls),
+            Err(error) if error.kind == FailureKind::TooLarge => self.send_each_alone(&cx, calls),
             Err(error) => calls.complete(|_| BatchedOutcome::Failed(error)),
         }
     }
@@ -265,7 +265,12 @@ impl Batch {
         if !calls.encoded.is_empty() {
             calls.encoded.push(b',');
         }
-        write_call(&mut calls.encoded, id.as_bytes(), &request.name, request.params.as_deref());
+        write_call(
+            &mut calls.encoded,
+            id.as_bytes(),
+            &request.method_name,
+            request.params.as_deref(),
+        );
         let (sender, receiver) = oneshot::channel();
         calls.pending.push(PendingCall { id: *id, outcome: sender });
         calls.deadline = calls.deadline.max(deadline);

@@ -18,7 +18,7 @@ use crate::upstream::thread::UpstreamContext;
 /// Computes the raw result of `request`: the hash of its transaction, in quotes. `None` if the
 /// method returns something else or the parameters are malformed.
 pub(crate) fn compute_expected_result(request: &UpstreamRequest<'_>) -> Option<Bytes> {
-    find_namespace(&request.name)?;
+    find_namespace(&request.method_name)?;
     compute_quoted_hash(request.params.as_deref()?)
 }
 
@@ -45,12 +45,12 @@ pub(crate) async fn find_known_transaction(
 ) -> Option<Bytes> {
     let hash = compute_expected_result(request)?;
     let params = [b"[", &*hash, b"]"].concat();
-    let name = format!("{}_getTransactionByHash", find_namespace(&request.name)?);
+    let name = format!("{}_getTransactionByHash", find_namespace(&request.method_name)?);
     let table_row = cx.topology.chains[request.chain].family.find(&name);
     let lookup = UpstreamRequest {
-        name: Cow::Owned(name),
-        method: table_row.map(|(_, method)| method),
-        row: table_row.map(|(index, _)| index),
+        method_name: Cow::Owned(name),
+        method_row: table_row.map(|(_, method)| method),
+        row_index: table_row.map(|(index, _)| index),
         params: Some(Cow::Owned(params)),
         ..request.clone()
     };

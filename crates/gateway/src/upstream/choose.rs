@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::call::UpstreamRequest;
-use crate::call::failure::{Failure, Kind};
+use crate::call::failure::{Failure, FailureKind};
 use crate::policy::heads::{ChainView, UpstreamView};
 use crate::policy::health::HealthState;
 use crate::upstream::overload;
@@ -121,9 +121,9 @@ impl Chooser<'_> {
         match reason {
             NoUpstream::Paused(until) => {
                 let retry_after = Some(until.saturating_sub(self.cx.now()));
-                Failure { retry_after, ..Failure::ours(Kind::RateLimited) }
+                Failure { retry_after, ..Failure::ours(FailureKind::RateLimited) }
             }
-            NoUpstream::Behind | NoUpstream::Exhausted => Failure::ours(Kind::NoUpstream),
+            NoUpstream::Behind | NoUpstream::Exhausted => Failure::ours(FailureKind::NoUpstream),
         }
     }
 
@@ -131,7 +131,7 @@ impl Chooser<'_> {
     pub(super) fn supports(&self, upstream: usize) -> bool {
         let cx = self.cx;
         let unsupported = cx.topology.upstreams[upstream].unsupported.lock();
-        !unsupported.contains(cx.now(), &self.request.name)
+        !unsupported.contains(cx.now(), &self.request.method_name)
     }
 
     /// Returns true if an upstream has the block that the call needs. A `min_head` of 0 means that
@@ -186,7 +186,7 @@ impl Chooser<'_> {
         {
             return Err(NoUpstream::Paused(until));
         }
-        let is_sticky = request.method.is_some_and(|method| method.sticky);
+        let is_sticky = request.method_row.is_some_and(|method| method.sticky);
         if is_sticky && self.tried.is_empty() {
             let group_indices = &candidates.group_indices;
             let sticky_index = request.balance_key as usize % group_indices.len().max(1);

@@ -35,7 +35,7 @@ pub(crate) fn check_completeness(
         return None;
     };
     let params = Params::Array(request.params.as_deref()?);
-    let doubt = match request.method? {
+    let doubt = match request.method_row? {
         method if method.validity == Validity::Logs => {
             assess_logs(cx, request, attempt.upstream, result)?
         }
@@ -103,7 +103,7 @@ fn assess_logs(
         logs_depth.lock().record(depth, now);
     }
     // The result has logs of a block whose bloom filter excludes them.
-    if checked.blooms_unfilled {
+    if checked.has_unfilled_blooms {
         chain.headers.write().distrust_blooms();
     }
     Some(checked.doubt)

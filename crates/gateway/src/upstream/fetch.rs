@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 use wire::method::Repeat;
 
-use crate::call::failure::{Failure, Kind};
+use crate::call::failure::{Failure, FailureKind};
 use crate::call::{CacheDecision, Payload, UpstreamRequest, UpstreamResponse};
 use crate::config::group::Group;
 use crate::policy::cacheable::{CacheRule, RejectReason};
@@ -222,7 +222,7 @@ impl<'a> Attempts<'a> {
     async fn choose(&self, allowed_wait: UpstreamWait) -> Result<usize, Failure> {
         let chooser = self.chooser();
         if self.second_opinion_timeout.is_some() {
-            return chooser.choose_healthy().ok_or_else(|| Failure::ours(Kind::NoUpstream));
+            return chooser.choose_healthy().ok_or_else(|| Failure::ours(FailureKind::NoUpstream));
         }
         chooser.choose_or_wait(allowed_wait).await
     }
@@ -317,7 +317,7 @@ impl<'a> Attempts<'a> {
                 let now = cx.now();
                 let expires_at = now + topology.config.health.unsupported_age_max;
                 let mut unsupported = topology.upstreams[attempt.upstream].unsupported.lock();
-                unsupported.add(now, &request.name, expires_at);
+                unsupported.add(now, &request.method_name, expires_at);
             }
             Verdict::Response
             | Verdict::DeterministicError
@@ -352,14 +352,14 @@ impl<'a> Attempts<'a> {
         let failed_attempt = retry::Attempt {
             verdict: attempt.verdict,
             sent: attempt.failure.sent,
-            reused: attempt.stale_connection,
+            on_reused_connection: attempt.stale_connection,
             has_reply: attempt.payload.is_some(),
         };
         let remaining = Remaining {
-            attempts: self.attempt_count,
+            attempts_made: self.attempt_count,
             attempts_max: group.retries_max + 1,
             reconnected: self.reconnected,
-            time: request.deadline.saturating_duration_since(cx.recent()),
+            time_left: request.deadline.saturating_duration_since(cx.recent()),
             other_upstream: group.upstreams.iter().any(|upstream| {
                 // A method that one upstream does not support is retried only at upstreams that may
                 // support it.

@@ -12,10 +12,10 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::time::Instant;
 
-use crate::call::failure::{Kind, Sent};
+use crate::call::failure::{FailureKind, Sent};
 use crate::io::chunked::{ChunkFault, Chunked};
 use crate::io::head_cache::HeadCache;
-use crate::io::memory::{Full, Reservation};
+use crate::io::memory::{BudgetExhausted, Reservation};
 use crate::io::wait::{self, ReadOutcome, Watchdog};
 use crate::upstream::connector::Stream;
 use crate::upstream::post::{ExchangeError, HttpResponse};
@@ -109,7 +109,7 @@ impl Connection {
         exchanged.map_err(|kind| ExchangeError {
             kind,
             sent: if response_started { Sent::Yes } else { Sent::Maybe },
-            stale_connection: is_reused && !response_started && kind == Kind::Closed,
+            stale_connection: is_reused && !response_started && kind == FailureKind::Closed,
         })
     }
 
@@ -120,7 +120,7 @@ impl Connection {
         body_bytes_max: usize,
         response_started: &mut bool,
         reservation: &mut Reservation,
-    ) -> Result<HttpResponse, Kind> {
+    ) -> Result<HttpResponse, FailureKind> {
         let heads = Rc::clone(&self.heads);
         let mut reader = Reader::new(body_bytes_max, &heads);
         loop {
@@ -143,9 +143,9 @@ impl Connection {
                     }
                 }
                 ReadOutcome::End => return reader.end(),
-                ReadOutcome::TimedOut => return Err(Kind::Deadline),
+                ReadOutcome::TimedOut => return Err(FailureKind::Deadline),
             }
-            reservation.set(reader.bytes_held()).map_err(|Full| Kind::Memory)?;
+            reservation.set(reader.bytes_held()).map_err(|BudgetExhausted| FailureKind::Memory)?;
         }
     }
 
@@ -156,27 +156,31 @@ impl Connection {
         length: usize,
         deadline: Instant,
         reservation: &mut Reservation,
-    ) -> Result<(), Kind> {
+    ) -> Result<(), FailureKind> {
         let read_remaining = async {
             while body.len() < length {
                 let mut limited = (&mut self.stream).take((length - body.len()) as u64);
                 if limited.read_buf(body).await.map_err(classify_io_error)? == 0 {
-                    return Err(Kind::Closed);
+                    return Err(FailureKind::Closed);
                 }
                 // Memory is counted as bytes arrive, not by the announced length.
-                reservation.set(body.len()).map_err(|Full| Kind::Memory)?;
+                reservation.set(body.len()).map_err(|BudgetExhausted| FailureKind::Memory)?;
             }
             Ok(())
         };
         let outcome = tokio::time::timeout_at(deadline, read_remaining).await;
-        outcome.unwrap_or(Err(Kind::Deadline))
+        outcome.unwrap_or(Err(FailureKind::Deadline))
     }
 }
 
 /// Returns the failure that a socket error means.
-fn classify_io_error(error: io::Error) -> Kind {
+fn classify_io_error(error: io::Error) -> FailureKind {
     // `TimedOut` means that a write has stalled.
-    if error.kind() == io::ErrorKind::TimedOut { Kind::Deadline } else { Kind::Closed }
+    if error.kind() == io::ErrorKind::TimedOut {
+        FailureKind::Deadline
+    } else {
+        FailureKind::Closed
+    }
 }
 
 /// Parses a response as its bytes arrive.
@@ -250,14 +254,14 @@ impl<'a> Reader<'a> {
     }
 
     /// Parses the next bytes of the response.
-    fn feed(&mut self, bytes: &[u8]) -> Result<Step, Kind> {
+    fn feed(&mut self, bytes: &[u8]) -> Result<Step, FailureKind> {
         match &mut self.state {
             // One read nearly always returns the head and the body of a small response.
             ReaderState::Head(buffered) if buffered.is_empty() => self.read_head(bytes),
             ReaderState::Head(buffered) => {
                 buffered.extend_from_slice(bytes);
                 if buffered.len() > HEAD_BYTES_MAX + self.body_bytes_max {
-                    return Err(Kind::TooLarge);
+                    return Err(FailureKind::TooLarge);
                 }
                 let buffered = std::mem::take(buffered);
                 self.read_head(&buffered)
@@ -265,23 +269,23 @@ impl<'a> Reader<'a> {
             ReaderState::Chunked { .. } => self.feed_chunks(bytes),
             ReaderState::UntilEnd { body, .. } => {
                 if body.len() + bytes.len() > self.body_bytes_max {
-                    return Err(Kind::TooLarge);
+                    return Err(FailureKind::TooLarge);
                 }
                 body.extend_from_slice(bytes);
                 Ok(Step::More)
             }
-            ReaderState::Taken => Err(Kind::Malformed),
+            ReaderState::Taken => Err(FailureKind::Malformed),
         }
     }
 
     /// Decodes the next bytes of a chunked body.
-    fn feed_chunks(&mut self, bytes: &[u8]) -> Result<Step, Kind> {
+    fn feed_chunks(&mut self, bytes: &[u8]) -> Result<Step, FailureKind> {
         let ReaderState::Chunked { head, body, undecoded } = &mut self.state else {
-            return Err(Kind::Malformed);
+            return Err(FailureKind::Malformed);
         };
         let classify_fault = |fault| match fault {
-            ChunkFault::TooLarge => Kind::TooLarge,
-            _ => Kind::Malformed,
+            ChunkFault::TooLarge => FailureKind::TooLarge,
+            _ => FailureKind::Malformed,
         };
         if undecoded.is_empty() {
             let used_bytes = body.feed(bytes).map_err(classify_fault)?;
@@ -295,7 +299,7 @@ impl<'a> Reader<'a> {
             return Ok(Step::More);
         }
         if !undecoded.is_empty() {
-            return Err(Kind::Malformed);
+            return Err(FailureKind::Malformed);
         }
         let (head, body) = (*head, std::mem::replace(body, Chunked::new(0)));
         self.state = ReaderState::Taken;
@@ -303,7 +307,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Parses the head, once it is complete, and the bytes of the body after it.
-    fn read_head(&mut self, mut bytes: &[u8]) -> Result<Step, Kind> {
+    fn read_head(&mut self, mut bytes: &[u8]) -> Result<Step, FailureKind> {
         let cached = self.heads.borrow().find(bytes).map(|(head_bytes, head)| (head_bytes, *head));
         if let Some((head_bytes, head)) = cached {
             return self.start_body(head, &bytes[head_bytes..]);
@@ -316,13 +320,13 @@ impl<'a> Reader<'a> {
             let head_bytes = match status {
                 Ok(httparse::Status::Complete(head_bytes)) => head_bytes,
                 Ok(httparse::Status::Partial) if bytes.len() > HEAD_BYTES_MAX => {
-                    return Err(Kind::TooLarge);
+                    return Err(FailureKind::TooLarge);
                 }
                 Ok(httparse::Status::Partial) => {
                     self.state = ReaderState::Head(bytes.to_vec());
                     return Ok(Step::More);
                 }
-                Err(_) => return Err(Kind::Malformed),
+                Err(_) => return Err(FailureKind::Malformed),
             };
             let status = parsed.code.unwrap_or(0);
             let body = &bytes[head_bytes..];
@@ -336,20 +340,22 @@ impl<'a> Reader<'a> {
             // invalid, because the request asked for no upgrade.
             self.interim_count += 1;
             if status == 101 || self.interim_count > INTERIM_MAX {
-                return Err(Kind::Malformed);
+                return Err(FailureKind::Malformed);
             }
             bytes = body;
         }
     }
 
     /// Begins to read the body; `body` holds its first bytes.
-    fn start_body(&mut self, head: ResponseHead, body: &[u8]) -> Result<Step, Kind> {
+    fn start_body(&mut self, head: ResponseHead, body: &[u8]) -> Result<Step, FailureKind> {
         match head.framing {
-            Framing::Fixed(length) if length > self.body_bytes_max as u64 => Err(Kind::TooLarge),
+            Framing::Fixed(length) if length > self.body_bytes_max as u64 => {
+                Err(FailureKind::TooLarge)
+            }
             Framing::Fixed(length) => {
                 let length = length as usize;
                 if body.len() > length {
-                    return Err(Kind::Malformed);
+                    return Err(FailureKind::Malformed);
                 }
                 if body.len() == length {
                     return Ok(Step::Done(head.response(Bytes::copy_from_slice(body), true)));
@@ -386,10 +392,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Handles the end of the stream, which completes a response without a length.
-    fn end(self) -> Result<HttpResponse, Kind> {
+    fn end(self) -> Result<HttpResponse, FailureKind> {
         match self.state {
             ReaderState::UntilEnd { head, body } => Ok(head.response(body.into(), false)),
-            _ => Err(Kind::Closed),
+            _ => Err(FailureKind::Closed),
         }
     }
 }
@@ -406,7 +412,7 @@ fn parse_head(
     status: u16,
     version: u8,
     headers: &[httparse::Header<'_>],
-) -> Result<ResponseHead, Kind> {
+) -> Result<ResponseHead, FailureKind> {
     let mut has_two_lengths = false;
     let (keep_alive, framing) = (version == 1, Framing::UntilEnd);
     let mut head = ResponseHead { status, retry_after: None, keep_alive, framing };
@@ -416,24 +422,24 @@ fn parse_head(
             let is_number = value.iter().all(u8::is_ascii_digit);
             let text = std::str::from_utf8(value).ok().filter(|_| is_number);
             let length = text.and_then(|text| text.parse().ok());
-            let length = length.ok_or(Kind::Malformed)?;
+            let length = length.ok_or(FailureKind::Malformed)?;
             match head.framing {
                 Framing::Chunked => has_two_lengths = true,
                 Framing::Fixed(previous) if previous != length => {
-                    return Err(Kind::Malformed);
+                    return Err(FailureKind::Malformed);
                 }
                 _ => head.framing = Framing::Fixed(length),
             }
         } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
             if !value.eq_ignore_ascii_case(b"chunked") {
-                return Err(Kind::Malformed);
+                return Err(FailureKind::Malformed);
             }
             has_two_lengths |= matches!(head.framing, Framing::Fixed(_));
             head.framing = Framing::Chunked;
         } else if header.name.eq_ignore_ascii_case("content-encoding") {
             // The request offered no encoding, so an encoded body is unreadable.
             if !value.eq_ignore_ascii_case(b"identity") {
-                return Err(Kind::Malformed);
+                return Err(FailureKind::Malformed);
             }
         } else if header.name.eq_ignore_ascii_case("connection") {
             if value.eq_ignore_ascii_case(b"close") {

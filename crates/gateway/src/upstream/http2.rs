@@ -23,10 +23,10 @@ use http::{HeaderMap, HeaderValue, Request};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::call::failure::{Kind, Sent};
+use crate::call::failure::{FailureKind, Sent};
 use crate::config::Config;
 use crate::config::upstream::Upstream;
-use crate::io::memory::{Full, Reservation};
+use crate::io::memory::{BudgetExhausted, Reservation};
 use crate::metrics::counters::UpstreamCounters;
 use crate::policy::memory::Purpose;
 use crate::trace::context::TraceContext;
@@ -100,7 +100,7 @@ enum NoConnection {
 
 /// Why a stream has no response.
 struct StreamError {
-    kind: Kind,
+    kind: FailureKind,
     sent: Sent,
     /// True if the connection cannot be used any more.
     connection_lost: bool,
@@ -152,7 +152,7 @@ impl Http2 {
                 Ok(connection) => connection,
                 Err(NoConnection::Declined) => return None,
                 Err(NoConnection::Failed) => {
-                    return Some(Err(ExchangeError::new(Kind::Connect, Sent::No)));
+                    return Some(Err(ExchangeError::new(FailureKind::Connect, Sent::No)));
                 }
             };
             connections_tried += 1;
@@ -161,7 +161,7 @@ impl Http2 {
             let error = match timeout_at(deadline, exchange).await {
                 Ok(Ok(response)) => return Some(Ok(response)),
                 Ok(Err(error)) => error,
-                Err(_) => return Some(Err(ExchangeError::new(Kind::Deadline, Sent::Maybe))),
+                Err(_) => return Some(Err(ExchangeError::new(FailureKind::Deadline, Sent::Maybe))),
             };
             if error.connection_lost {
                 self.remove(&connection);
@@ -293,7 +293,7 @@ impl Http2 {
         connection.calls.update(|calls| calls + 1);
         let _call_guard = CallGuard { http2: self, connection };
         let not_sent =
-            |_| StreamError { kind: Kind::Closed, sent: Sent::No, connection_lost: true };
+            |_| StreamError { kind: FailureKind::Closed, sent: Sent::No, connection_lost: true };
         let mut request_sender = connection.request_sender.clone();
         poll_fn(|context| request_sender.poll_ready(context)).await.map_err(not_sent)?;
         let mut head = self.head.clone();
@@ -310,18 +310,18 @@ impl Http2 {
         let rejected = |kind| StreamError { kind, sent: Sent::Yes, connection_lost: false };
         let length = parse_length(&head.headers).map_err(rejected)?;
         if length.is_some_and(|length| length > response_bytes_max) {
-            return Err(rejected(Kind::TooLarge));
+            return Err(rejected(FailureKind::TooLarge));
         }
         // Memory is counted as bytes arrive, not by the announced length.
         let mut received = BytesMut::with_capacity(length.unwrap_or(BODY_CAPACITY));
         while let Some(chunk) = response_body.data().await {
             let chunk = chunk.map_err(|error| classify_error(&error, Sent::Yes))?;
             if received.len() + chunk.len() > response_bytes_max {
-                return Err(rejected(Kind::TooLarge));
+                return Err(rejected(FailureKind::TooLarge));
             }
             received.extend_from_slice(&chunk);
             let bytes = if length.is_some() { received.len() } else { received.capacity() };
-            reservation.set(bytes).map_err(|Full| rejected(Kind::Memory))?;
+            reservation.set(bytes).map_err(|BudgetExhausted| rejected(FailureKind::Memory))?;
             // The release fails only if the stream has ended. The next read then returns the end.
             let _released = response_body.flow_control().release_capacity(chunk.len());
         }
@@ -376,22 +376,22 @@ fn classify_error(error: &h2::Error, sent: Sent) -> StreamError {
     let is_unprocessed = error.is_go_away() && error.is_remote();
     let is_refused = error.reason() == Some(Reason::REFUSED_STREAM) && error.is_remote();
     let sent = if is_unprocessed || is_refused { Sent::No } else { sent };
-    StreamError { kind: Kind::Closed, sent, connection_lost: !error.is_reset() }
+    StreamError { kind: FailureKind::Closed, sent, connection_lost: !error.is_reset() }
 }
 
 /// Returns the value of `Content-Length`; `None` if the header is absent.
 ///
 /// # Errors
-/// [`Kind::Malformed`] if the value is not a number or the body has a content coding.
-fn parse_length(headers: &HeaderMap) -> Result<Option<usize>, Kind> {
+/// [`FailureKind::Malformed`] if the value is not a number or the body has a content coding.
+fn parse_length(headers: &HeaderMap) -> Result<Option<usize>, FailureKind> {
     // The request offered no encoding, so an encoded body is unreadable.
     let encoding = headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
     if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
-        return Err(Kind::Malformed);
+        return Err(FailureKind::Malformed);
     }
     let Some(length) = headers.get(CONTENT_LENGTH) else { return Ok(None) };
     let length = length.to_str().ok().and_then(|length| length.parse().ok());
-    length.map(Some).ok_or(Kind::Malformed)
+    length.map(Some).ok_or(FailureKind::Malformed)
 }
 
 /// Returns the head of each request; `None` if the upstream has no HTTP address.

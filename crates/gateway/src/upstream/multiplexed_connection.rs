@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use wire::quantity::Decimal;
 use wire::websocket::Opcode;
 
-use crate::call::failure::{Kind, Sent};
+use crate::call::failure::{FailureKind, Sent};
 use crate::io::wait::{self, Watchdog};
 use crate::io::websocket::decoder::Event;
 use crate::io::websocket::keys::Keys;
@@ -248,7 +248,11 @@ impl MultiplexedConnection {
 
     /// Returns a function that maps the offset of a call in the output to the error of the call.
     /// `is_stale` is true if the upstream closed a connection that had carried a response.
-    fn error_by_offset(&self, kind: Kind, is_stale: bool) -> impl Fn(u64) -> ExchangeError + use<> {
+    fn error_by_offset(
+        &self,
+        kind: FailureKind,
+        is_stale: bool,
+    ) -> impl Fn(u64) -> ExchangeError + use<> {
         let output = self.output.borrow();
         let sent_end = output.discarded_bytes + output.sent_bytes as u64;
         move |offset| {
@@ -276,7 +280,7 @@ impl MultiplexedConnection {
         let delivery = match (id, event) {
             (Some(id), Event::Message(message)) => table.complete(id, || Ok(message.into_bytes())),
             (Some(id), _) => {
-                table.complete(id, || Err(ExchangeError::new(Kind::TooLarge, Sent::Yes)))
+                table.complete(id, || Err(ExchangeError::new(FailureKind::TooLarge, Sent::Yes)))
             }
             (None, Event::Message(message)) if recipient == Recipient::Notification => {
                 drop(table);
@@ -494,7 +498,7 @@ impl Driver {
         }
         let now = Instant::now();
         let mut wakers = Vec::new();
-        let error = self.connection.error_by_offset(Kind::Deadline, false);
+        let error = self.connection.error_by_offset(FailureKind::Deadline, false);
         let last_started = self.connection.table.borrow_mut().expire(now, error, &mut wakers);
         wakers.into_iter().for_each(Waker::wake);
         // True if no bytes were received after an overdue call was sent.
@@ -521,7 +525,11 @@ impl Driver {
         if connection.state.replace(ConnectionState::Closed) == ConnectionState::Closed {
             return;
         }
-        let kind = if reason == CloseReason::Malformed { Kind::Malformed } else { Kind::Closed };
+        let kind = if reason == CloseReason::Malformed {
+            FailureKind::Malformed
+        } else {
+            FailureKind::Closed
+        };
         let is_stale =
             matches!(reason, CloseReason::Closed(_)) && connection.has_carried_response.get();
         let mut wakers = Vec::new();

@@ -130,7 +130,7 @@ impl MultiplexedPool {
     /// Returns true if the call is short enough for the upstream's `message_bytes_max`.
     pub(crate) fn accepts(&self, request: &UpstreamRequest<'_>) -> bool {
         let bytes_max = self.upstream.message_bytes_max.unwrap_or(usize::MAX);
-        call_bytes(ID_LONGEST, &request.name, request.params.as_deref()) <= bytes_max
+        call_bytes(ID_LONGEST, &request.method_name, request.params.as_deref()) <= bytes_max
     }
 
     /// Returns a connection that can take the call now. If no connection can, returns `None` and
@@ -191,14 +191,14 @@ impl MultiplexedPool {
         }
         let mut by_method = self.small_responses_left.borrow_mut();
         let unknown_methods_row = by_method.len() - 1;
-        let small_left = &mut by_method[request.row.unwrap_or(unknown_methods_row)];
+        let small_left = &mut by_method[request.row_index.unwrap_or(unknown_methods_row)];
         *small_left = if bytes >= LARGE_BYTES { LARGE_DECAY } else { small_left.saturating_sub(1) };
     }
 
     /// Returns true if the call is expected to have a large response.
     fn expects_large(&self, request: &UpstreamRequest<'_>) -> bool {
         let by_method = self.small_responses_left.borrow();
-        by_method[request.row.unwrap_or(by_method.len() - 1)] > 0
+        by_method[request.row_index.unwrap_or(by_method.len() - 1)] > 0
             || request.weight() >= LARGE_WEIGHT
     }
 

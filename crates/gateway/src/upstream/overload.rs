@@ -24,7 +24,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::call::UpstreamRequest;
-use crate::call::failure::{Failure, Kind};
+use crate::call::failure::{Failure, FailureKind};
 use crate::config::Config;
 use crate::metrics::counters::GroupCounters;
 use crate::metrics::thread::Counters;
@@ -359,7 +359,7 @@ pub(crate) fn try_acquire<'a>(
 /// Waits in the queue for a permit.
 ///
 /// # Errors
-/// [`Kind::Overloaded`] if the call is shed.
+/// [`FailureKind::Overloaded`] if the call is shed.
 pub(crate) async fn acquire<'a>(
     cx: &'a UpstreamContext,
     request: &UpstreamRequest<'_>,
@@ -455,7 +455,7 @@ impl Drop for QueuedCall<'_> {
 
 fn build_overload_failure(cx: &UpstreamContext, permits: &GroupPermits) -> Failure {
     let retry_after = Duration::from_secs(1 + cx.random() % RETRY_AFTER_SECONDS_MAX);
-    let kind = Kind::Overloaded { status: permits.status };
+    let kind = FailureKind::Overloaded { status: permits.status };
     Failure { retry_after: Some(retry_after), ..Failure::ours(kind) }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 use wire::quantity::write_decimal;
 
-use crate::call::failure::{Kind, Sent};
+use crate::call::failure::{FailureKind, Sent};
 use crate::io::memory::Reservation;
 use crate::policy::memory::Purpose;
 use crate::trace::context::TraceContext;
@@ -54,7 +54,7 @@ impl HttpResponse {
 /// Why a call or a batch has no response from the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ExchangeError {
-    pub(crate) kind: Kind,
+    pub(crate) kind: FailureKind,
     /// Whether the upstream may have received the call.
     pub(crate) sent: Sent,
     /// True if the upstream closed a reused connection before the first byte of this response.
@@ -62,7 +62,7 @@ pub(crate) struct ExchangeError {
 }
 
 impl ExchangeError {
-    pub(crate) fn new(kind: Kind, sent: Sent) -> ExchangeError {
+    pub(crate) fn new(kind: FailureKind, sent: Sent) -> ExchangeError {
         ExchangeError { kind, sent, stale_connection: false }
     }
 }
@@ -90,7 +90,7 @@ pub(crate) async fn post(
     }
     let state = &cx.topology.upstreams[upstream];
     let pool = &cx.upstreams[upstream].pool;
-    let not_connected = ExchangeError::new(Kind::Connect, Sent::No);
+    let not_connected = ExchangeError::new(FailureKind::Connect, Sent::No);
     let _permit = pool.acquire(deadline).await.ok_or(not_connected)?;
     let reused = if new_connection { None } else { pool.reuse(cx.recent()) };
     let mut connection = match reused {
@@ -121,7 +121,7 @@ pub(crate) async fn post(
     let mut reservation = Reservation::new(&cx.topology.registry.memory, Purpose::Upstream);
     let exchanged =
         connection.exchange(&request, deadline, response_bytes_max, &mut reservation).await;
-    cx.buffers.give(request);
+    cx.buffers.put_back(request);
     let response = exchanged?;
     if response.reusable && state.config.keep_alive {
         pool.keep(connection, cx.recent());

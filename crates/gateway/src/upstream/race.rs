@@ -40,7 +40,7 @@ const THREAD_STALL_MIN: Duration = Duration::from_millis(50);
 struct Racer<'a> {
     upstream: usize,
     /// When the attempt began.
-    began: Duration,
+    started_at: Duration,
     /// True if the attempt is a hedge.
     is_hedge: bool,
     future: Pin<Box<dyn Future<Output = Attempt> + 'a>>,
@@ -66,7 +66,7 @@ pub(super) async fn race(
         () = tokio::time::sleep_until(check_at) => {}
     }
     let future: Pin<Box<dyn Future<Output = Attempt> + '_>> = Box::pin(first_attempt);
-    let racer = Racer { upstream, began, is_hedge: false, future, _permit: None };
+    let racer = Racer { upstream, started_at: began, is_hedge: false, future, _permit: None };
     let race = Race {
         cx,
         request,
@@ -133,7 +133,7 @@ impl Race<'_> {
                         attempts.cancelled =
                             self.racers.iter().map(|racer| racer.upstream).collect();
                         let call_time = self.cx.now().saturating_sub(began);
-                        let attempt_time = self.cx.now().saturating_sub(racer.began);
+                        let attempt_time = self.cx.now().saturating_sub(racer.started_at);
                         return (finished, hedge::cap_latency(call_time, attempt_time, self.delay));
                     }
                     // Other attempts are still in flight.
@@ -153,7 +153,7 @@ impl Race<'_> {
         let mut all_lost = true;
         for racer in &self.racers {
             let silence = cx.upstreams[racer.upstream].silence.get();
-            if silence.suspect_at(racer.began, self.patience) <= now {
+            if silence.suspect_at(racer.started_at, self.patience) <= now {
                 let random = cx.random();
                 topology.update_health(racer.upstream, |health, now| health.suspect(now, random));
             }
@@ -202,7 +202,7 @@ impl Race<'_> {
         let deadline = request.deadline.min(cx.recent() + timeout);
         let future = Box::pin(run_attempt(cx, upstream, request, deadline, false));
         let is_hedge = !all_lost;
-        self.racers.push(Racer { upstream, began: now, is_hedge, future, _permit: permit });
+        self.racers.push(Racer { upstream, started_at: now, is_hedge, future, _permit: permit });
         self.started_attempts += 1;
         self.hedge_wait = self.delay;
         self.hedge_at = now + self.delay;
@@ -221,7 +221,7 @@ impl Race<'_> {
         let waiting = self.racers.iter().filter(|racer| !cx.topology.is_lost(racer.upstream));
         let suspect_times = waiting.map(|racer| {
             let silence = cx.upstreams[racer.upstream].silence.get();
-            silence.suspect_at(racer.began, self.patience)
+            silence.suspect_at(racer.started_at, self.patience)
         });
         let next_at = suspect_times.chain([self.hedge_at]).min().unwrap_or(self.hedge_at);
         next_at.saturating_sub(now).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX)

@@ -19,7 +19,7 @@ use wire::method::Repeat;
 use wire::quantity::Decimal;
 use wire::response::{Outcome, Response, parse_response};
 
-use crate::call::failure::{Failure, Kind, Sent, describe};
+use crate::call::failure::{Failure, FailureKind, Sent, describe};
 use crate::call::{CacheDecision, Payload, UpstreamRequest};
 use crate::metrics::label::AttemptOutcome;
 use crate::policy::classify::{CallOutcome, Fault, HealthImpact, Verdict, classify};
@@ -127,11 +127,11 @@ fn begin_span(
     upstream: usize,
     request: &UpstreamRequest<'_>,
 ) -> Option<Box<ActiveSpan>> {
-    let name = request.method.map_or("attempt", |method| method.name);
+    let name = request.method_row.map_or("attempt", |method| method.name);
     let mut span = request.trace.as_ref()?.begin(SpanKind::Client, name, || cx.random())?;
     let config = &cx.topology.config;
     span.set("rpc.system", "jsonrpc");
-    if request.method.is_some() {
+    if request.method_row.is_some() {
         span.set("rpc.method", name);
     }
     span.set("weir.chain", &config.chains[request.chain].name);
@@ -200,7 +200,7 @@ impl OutgoingCall<'_> {
     /// Sends the call over a multiplexed connection or over HTTP. Returns the response and the id
     /// that the call was sent with.
     async fn exchange(&self) -> Result<(Decimal, HttpResponse), ExchangeError> {
-        let not_connected = ExchangeError::new(Kind::Connect, Sent::No);
+        let not_connected = ExchangeError::new(FailureKind::Connect, Sent::No);
         let (cx, request) = (self.cx, self.request);
         let Some(pool) = &cx.upstreams[self.upstream].multiplexed else {
             return self.exchange_http().await;
@@ -210,7 +210,7 @@ impl OutgoingCall<'_> {
             if has_http {
                 return Box::pin(self.exchange_http()).await;
             }
-            return Err(ExchangeError::new(Kind::CallTooLarge, Sent::No));
+            return Err(ExchangeError::new(FailureKind::CallTooLarge, Sent::No));
         }
         let connection = match pool.get(request, cx.recent()) {
             // One connection was lost already. The multiplexed connections may be dead too, so the
@@ -241,17 +241,17 @@ impl OutgoingCall<'_> {
         let (cx, request) = (self.cx, self.request);
         let _call_guard = pool.call_guard();
         let params = request.params.as_deref();
-        let call = connection.call(&request.name, params, cx.recent(), self.deadline)?;
+        let call = connection.call(&request.method_name, params, cx.recent(), self.deadline)?;
         cx.counters.upstreams[self.upstream].multiplexed_calls.add(1);
         match call.await {
             Ok((id, body)) => {
                 pool.record_response(request, body.len());
                 if body.len() > cx.topology.config.groups[request.group].response_bytes_max {
-                    return Some(Err(ExchangeError::new(Kind::TooLarge, Sent::Yes)));
+                    return Some(Err(ExchangeError::new(FailureKind::TooLarge, Sent::Yes)));
                 }
                 Some(Ok((id, HttpResponse::from_message(body))))
             }
-            Err(error) if error.sent == Sent::No && error.kind == Kind::Closed => None,
+            Err(error) if error.sent == Sent::No && error.kind == FailureKind::Closed => None,
             Err(error) => Some(Err(error)),
         }
     }
@@ -283,12 +283,12 @@ struct SingleCall<'a> {
 impl Body for SingleCall<'_> {
     fn bytes(&self) -> usize {
         let request = self.call.request;
-        call_bytes(self.id.as_bytes(), &request.name, request.params.as_deref())
+        call_bytes(self.id.as_bytes(), &request.method_name, request.params.as_deref())
     }
 
     fn write(&self, out: &mut Vec<u8>) {
         let request = self.call.request;
-        write_call(out, self.id.as_bytes(), &request.name, request.params.as_deref());
+        write_call(out, self.id.as_bytes(), &request.method_name, request.params.as_deref());
     }
 
     fn trace(&self) -> Option<&TraceContext> {
@@ -299,10 +299,10 @@ impl Body for SingleCall<'_> {
 /// Returns the outcome of an attempt without a response.
 fn classify_error(upstream: usize, error: ExchangeError) -> Attempt {
     let fault = match error.kind {
-        Kind::Connect => Fault::Connect,
-        Kind::Deadline => Fault::Timeout,
-        Kind::Malformed => Fault::Malformed,
-        Kind::TooLarge | Kind::CallTooLarge | Kind::Memory => Fault::Limit,
+        FailureKind::Connect => Fault::Connect,
+        FailureKind::Deadline => Fault::Timeout,
+        FailureKind::Malformed => Fault::Malformed,
+        FailureKind::TooLarge | FailureKind::CallTooLarge | FailureKind::Memory => Fault::Limit,
         _ => Fault::Closed,
     };
     Attempt {
@@ -338,9 +338,9 @@ fn classify_response(
     };
     let verdict = classify(&outcome);
     let kind = match (&payload, verdict, status) {
-        (None, _, 200) => Kind::Malformed,
-        (None, _, 429) | (Some(_), Verdict::RateLimited { .. }, _) => Kind::RateLimited,
-        _ => Kind::Status(status),
+        (None, _, 200) => FailureKind::Malformed,
+        (None, _, 429) | (Some(_), Verdict::RateLimited { .. }, _) => FailureKind::RateLimited,
+        _ => FailureKind::Status(status),
     };
     Attempt {
         upstream,

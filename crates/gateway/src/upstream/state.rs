@@ -29,7 +29,7 @@ pub(crate) struct UpstreamState {
     pub(crate) instance_id: u64,
     /// Identifies the upstream in cache entries, which outlive reloads. `NO_UPSTREAM` if all
     /// numbers are used.
-    pub(crate) number: u16,
+    pub(crate) cache_number: u16,
     pub(crate) connector: Connector,
     /// The head of each call over HTTP/1.1. It ends with `Content-Length: `; the sender appends the
     /// length.
@@ -42,7 +42,7 @@ pub(crate) struct UpstreamState {
     /// Number of blocks below the head at which the upstream has returned logs.
     pub(crate) logs_depth: Arc<Mutex<Depth>>,
     /// True if the upstream serves another chain than configured.
-    pub(crate) foreign: Arc<AtomicBool>,
+    pub(crate) serves_other_chain: Arc<AtomicBool>,
     /// The last cordon, which may have expired; `None` if there was no cordon or it was removed. A
     /// cordon takes the upstream out of rotation until a time that an operator has set.
     pub(super) cordon: Arc<Mutex<Option<Cordon>>>,
@@ -61,7 +61,7 @@ impl UpstreamState {
         upstream: &config::upstream::Upstream,
         view_index: usize,
         instance_id: u64,
-        number: u16,
+        cache_number: u16,
         connector: Connector,
     ) -> UpstreamState {
         let health = UpstreamHealth::new(build_health_settings(&config.health));
@@ -69,14 +69,14 @@ impl UpstreamState {
             config: upstream.clone(),
             view_index,
             instance_id,
-            number,
+            cache_number,
             connector,
             call_head: build_call_head(upstream),
             poll_now: Arc::default(),
             health: Arc::new(Mutex::new(health)),
             unsupported: Arc::default(),
             logs_depth: Arc::default(),
-            foreign: Arc::default(),
+            serves_other_chain: Arc::default(),
             cordon: Arc::default(),
             ejections: Arc::default(),
             readmissions: Arc::default(),
@@ -101,7 +101,7 @@ impl UpstreamState {
 
     /// Returns true if the upstream may be called: it serves the chain and is not cordoned.
     pub(crate) fn is_in_rotation(&self, now: Duration) -> bool {
-        !self.foreign.load(Ordering::Relaxed) && !self.is_cordoned(now)
+        !self.serves_other_chain.load(Ordering::Relaxed) && !self.is_cordoned(now)
     }
 
     /// Removes an expired cordon. Returns true if a cordon was removed.
@@ -140,7 +140,7 @@ impl UpstreamState {
         self.poll_now = Arc::clone(&previous.poll_now);
         self.unsupported = Arc::clone(&previous.unsupported);
         self.logs_depth = Arc::clone(&previous.logs_depth);
-        self.foreign = Arc::clone(&previous.foreign);
+        self.serves_other_chain = Arc::clone(&previous.serves_other_chain);
     }
 
     /// Returns true if both are the same upstream, before and after a reload.

@@ -26,7 +26,7 @@ mod build;
 #[cfg(test)]
 mod tests;
 
-/// The number of no upstream; see [`UpstreamState::number`].
+/// The number of no upstream; see [`UpstreamState::cache_number`].
 pub(crate) const NO_UPSTREAM: u16 = u16::MAX;
 
 /// The chains, groups and upstreams of one configuration.
@@ -65,7 +65,7 @@ pub(crate) struct Candidates {
 impl Topology {
     /// Returns the index of the upstream with this number; `None` if a reload has removed the
     /// upstream.
-    pub(crate) fn upstream_of_number(&self, number: u16) -> Option<usize> {
+    pub(crate) fn find_upstream_by_number(&self, number: u16) -> Option<usize> {
         self.by_number.get(usize::from(number)).copied().flatten()
     }
 
@@ -170,7 +170,7 @@ impl Topology {
             let state = &self.upstreams[*index];
             Member {
                 health: self.upstream_state(*index, &view),
-                foreign: state.foreign.load(Ordering::Relaxed),
+                serves_other_chain: state.serves_other_chain.load(Ordering::Relaxed),
                 cordoned: state.is_cordoned(now),
             }
         };

@@ -70,7 +70,7 @@ pub(crate) struct Watcher {
 impl Watcher {
     /// Polls only the upstreams of this topology from now on. Upstreams that were in the previous
     /// topology too keep their state.
-    pub(crate) fn follow(&mut self, topology: &Arc<Topology>, on_event: &OnEvent) {
+    pub(crate) fn set_topology(&mut self, topology: &Arc<Topology>, on_event: &OnEvent) {
         let mut previous = std::mem::take(&mut self.chains);
         for (index, state) in topology.chains.iter().enumerate() {
             let previous_index =
@@ -79,7 +79,7 @@ impl Watcher {
                 Some(previous_index) => previous.swap_remove(previous_index),
                 None => WatchedChain::new(topology, index, on_event),
             };
-            watched.follow(topology, index, on_event);
+            watched.set_topology(topology, index, on_event);
             self.chains.push(watched);
         }
         previous.iter().for_each(|removed| removed.stop());
@@ -222,7 +222,12 @@ impl WatchedChain {
 
     /// Polls the chain's upstreams of a new topology: starts the tasks of new upstreams and stops
     /// the tasks of removed upstreams. `index` is the chain's index in the topology.
-    fn follow(self: &Rc<WatchedChain>, topology: &Arc<Topology>, index: usize, on_event: &OnEvent) {
+    fn set_topology(
+        self: &Rc<WatchedChain>,
+        topology: &Arc<Topology>,
+        index: usize,
+        on_event: &OnEvent,
+    ) {
         self.on_event.replace(Rc::clone(on_event));
         let previous = self.topology.replace(Arc::clone(topology));
         let previous_chain = &previous.config.chains[self.chain_index.replace(index)];
@@ -345,9 +350,11 @@ impl WatchedChain {
         let topology = self.topology();
         self.state.set_id(Some(expected));
         let state = &topology.upstreams[self.find_upstream(&topology, poller.view_index)];
-        let foreign = id != expected;
-        if state.foreign.swap(foreign, Ordering::Relaxed) != foreign {
-            if foreign {
+        let serves_other_chain = id != expected;
+        if state.serves_other_chain.swap(serves_other_chain, Ordering::Relaxed)
+            != serves_other_chain
+        {
+            if serves_other_chain {
                 let name = &*state.config.name;
                 tracing::error!(
                     upstream = name,
@@ -358,7 +365,7 @@ impl WatchedChain {
             }
             self.renew_candidates();
         }
-        !foreign
+        !serves_other_chain
     }
 
     /// Records a successful poll in the health of the upstream and in the tracker. Then fetches the
@@ -382,7 +389,7 @@ impl WatchedChain {
         }
         // Each poll updates the candidates, because nothing reports the end of a pause.
         self.renew_candidates();
-        if topology.upstreams[upstream].foreign.load(Ordering::Relaxed) {
+        if topology.upstreams[upstream].serves_other_chain.load(Ordering::Relaxed) {
             return;
         }
         let step = self.tracker.borrow_mut().observe(view_index, now, head_poll);

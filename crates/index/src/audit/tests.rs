@@ -58,15 +58,20 @@ fn an_audit_reports_each_step_and_can_be_stopped() {
         let mut steps = Vec::new();
         let mut on_step = |step| {
             steps.push(step);
-            if matches!(step, Step::Block { current, .. } if current == FIRST + 2) {
+            if matches!(step, AuditStep::Block { current, .. } if current == FIRST + 2) {
                 stop.store(true, Ordering::Relaxed);
             }
         };
         let report = audit(&mut fixture::reader(&path), Level::Full, &mut on_step, &stop).unwrap();
         assert!(report.stopped && report.findings.is_empty());
-        let block = |current| Step::Block { first: FIRST, current, last: LAST };
-        let expected =
-            [Step::Structures, Step::Postings, block(FIRST), block(FIRST + 1), block(FIRST + 2)];
+        let block = |current| AuditStep::Block { first: FIRST, current, last: LAST };
+        let expected = [
+            AuditStep::Structures,
+            AuditStep::Postings,
+            block(FIRST),
+            block(FIRST + 1),
+            block(FIRST + 2),
+        ];
         assert_eq!(steps, expected);
     });
 }

@@ -9,7 +9,7 @@ mod tests;
 
 /// The block at which a sync ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum SyncEnd {
     /// The block with this number.
     At(u64),
     /// The finalized block. Its number grows while the sync runs.
@@ -18,28 +18,28 @@ pub enum End {
     Follow,
 }
 
-impl FromStr for End {
+impl FromStr for SyncEnd {
     type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<End, &'static str> {
+    fn from_str(text: &str) -> Result<SyncEnd, &'static str> {
         match text {
-            "finalized" => Ok(End::Finalized),
-            "follow" => Ok(End::Follow),
+            "finalized" => Ok(SyncEnd::Finalized),
+            "follow" => Ok(SyncEnd::Follow),
             number => number
                 .parse()
-                .map(End::At)
+                .map(SyncEnd::At)
                 .map_err(|_| "allowed are a block number, finalized and follow"),
         }
     }
 }
 
-impl End {
+impl SyncEnd {
     /// Returns the last block to sync, given the chain's tip.
     pub fn target(self, tip: Tip) -> u64 {
         match self {
-            End::At(number) => number,
-            End::Finalized => tip.finalized,
-            End::Follow => tip.head,
+            SyncEnd::At(number) => number,
+            SyncEnd::Finalized => tip.finalized,
+            SyncEnd::Follow => tip.head,
         }
     }
 }
@@ -119,7 +119,7 @@ const BLOCKS_MAX: u64 = 16_384;
 pub fn decide_next_step(
     stored: Option<StoredRange>,
     start: Option<u64>,
-    end: End,
+    end: SyncEnd,
     tip: Tip,
 ) -> Result<NextStep, RangeError> {
     let from = match (stored, start) {
@@ -135,17 +135,17 @@ pub fn decide_next_step(
     let target = end.target(tip);
     if stored.is_none() && target < from {
         match end {
-            End::At(end) => return Err(RangeError::Empty { start: from, end }),
-            End::Finalized => {
+            SyncEnd::At(end) => return Err(RangeError::Empty { start: from, end }),
+            SyncEnd::Finalized => {
                 return Err(RangeError::NotFinalized { start: from, finalized: target });
             }
-            End::Follow => {}
+            SyncEnd::Follow => {}
         }
     }
     let to = target.min(tip.head);
     Ok(if from <= to {
         NextStep::Fetch { from, to: to.min(from.saturating_add(BLOCKS_MAX - 1)) }
-    } else if from > target && end != End::Follow {
+    } else if from > target && end != SyncEnd::Follow {
         NextStep::Done
     } else {
         NextStep::Wait

@@ -7,7 +7,7 @@ use crate::verify::Level;
 /// verified.
 pub fn initial_record(level: Level, hmyv2: bool) -> String {
     match level {
-        _ if hmyv2 => harmony::UNVERIFIED.to_owned(),
+        _ if hmyv2 => harmony::UNVERIFIED_REASON.to_owned(),
         Level::Off => "off: no response of a node was verified".to_owned(),
         level => level.to_string(),
     }
@@ -32,13 +32,15 @@ mod tests {
     #[test]
     fn a_record_only_gets_weaker() {
         assert_eq!(initial_record(Level::Full, false), "full");
-        assert_eq!(initial_record(Level::Senders, true), harmony::UNVERIFIED);
+        assert_eq!(initial_record(Level::Senders, true), harmony::UNVERIFIED_REASON);
         assert_eq!(downgraded_record("full", Level::Full), None);
         assert_eq!(downgraded_record("full", Level::Senders), None);
         assert_eq!(downgraded_record("full", Level::Headers).as_deref(), Some("headers"));
         let off = downgraded_record("headers", Level::Off).unwrap();
         assert!(off.starts_with("off: some"), "{off}");
-        for recorded in [off, initial_record(Level::Off, false), harmony::UNVERIFIED.to_owned()] {
+        for recorded in
+            [off, initial_record(Level::Off, false), harmony::UNVERIFIED_REASON.to_owned()]
+        {
             assert_eq!(downgraded_record(&recorded, Level::Off), None, "{recorded}");
         }
     }

@@ -43,7 +43,7 @@ struct Worker {
 /// The fetch of one range, shared by the workers and the thread that takes the blocks.
 struct Run<'a> {
     state: Mutex<RunState>,
-    /// Notified after each change of `state`.
+    /// Notified when blocks are added or taken, and when the workers must end.
     changed: Condvar,
     nodes: &'a NodePool<'a>,
     plan: &'a FetchPlan,
@@ -85,7 +85,7 @@ impl FetchPool {
     /// early if `take_block` returns false, or if the sync is stopped.
     ///
     /// # Errors
-    /// Fails if no node can be called, or if `take_block` fails.
+    /// Fails if no node can be called, a block cannot be compressed, or `take_block` fails.
     pub(super) fn run(
         &mut self,
         nodes: &NodePool<'_>,

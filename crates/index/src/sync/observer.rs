@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::contents::StoredRange;
-use crate::planner::range::{End, Tip};
+use crate::planner::range::{SyncEnd, Tip};
 use crate::store::{NewBlock, PageCache, Store};
 
 /// Observes a sync.
@@ -135,7 +135,7 @@ impl Progress {
     }
 
     /// Records a new tip of the chain.
-    pub(super) fn set_target(&mut self, end: End, tip: Tip) {
+    pub(super) fn set_target(&mut self, end: SyncEnd, tip: Tip) {
         self.head = tip.head;
         self.target = end.target(tip);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::contents::Contents;
 use crate::nodes::Endpoint;
-use crate::planner::range::End;
+use crate::planner::range::SyncEnd;
 use crate::store::Settings;
 use crate::verify::Level;
 
@@ -18,7 +18,7 @@ pub struct Options {
     /// the start does not fit the stored blocks.
     pub start: Option<u64>,
     /// The block at which the sync ends.
-    pub end: End,
+    pub end: SyncEnd,
     /// The parts of each block to store.
     pub contents: Contents,
     /// Level of verification. Harmony's blocks cannot be verified.
@@ -36,7 +36,7 @@ pub struct Options {
 
 /// The end of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum SyncOutcome {
     /// The sync is complete.
     Complete,
     /// The caller stopped the sync. All blocks that the sync received in order are written.

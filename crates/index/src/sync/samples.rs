@@ -27,11 +27,12 @@ pub(super) struct Samples {
     pub(super) richest: Option<SampleBlock>,
 }
 
-/// The raw responses of a node about one block. A part is `None` if the index does not hold it.
+/// The raw responses of a node about one block. A part is `None` if the index does not need it.
 pub(super) struct SampleBlock {
     pub(super) number: u64,
     block: Vec<u8>,
     receipts: Option<Vec<u8>>,
+    /// Also `None` if the node does not return the logs.
     logs: Option<Vec<u8>>,
     /// The block in its `hmyv2_` form.
     harmony: Option<Vec<u8>>,

@@ -26,7 +26,7 @@ pub struct BlockingWebSocket {
 }
 
 /// The result of an opening handshake.
-pub enum Opened {
+pub enum OpenResult {
     /// The WebSocket is open.
     Open(BlockingWebSocket),
     /// The server responded with this status instead of 101.
@@ -44,7 +44,7 @@ impl BlockingWebSocket {
     /// # Errors
     /// Fails if the connection or a setting of the target cannot be used. A timeout has the kind
     /// `TimedOut`. A TLS error contains the [`rustls::Error`].
-    pub fn open(target: &Target, tls: &Tls, timeout: Duration) -> io::Result<Opened> {
+    pub fn open(target: &Target, tls: &Tls, timeout: Duration) -> io::Result<OpenResult> {
         let deadline = Instant::now() + timeout;
         let opener = Opener::new(target).map_err(io::Error::other)?;
         let mut stream = Stream::connect(target, tls, deadline)?;
@@ -55,12 +55,12 @@ impl BlockingWebSocket {
             stream.read(&mut bytes, deadline)?;
             match handshake.feed(&bytes) {
                 HandshakeState::Incomplete => {}
-                HandshakeState::Refused { status, .. } => return Ok(Opened::Refused(status)),
+                HandshakeState::Refused { status, .. } => return Ok(OpenResult::Refused(status)),
                 HandshakeState::Invalid => {
                     return Err(invalid("the response to the request for a WebSocket is invalid"));
                 }
                 HandshakeState::Open { frames } => {
-                    return Ok(Opened::Open(BlockingWebSocket {
+                    return Ok(OpenResult::Open(BlockingWebSocket {
                         stream,
                         received: frames,
                         decoder: Decoder::default(),

@@ -480,7 +480,7 @@ impl CallWriter {
 
     /// Writes a block number in the form that the chain uses.
     fn write_block(&self, out: &mut Vec<u8>, number: u64) {
-        if self.chain.decimal {
+        if self.chain.has_decimal_numbers {
             quantity::write_decimal(out, number);
         } else {
             out.push(b'"');

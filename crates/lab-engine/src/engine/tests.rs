@@ -18,7 +18,7 @@ use lab_model::plan::{HttpVersion, Model, Plan, Reuse};
 use lab_model::record::{Class, Totals};
 use lab_model::samples;
 
-use super::{Engine, EngineFault, Next, Sample};
+use super::{Engine, EngineEvent, EngineFault, Sample};
 use crate::chain::ChainFacts;
 use server::Server;
 
@@ -59,7 +59,7 @@ fn open(
 fn chain_facts() -> ChainFacts {
     ChainFacts {
         head: 1000,
-        decimal: false,
+        has_decimal_numbers: false,
         block_hashes: vec!["0xb1".into(), "0xb2".into()],
         transaction_hashes: vec!["0xt1".into()],
         addresses: vec!["0xa1".into(), "0xa2".into(), "0xa3".into()],
@@ -107,13 +107,13 @@ fn collect(mut engine: Engine) -> RunOutcome {
     };
     loop {
         match engine.next(Duration::from_secs(30)) {
-            Next::Interval(interval) => {
+            EngineEvent::Interval(interval) => {
                 outcome.totals.merge(&interval);
                 outcome.intervals += 1;
                 engine.give_back(interval);
             }
-            Next::Nothing => panic!("no interval in 30 s"),
-            Next::Ended => break,
+            EngineEvent::Nothing => panic!("no interval in 30 s"),
+            EngineEvent::Ended => break,
         }
         outcome.samples.extend(engine.samples().try_iter());
     }

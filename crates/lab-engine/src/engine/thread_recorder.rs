@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 use std::time::Duration;
 
-use lab_model::record::{Interval, Slot, nanos};
+use lab_model::record::{Interval, Slot, to_nanos};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::classify::CallOutcome;
@@ -110,7 +110,7 @@ impl ThreadRecorder {
     pub(crate) fn record_response(&mut self, status: u16, retry_after: Option<Duration>) {
         *self.interval.statuses.entry(status).or_default() += 1;
         if let Some(delay) = retry_after.filter(|_| status == 429) {
-            self.interval.retry_after.saturating_record(nanos(delay));
+            self.interval.retry_after.saturating_record(to_nanos(delay));
         }
     }
 

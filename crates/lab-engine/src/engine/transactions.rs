@@ -90,7 +90,7 @@ impl TransactionQueue {
 
     /// Puts a taken transaction back, because no connection could be opened.
     pub(super) fn put_back(&mut self, index: u32, now: u64) {
-        self.log.states[index as usize].set(State::Unsent);
+        self.log.states[index as usize].set(TransactionState::Unsent);
         self.unsent += 1;
         self.ready.push(Reverse((index, now)));
     }
@@ -99,7 +99,7 @@ impl TransactionQueue {
 /// State of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum State {
+pub enum TransactionState {
     /// It was not sent.
     Unsent = 0,
     /// It was sent, and there is no JSON-RPC response to it.
@@ -113,23 +113,23 @@ pub enum State {
 /// A transaction's state, which one thread sets and others read.
 #[derive(Debug)]
 struct StateCell {
-    /// The number of a [`State`].
+    /// The number of a [`TransactionState`].
     state: AtomicU8,
     /// Scheduled time in nanoseconds since the start of the run.
     scheduled_at: AtomicU64,
 }
 
 impl StateCell {
-    fn set(&self, state: State) {
+    fn set(&self, state: TransactionState) {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    fn get(&self) -> State {
+    fn get(&self) -> TransactionState {
         match self.state.load(Ordering::Acquire) {
-            0 => State::Unsent,
-            1 => State::Sent,
-            2 => State::Accepted,
-            _ => State::Refused,
+            0 => TransactionState::Unsent,
+            1 => TransactionState::Sent,
+            2 => TransactionState::Accepted,
+            _ => TransactionState::Refused,
         }
     }
 }
@@ -158,7 +158,7 @@ impl TransactionLog {
     /// Creates a log of unsent transactions.
     pub fn new(transactions: &Arc<Transactions>) -> Arc<TransactionLog> {
         let unsent = || StateCell {
-            state: AtomicU8::new(State::Unsent as u8),
+            state: AtomicU8::new(TransactionState::Unsent as u8),
             scheduled_at: AtomicU64::new(0),
         };
         Arc::new(TransactionLog {
@@ -175,7 +175,7 @@ impl TransactionLog {
 
     /// Returns a transaction's state, and the scheduled time of its send in nanoseconds since the
     /// start of the run.
-    pub fn state(&self, index: usize) -> (State, u64) {
+    pub fn state(&self, index: usize) -> (TransactionState, u64) {
         let cell = &self.states[index];
         (cell.get(), cell.scheduled_at.load(Ordering::Relaxed))
     }
@@ -184,9 +184,9 @@ impl TransactionLog {
     pub fn count(&self) -> StateCounts {
         let mut counts = StateCounts::default();
         for state in self.states.iter().map(StateCell::get) {
-            counts.sent += u64::from(state != State::Unsent);
-            counts.accepted += u64::from(state == State::Accepted);
-            counts.refused += u64::from(state == State::Refused);
+            counts.sent += u64::from(state != TransactionState::Unsent);
+            counts.accepted += u64::from(state == TransactionState::Accepted);
+            counts.refused += u64::from(state == TransactionState::Refused);
         }
         counts
     }
@@ -207,23 +207,23 @@ impl TransactionLog {
     pub fn start(&self, index: u32, scheduled_at: u64) {
         let cell = &self.states[index as usize];
         cell.scheduled_at.store(scheduled_at, Ordering::Relaxed);
-        cell.set(State::Sent);
+        cell.set(TransactionState::Sent);
     }
 
     fn cancel(&self, index: u32) {
-        self.states[index as usize].set(State::Unsent);
+        self.states[index as usize].set(TransactionState::Unsent);
     }
 
     /// Records the response to a transaction. A response that is no JSON-RPC response leaves the
     /// state unchanged.
     pub(super) fn record_response(&self, index: u32, outcome: CallOutcome, body: &[u8]) {
         let state = match outcome.class {
-            Class::Ok => State::Accepted,
-            Class::RpcError => State::Refused,
+            Class::Ok => TransactionState::Accepted,
+            Class::RpcError => TransactionState::Refused,
             _ => return,
         };
         self.states[index as usize].set(state);
-        if state != State::Refused {
+        if state != TransactionState::Refused {
             return;
         }
         if let Ok(response) = parse_response(body, DEPTH_CEILING)

@@ -101,10 +101,10 @@ fn the_listener_is_found_and_every_metric_is_documented() {
     let target = facts.processes.iter().find(|process| process.role == ProcessRole::Target);
     assert_eq!(target.unwrap().pids, [std::process::id()]);
     assert!(facts.target_cores.unwrap() >= 0.01);
-    facts.per_request(0);
+    facts.set_cpu_per_request(0);
     assert_eq!(facts.processes[0].cpu_ms_per_request, None, "of no requests there is no share");
     facts.processes[0].cpu = 2.0;
-    facts.per_request(1_000);
+    facts.set_cpu_per_request(1_000);
     assert_eq!(facts.processes[0].cpu_ms_per_request, Some(2.0));
 }
 

@@ -95,7 +95,8 @@ fn the_warm_up_is_recorded_but_not_measured() {
             if at < 2 { 900 } else { 5 },
         ));
     }
-    let measured: Vec<_> = close_all(&mut recorder).iter().map(|closed| closed.measured).collect();
+    let measured: Vec<_> =
+        close_all(&mut recorder).iter().map(|closed| closed.is_measured).collect();
     assert_eq!(measured, [false, false, true, true, true]);
     let recorded = recorder.finish();
     assert_eq!((recorded.total.count(|_| true), recorded.measured.count(|_| true)), (50, 30));
@@ -126,7 +127,7 @@ fn counts_are_reused_and_empty() {
         recorder.add(&interval(0, at * 1_000, at * 1_000 + 1_000, 10, 5));
         let closed = recorder.close().unwrap();
         assert_eq!(closed.counts.count(|_| true), 10);
-        recorder.give_back(closed.counts);
+        recorder.reuse(closed.counts);
         assert_eq!(recorder.spare.len(), OPEN_SECONDS_MAX, "as many as at the start");
     }
     assert_eq!(recorder.finish().total.count(|_| true), 500);

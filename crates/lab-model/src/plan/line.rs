@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use settings::value::Name;
-use settings::{Diagnostics, Input, Report, Scalar, formula, nearest};
+use settings::{Diagnostics, Input, Report, Scalar, find_nearest_name, formula};
 use wire::family::Family;
 
 use super::{Environment, Plan, Target, Tls, read_in, shipped};
@@ -190,7 +190,8 @@ impl UrlOptions {
     /// Suggests a shipped mix if `--mix` names neither a shipped mix nor a file.
     fn suggest_mix(&self, mut problems: Diagnostics) -> Diagnostics {
         let names: Vec<_> = shipped::names().collect();
-        let Some(nearest_name) = self.mix.as_deref().and_then(|mix| nearest(mix, &names)) else {
+        let Some(nearest_name) = self.mix.as_deref().and_then(|mix| find_nearest_name(mix, &names))
+        else {
             return problems;
         };
         for problem in problems.list.iter_mut().filter(|problem| problem.key == "--mix") {
@@ -407,7 +408,7 @@ impl PlanText {
 ///
 /// # Errors
 /// Describes the problem of the text.
-pub fn variable(text: &str) -> Result<(String, f64), String> {
+pub fn parse_variable(text: &str) -> Result<(String, f64), String> {
     const FORM: &str = "a variable is set as NAME=NUMBER";
     let (name, value) = text.split_once('=').ok_or(FORM)?;
     <Name as Scalar>::parse(Input::String(name.trim())).map_err(|_| FORM)?;
@@ -419,6 +420,6 @@ pub fn variable(text: &str) -> Result<(String, f64), String> {
 ///
 /// # Errors
 /// Describes the problem of the text.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     settings::value::parse_duration(text)
 }

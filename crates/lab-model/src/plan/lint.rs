@@ -38,7 +38,7 @@ const STAGE_MIN: Duration = Duration::from_secs(5);
 const ITERATION_DEFAULT: Duration = Duration::from_millis(100);
 
 /// Returns all warnings, most important first.
-pub fn find(plan: &Plan) -> Vec<String> {
+pub fn find_warnings(plan: &Plan) -> Vec<String> {
     let mut warnings = Vec::new();
     check_no_threshold(plan, &mut warnings);
     check_blind_spots(plan, &mut warnings);

@@ -223,7 +223,7 @@ impl ParamsWriter<'_, '_, '_> {
                 Some(parsed) if json::has_generators(&parsed) => {
                     self.write_value(&parsed);
                     // The problems within the JSON text have its position and are reported already.
-                    self.reader.show::<Params>(item);
+                    self.reader.allow_printing::<Params>(item);
                 }
                 Some(Item { tree: Tree::List(_) | Tree::Table(_), .. }) => self.push(text.trim()),
                 _ => self.reject(item, "not a list, a table or a JSON text of one"),
@@ -295,7 +295,7 @@ impl ParamsWriter<'_, '_, '_> {
     /// Reports a problem of the item.
     fn reject(&mut self, item: &Item, message: &str) {
         let location = self.location.with_span(&item.span);
-        self.reader.report().missing(&location, message, ALLOWED);
+        self.reader.report().error_without_value(&location, message, ALLOWED);
     }
 
     /// Writes a value, which may contain generators.
@@ -360,7 +360,7 @@ impl ParamsWriter<'_, '_, '_> {
         let message = format!("{text:?} would be sent unchanged: {advice}");
         let allowed =
             format!("{ALLOWED}, or {{ json = '\"$text\"' }} for a text that begins with $");
-        self.reader.report().missing(&location, message, allowed);
+        self.reader.report().error_without_value(&location, message, allowed);
     }
 
     /// Writes the generator of a block from a text such as `latest` or `latest-100`.
@@ -463,9 +463,9 @@ impl ParamsWriter<'_, '_, '_> {
         let report = self.reader.report();
         if let Some(invalid) = table.of.iter().position(|text| !is_valid(text)) {
             let allowed = "1 to 128 visible characters, neither \" nor \\";
-            report.error(&table.of.element(invalid), "cannot be an address", allowed);
+            report.error(&table.of.element_location(invalid), "cannot be an address", allowed);
         } else if table.of.len() > CHOICES_MAX {
-            report.missing(
+            report.error_without_value(
                 &table.of.location,
                 "too many addresses",
                 format!("at most {CHOICES_MAX}"),

@@ -24,7 +24,7 @@ const SECOND: u64 = 1000;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 3600 * SECOND;
 pub(super) const WEEK: u64 = 7 * 24 * HOUR;
-/// Longest time in milliseconds that histograms record, as in `record::TIME_MAX`.
+/// Longest time in milliseconds that histograms record, as in `record::TIME_MAX_NS`.
 const TIME_MAX: u64 = 600 * SECOND;
 const GIB: u64 = 1 << 30;
 /// Maximum number of iterations per second, in thousandths: 10 million, which is far more than one

@@ -110,7 +110,7 @@ impl ValueType for Thresholds {
             };
             if list.is_empty() {
                 let value_location = location.with_span(&member.item.span);
-                reader.report().missing(
+                reader.report().error_without_value(
                     &value_location,
                     "holds no threshold",
                     Thresholds::allowed(),
@@ -163,7 +163,11 @@ fn read_threshold(
             is_clean.then(|| (table.values(), table.threshold.location))
         }
         _ => {
-            reader.report().missing(&location, "neither a text nor a table", Thresholds::allowed());
+            reader.report().error_without_value(
+                &location,
+                "neither a text nor a table",
+                Thresholds::allowed(),
+            );
             None
         }
     }
@@ -183,7 +187,7 @@ fn rename_k6_keys(
         if renamed.iter().any(|other| other.key == key) {
             let location = location.of_member(member);
             let message = format!("means the same as {key}, which is set too");
-            reader.report().missing(&location, message, "one of them");
+            reader.report().error_without_value(&location, message, "one of them");
         }
         renamed.push(Member { key: key.to_owned(), ..member.clone() });
     }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use settings::value::format_duration;
-use settings::{Key, Report, not_found};
+use settings::{Key, Report, not_found_message};
 
 use super::requests::Methods;
 use super::tables::{CapacityTable, ConnectionsTable, PlanFile, RunTable, TargetTable};
@@ -70,7 +70,7 @@ pub(super) fn check(
     if report.has_errors() {
         return None;
     }
-    plan.warnings.extend(lint::find(&plan));
+    plan.warnings.extend(lint::find_warnings(&plan));
     Some(plan)
 }
 
@@ -113,7 +113,7 @@ fn check_overrides(file: &PlanFile, environment: &Environment<'_>, report: &mut 
     let known: Vec<_> = file.variables.iter().map(|variable| variable.name.as_str()).collect();
     for (name, value) in environment.overrides {
         let (message, allowed) = match known.contains(&name.as_str()) {
-            false => not_found("variable", name, &known),
+            false => not_found_message("variable", name, &known),
             true if !value.is_finite() => ("not a finite number".to_owned(), "a number".to_owned()),
             true => continue,
         };
@@ -195,10 +195,10 @@ fn read_connections(
     report: &mut Report<'_>,
 ) -> Connections {
     let version = *table.tls_version;
-    for (index, suite) in table.ciphers.valid().into_iter().flatten().enumerate() {
+    for (index, suite) in table.ciphers.valid_value().into_iter().flatten().enumerate() {
         if version.is_some_and(|version| version != suite.version) {
             let message = "belongs to another version than tls_version";
-            report.error(&table.ciphers.element(index), message, "suites of that version");
+            report.error(&table.ciphers.element_location(index), message, "suites of that version");
         }
     }
     let ca = table.tls_ca.as_ref().map(|file| environment.folder.join(file));

@@ -20,7 +20,7 @@ const METHOD_BYTES_MAX: usize = 128;
 /// Maximum number of requests per connection.
 const REUSE_MAX: u64 = 1_000_000_000;
 
-/// Maximum distance from the head in blocks, which is more than the length of any chain today.
+/// Maximum distance from the head in blocks.
 pub(super) const BLOCKS_BEHIND_MAX: u64 = 1_000_000_000;
 
 settings::string_scalar! {

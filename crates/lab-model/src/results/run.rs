@@ -285,7 +285,7 @@ pub struct HostFacts {
 
 impl HostFacts {
     /// Sets [`ProcessFacts::cpu_ms_per_request`] for this number of HTTP requests.
-    pub fn per_request(&mut self, requests: u64) {
+    pub fn set_cpu_per_request(&mut self, requests: u64) {
         for process in &mut self.processes {
             #[expect(clippy::cast_precision_loss)]
             let cpu_ms = process.cpu * 1_000.0 / requests as f64;

@@ -401,7 +401,7 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Derived<T> {
     /// The recommendation, the risk or the step.
-    pub what: T,
+    pub statement: T,
     /// The finding or caveat on which it rests.
     pub basis: Basis,
 }

@@ -93,7 +93,7 @@ const LISTED_SETTINGS_MAX: usize = 8;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mismatch {
     /// The fact.
-    pub what: Fact,
+    pub fact: Fact,
     /// Value of the fact in the first run.
     pub a: Value,
     /// Value of the fact in the second run.
@@ -191,9 +191,9 @@ impl Value {
 /// Returns all mismatches of two runs, the most severe first.
 pub fn find_mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
     let mut mismatches = Vec::new();
-    let mut add = |what, a, b, weight| {
+    let mut add = |fact, a, b, weight| {
         if a != b {
-            mismatches.push(Mismatch { what, a, b, weight });
+            mismatches.push(Mismatch { fact, a, b, weight });
         }
     };
     add(Fact::Tool, Value::text(a.tool.as_str()), Value::text(b.tool.as_str()), Weight::Warn);
@@ -227,7 +227,7 @@ pub fn find_mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
 /// Returns the settings of the load in which two runs differ, the most severe first. Empty if both
 /// runs have the same plan, apart from its target and seed.
 pub fn plan_differences(a: &Facts, b: &Facts) -> Vec<Fact> {
-    let is_of_load = |mismatch: &Mismatch| match &mismatch.what {
+    let is_of_load = |mismatch: &Mismatch| match &mismatch.fact {
         Fact::Schedule | Fact::Load | Fact::Connections | Fact::Setting(_) | Fact::MoreSettings => {
             mismatch.weight > Weight::Note
         }
@@ -236,7 +236,7 @@ pub fn plan_differences(a: &Facts, b: &Facts) -> Vec<Fact> {
         Fact::Share(_) => a.settings.is_empty() || b.settings.is_empty(),
         _ => false,
     };
-    find_mismatches(a, b).into_iter().filter(is_of_load).map(|mismatch| mismatch.what).collect()
+    find_mismatches(a, b).into_iter().filter(is_of_load).map(|mismatch| mismatch.fact).collect()
 }
 
 /// Returns the properties in which two targets and the machines of their generators differ, without
@@ -258,7 +258,7 @@ pub fn system_differences(a: &Facts, b: &Facts) -> Vec<Fact> {
                 | Memory
         )
     };
-    find_mismatches(a, b).into_iter().map(|mismatch| mismatch.what).filter(is_of_system).collect()
+    find_mismatches(a, b).into_iter().map(|mismatch| mismatch.fact).filter(is_of_system).collect()
 }
 
 /// Adds a mismatch from a fact, its values in both runs and its severity, if the values differ.

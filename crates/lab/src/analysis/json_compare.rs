@@ -43,7 +43,7 @@ pub enum Side {
     /// The value is missing.
     Nothing,
     /// No element of this unordered array equals the element of the other array.
-    NothingLike,
+    NoMatch,
     /// The length of an array; the other array has a different length.
     Elements(usize),
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use lab_model::record::{Class, TIME_MAX, Times, nanos};
+use lab_model::record::{Class, TIME_MAX_NS, Times, to_nanos};
 use lab_model::results::TargetFacts;
 
 #[cfg(test)]
@@ -268,10 +268,10 @@ impl TargetState {
         *self.calls.entry((call.method.to_owned(), call.class)).or_default() += 1;
         if call.class == Class::Ok {
             let times = self.latencies.entry(call.method.to_owned()).or_insert_with(|| {
-                Histogram::new_with_bounds(TIME_MIN_NANOS, TIME_MAX, SIGNIFICANT_DIGITS)
+                Histogram::new_with_bounds(TIME_MIN_NANOS, TIME_MAX_NS, SIGNIFICANT_DIGITS)
                     .expect("the bounds are constants that fit")
             });
-            times.saturating_record(nanos(call.latency).max(1));
+            times.saturating_record(to_nanos(call.latency).max(1));
         }
         let Some(number) = call.head else { return };
         if self.head() != Some(number) {

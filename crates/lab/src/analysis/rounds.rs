@@ -33,7 +33,7 @@ pub fn order(order: RunOrder, variants: usize, round: usize) -> Vec<usize> {
             sequence
         }
         RunOrder::LatinSquare => {
-            let row = round % block(order, variants);
+            let row = round % rounds_per_balanced_order(order, variants);
             // The first row is 0, 1, n − 1, 2, n − 2, …; each further row adds 1 to every index.
             let first_row = |position: usize| match position {
                 0 => 0,
@@ -51,7 +51,7 @@ pub fn order(order: RunOrder, variants: usize, round: usize) -> Vec<usize> {
 }
 
 /// Returns the number of rounds after which the order is balanced.
-pub fn block(order: RunOrder, variants: usize) -> usize {
+pub fn rounds_per_balanced_order(order: RunOrder, variants: usize) -> usize {
     match order {
         RunOrder::Abba => 2,
         RunOrder::LatinSquare if variants.is_multiple_of(2) => variants.max(1),
@@ -81,7 +81,7 @@ pub struct Progress {
     /// Rounds that can be compared. If plans differ in this number, it is the lowest one.
     pub usable: usize,
     /// Consecutive rounds at the end in which a run failed.
-    pub faulty: usize,
+    pub failed_rounds: usize,
     /// True if all confidence intervals are narrow enough.
     pub precise: bool,
     /// Time since the start of the study, without interruptions.
@@ -96,7 +96,7 @@ pub fn end(progress: Progress, limits: Limits) -> Option<EndReason> {
     if progress.rounds == 0 {
         return None;
     }
-    if progress.faulty >= FAULTY_ROUNDS_MAX {
+    if progress.failed_rounds >= FAULTY_ROUNDS_MAX {
         return Some(EndReason::Faults);
     }
     let is_balanced = progress.rounds.is_multiple_of(limits.block.max(1));

@@ -63,7 +63,7 @@ pub enum Remark {
     },
     /// The threshold aborted the run, but its value was within the limit again at the end.
     Recovered,
-    /// The threshold was broken for longer than `sustained`.
+    /// The threshold was broken for at least `sustained`.
     BrokenFor {
         /// Duration of the breach, in seconds.
         lasted: f64,

@@ -134,7 +134,7 @@ pub struct Doubts {
     pub workers: Vec<Doubt>,
     /// The target did not accept the offered load. The number says by how much the delivered share
     /// is below the smallest allowed share.
-    pub behind: Vec<(Doubt, f64)>,
+    pub undelivered: Vec<(Doubt, f64)>,
 }
 
 /// A delay of calls that the generator itself caused.
@@ -167,7 +167,7 @@ pub fn find_doubts(input: ValidityInput<'_>) -> Doubts {
             Model::Closed => doubts.pauses.extend(check_pauses(input, scenario)),
             Model::Open => match check_delivery(input, scenario) {
                 Some((doubt @ Doubt::FewWorkers { .. }, _)) => doubts.workers.push(doubt),
-                found => doubts.behind.extend(found),
+                found => doubts.undelivered.extend(found),
             },
         }
     }
@@ -276,9 +276,9 @@ fn check_scheduling_delay(input: ValidityInput<'_>) -> Option<Delay> {
 
 /// Returns the share of sends that were later than the plan allows.
 fn late_share(input: ValidityInput<'_>) -> f64 {
-    let allowed_nanos = lab_model::record::nanos(input.plan.validity.scheduling_delay_p99_max);
+    let allowed_nanos = lab_model::record::to_nanos(input.plan.validity.scheduling_delay_p99_max);
     let delays = &input.measured.scheduling_delay;
-    let late_sends = delays.count_between(allowed_nanos + 1, lab_model::record::TIME_MAX);
+    let late_sends = delays.count_between(allowed_nanos + 1, lab_model::record::TIME_MAX_NS);
     aggregate::share(late_sends, delays.len())
 }
 

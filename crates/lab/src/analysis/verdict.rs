@@ -56,7 +56,7 @@ pub struct VerdictInput<'a> {
     /// Seconds in which the target stalled under a closed load; `None` if there were none.
     pub stalls: Option<&'a Stalls>,
     /// Reason and time of an end before the end of the plan; `None` if the plan ran to its end.
-    pub early: Option<Early>,
+    pub early_end: Option<EarlyEnd>,
 }
 
 /// A verdict with its reasons.
@@ -121,7 +121,7 @@ impl Reason {
 
 /// Reason of an end before the end of the plan, with the seconds since the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Early {
+pub enum EarlyEnd {
     /// The user stopped the run.
     StoppedByUser(f64),
     /// A threshold with `abort` was broken.
@@ -138,7 +138,7 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
     failures.add_wrong_responses(input);
     failures.add_stalls(input);
     let doubts = input.doubts;
-    for (doubt, missing) in &doubts.behind {
+    for (doubt, missing) in &doubts.undelivered {
         failures.push(FailureKind::IterationShare(*missing), Reason::Doubt(doubt.clone()));
     }
     let is_certain = |failure: &Failure| failure.is_certain(input);
@@ -163,7 +163,7 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
         (Outcome::Invalid, [late_reasons.clone(), failure_reasons].concat())
     } else if !failure_reasons.is_empty() {
         (Outcome::ClientLimited, [pause_reasons.clone(), failure_reasons].concat())
-    } else if let Some(Early::StoppedByUser(_)) = input.early {
+    } else if let Some(EarlyEnd::StoppedByUser(_)) = input.early_end {
         (Outcome::Invalid, Vec::new())
     } else if !doubts.pauses.is_empty() {
         let thresholds = input.plan.threshold_count();
@@ -184,9 +184,10 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
     RunVerdict { outcome, reasons, findings: failures.findings, warnings }
 }
 
-/// Splits the generator's limits into reasons of the verdict and warnings. A limit is only a
-/// warning if it cannot have changed the outcome: no closed load adapted to it, and no failure can
-/// come from it.
+/// Splits the generator's limits into reasons of the verdict and warnings. Too few workers are
+/// always a reason. Waits for a core are only a warning if they cannot have changed the outcome: no
+/// closed load adapted to them, and they explain no failure. Overload of the engine threads is only
+/// a warning if there is no such load, no failure, no late send, and no lack of workers.
 fn split_limits(input: VerdictInput<'_>, failures: &Failures) -> (Vec<Reason>, Vec<Reason>) {
     let doubts = input.doubts;
     let is_unpaced = |scenario: &lab_model::plan::Scenario| {
@@ -213,12 +214,12 @@ fn split_limits(input: VerdictInput<'_>, failures: &Failures) -> (Vec<Reason>, V
 /// Adds the reason of an end before the end of the plan.
 fn add_early_end(input: VerdictInput<'_>, outcome: Outcome, reasons: &mut Vec<Reason>) {
     let planned = input.plan.duration().as_secs_f64();
-    match input.early {
-        Some(Early::StoppedByUser(at)) => {
+    match input.early_end {
+        Some(EarlyEnd::StoppedByUser(at)) => {
             let nothing_broken = outcome == Outcome::Invalid && reasons.is_empty();
             reasons.push(Reason::StoppedByUser { at, of: planned, nothing_broken });
         }
-        Some(Early::Aborted(at)) => reasons.push(Reason::Aborted { at, of: planned }),
+        Some(EarlyEnd::Aborted(at)) => reasons.push(Reason::Aborted { at, of: planned }),
         None => {}
     }
 }

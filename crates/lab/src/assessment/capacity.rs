@@ -11,7 +11,7 @@ use crate::analysis::assessment::{CapacityComparison, System};
 use crate::analysis::comparability::plan_differences;
 use crate::analysis::compare::{Design, Values, compare, judge_all};
 use crate::variant;
-use crate::variant::ALL;
+use crate::variant::TOTAL;
 
 /// Compares each system with the first earlier system whose search has the same plan and
 /// thresholds.
@@ -61,7 +61,7 @@ fn compare_pair(a: &System, b: &System, random: &mut dyn FnMut() -> u64) -> Opti
     let (values_a, values_b) = (values(&capacities_a), values(&capacities_b));
     let compared = compare(Metric::Goodput, &values_a, &values_b, design, random)?;
     let difference = judge_all(vec![compared]).pop()?;
-    Some(Difference { variant: b.name.clone(), method: ALL.to_owned(), ..difference })
+    Some(Difference { variant: b.name.clone(), method: TOTAL.to_owned(), ..difference })
 }
 
 /// The capacity that a search found. Rates are iterations per second.

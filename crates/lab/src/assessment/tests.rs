@@ -95,7 +95,7 @@ fn has_differences(assessed: &Assessed) -> bool {
 
 fn has_choice(assessed: &Assessed) -> bool {
     let given = &assessed.assessment.recommendations;
-    given.iter().any(|given| matches!(given.what, Advice::Prefer { .. }))
+    given.iter().any(|given| matches!(given.statement, Advice::Prefer { .. }))
 }
 
 /// A threshold without data has no observed value, and stalls have no threshold at all.
@@ -128,14 +128,15 @@ fn a_method_that_fails_wholly_is_found_below_a_low_total_error_rate() {
     for advice in
         [Advice::RepairMethod { method: method() }, Advice::WatchMethod { method: method() }]
     {
-        let given = assessment.recommendations.iter().find(|given| given.what == advice);
+        let given = assessment.recommendations.iter().find(|given| given.statement == advice);
         assert_eq!(given.map(|given| given.basis), Some(Basis::Finding(0)), "{advice:?}");
     }
-    let risk = Derived { what: Risk::HiddenFailure { method: method() }, basis: Basis::Finding(0) };
+    let risk =
+        Derived { statement: Risk::HiddenFailure { method: method() }, basis: Basis::Finding(0) };
     assert!(assessment.risks.contains(&risk));
     let kept = |conclusion: &Conclusion| matches!(conclusion, Conclusion::Kept { .. });
     assert!(!assessment.conclusions.iter().any(kept), "kept limits do not make it a success");
-    assert_eq!(assessment.steps[0].what, Step::VerifyChange);
+    assert_eq!(assessment.steps[0].statement, Step::VerifyChange);
 }
 
 #[test]
@@ -149,7 +150,7 @@ fn a_run_without_failures_has_no_finding_and_no_recommendation() {
     assert!(assessment.caveats.iter().any(single), "{:?}", assessment.caveats);
     assert!(assessment.caveats.contains(&Caveat::NoCapacity { system: 0 }));
     assert!(assessment.caveats.contains(&Caveat::SharedMachine { system: 0 }));
-    assert!(assessment.risks.iter().any(|risk| risk.what == Risk::NotRepeated));
+    assert!(assessment.risks.iter().any(|risk| risk.statement == Risk::NotRepeated));
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn a_bottleneck_is_relieved_only_if_its_evidence_suffices() {
         let result = with_bottleneck(run_on("bench-1", 1.0), cause, confidence);
         let assessed = assessed(vec![result], Vec::new());
         let given = &assessed.assessment.recommendations;
-        (given.iter().map(|given| given.what.clone()).collect::<Vec<_>>(), assessed)
+        (given.iter().map(|given| given.statement.clone()).collect::<Vec<_>>(), assessed)
     };
     let (given, found) = advice(Cause::Cpu, Confidence::Medium);
     assert_eq!(given, [Advice::Relieve(Cause::Cpu)]);
@@ -200,7 +201,9 @@ fn a_difference_within_the_interval_is_no_difference() {
     };
     assert!(variant == "bench-2" && *better > 10, "{variant} {better}");
     let choice = Advice::Prefer { variant: "bench-2".to_owned() };
-    assert!(different_systems.assessment.recommendations.iter().any(|given| given.what == choice));
+    assert!(
+        different_systems.assessment.recommendations.iter().any(|given| given.statement == choice)
+    );
 }
 
 #[test]
@@ -218,7 +221,7 @@ fn one_run_each_supports_no_choice_however_far_apart() {
     assert!(!assessed_systems.assessment.conclusions.iter().any(concluded));
     let single = |caveat: &&Caveat| matches!(caveat, Caveat::SingleRun { .. });
     assert_eq!(assessed_systems.assessment.caveats.iter().filter(single).count(), 2);
-    let repeat = |step: &Derived<Step>| step.what == Step::RepeatAlternating;
+    let repeat = |step: &Derived<Step>| step.statement == Step::RepeatAlternating;
     assert!(assessed_systems.assessment.steps.iter().any(repeat));
 }
 
@@ -240,7 +243,7 @@ fn runs_of_different_plans_are_not_compared() {
     assert_eq!((unlike.a, unlike.b), (0, 1));
     let names: Vec<String> = unlike.facts.iter().map(ToString::to_string).collect();
     assert!(names.contains(&"schedule".to_owned()), "{names:?}");
-    assert!(assessed.assessment.steps.iter().any(|step| step.what == Step::OnePlan));
+    assert!(assessed.assessment.steps.iter().any(|step| step.statement == Step::OnePlan));
 }
 
 #[test]
@@ -307,17 +310,17 @@ fn a_machine_that_differs_in_several_properties_explains_nothing() {
 fn a_confirmed_capacity_is_a_limit_for_the_load() {
     let confirmed = assessed(Vec::new(), vec![search_on("bench-1", 1.0)]);
     let given = &confirmed.assessment.recommendations;
-    let keep = given.iter().find(|given| given.what == Advice::KeepBelow { rate: 1200.0 });
+    let keep = given.iter().find(|given| given.statement == Advice::KeepBelow { rate: 1200.0 });
     let Basis::Finding(finding) = keep.unwrap().basis else { panic!("{given:?}") };
     let finding = &confirmed.assessment.findings[finding];
     assert!(matches!(finding.kind, FindingKind::Capacity { soaked: true, .. }));
-    assert!(given.iter().any(|given| given.what == Advice::LimitAdmission { rate: 1200.0 }));
+    assert!(given.iter().any(|given| given.statement == Advice::LimitAdmission { rate: 1200.0 }));
 
     let mut short = search_on("bench-1", 1.0);
     short.answer.soak_held = None;
     let short = assessed(Vec::new(), vec![short]);
     let keep = |advice: &Advice| matches!(advice, Advice::KeepBelow { .. });
-    assert!(!short.assessment.recommendations.iter().any(|given| keep(&given.what)));
+    assert!(!short.assessment.recommendations.iter().any(|given| keep(&given.statement)));
     let no_soak = |caveat: &Caveat| matches!(caveat, Caveat::NoSoak(_));
     assert!(short.assessment.caveats.iter().any(no_soak));
 

@@ -49,14 +49,14 @@ pub enum CapacityFault {
 #[derive(Clone, Copy)]
 pub enum Event<'a> {
     /// The search waits for the target to drain or to recover.
-    Waits {
+    Waiting {
         /// Length of the wait.
         time: Duration,
         /// Length of the wait, as a multiple of the configured drain time.
         drains: u32,
     },
     /// A probe starts.
-    Begins {
+    ProbeStarted {
         /// Purpose of the probe.
         kind: Kind,
         /// Iterations per second.
@@ -183,7 +183,7 @@ impl Search<'_> {
             }
             let started_at = (self.environment.now)().as_secs_f64();
             let plan = self.probes.probe(kind, rate);
-            on_event(Event::Begins { kind, rate, time: plan.duration() });
+            on_event(Event::ProbeStarted { kind, rate, time: plan.duration() });
             let finished = match self.try_run(&plan, on_event) {
                 Ok(finished) => finished,
                 Err(fault) => return self.end_early(Some(fault)),
@@ -200,7 +200,7 @@ impl Search<'_> {
     fn drain(&mut self, drains: u32, on_event: &mut dyn FnMut(Event<'_>)) -> f64 {
         let time = self.probes.plan.capacity.drain * drains;
         if !time.is_zero() {
-            on_event(Event::Waits { time, drains });
+            on_event(Event::Waiting { time, drains });
             (self.environment.wait)(time);
         }
         time.as_secs_f64()

@@ -147,8 +147,8 @@ fn search(
     };
     let result = search_in(plan, environment, &mut |event| {
         messages.borrow_mut().push(match event {
-            Event::Waits { drains, .. } => format!("waits {drains}"),
-            Event::Begins { kind, rate, .. } => format!("{} {rate}", kind.as_str()),
+            Event::Waiting { drains, .. } => format!("waits {drains}"),
+            Event::ProbeStarted { kind, rate, .. } => format!("{} {rate}", kind.as_str()),
             Event::Ended(row) => row.outcome.as_str().to_owned(),
             Event::DefaultThresholds(_) => "thresholds".to_owned(),
             Event::Warning(text) => format!("warning {text}"),

@@ -12,7 +12,7 @@ use crate::analysis::compare::{
     Design, Values, compare as compare_values, judge_all, measure_spread,
 };
 use crate::analysis::statistics::median;
-use crate::variant::{ALL, MetricKey, Run, Variant, make_unique};
+use crate::variant::{MetricKey, Run, TOTAL, Variant, make_unique};
 use crate::wording::number::join_first;
 use crate::wording::{comparability, difference};
 
@@ -21,11 +21,11 @@ use crate::wording::{comparability, difference};
 pub struct Options {
     /// Runs of one variant, compared with itself (A/A). Their spread is the smallest difference
     /// that counts. `None` if there are no such runs.
-    pub same: Option<Variant>,
+    pub control_runs: Option<Variant>,
     /// True if run n of one variant belongs to run n of the other.
     pub paired: bool,
     /// True to compare even invalid runs and variants with mismatches that refuse a comparison.
-    pub anyway: bool,
+    pub despite_mismatches: bool,
     /// True if the intervals of paired runs also cover a bootstrap over the pairs.
     pub bootstrap: bool,
 }
@@ -42,7 +42,7 @@ const METRICS: [(Metric, Option<Metric>); 5] = [
 ];
 
 /// Compares every other variant with the first. If a mismatch refuses the comparison, the result
-/// has no differences, unless [`Options::anyway`] is set.
+/// has no differences, unless [`Options::despite_mismatches`] is set.
 pub fn compare(
     mut variants: Vec<Variant>,
     options: &Options,
@@ -60,7 +60,7 @@ pub fn compare(
         warnings: Vec::new(),
     };
     for variant in &mut variants {
-        result.mismatches.extend(check_runs(variant, options.anyway));
+        result.mismatches.extend(check_runs(variant, options.despite_mismatches));
         result
             .warnings
             .extend(variant.notes.iter().map(|note| format!("{}: {note}", variant.name)));
@@ -78,7 +78,7 @@ pub fn compare(
     }
     result.normalised = variants.iter().map(normal_row).collect();
     let is_refused = result.mismatches.iter().any(|mismatch| mismatch.weight == Weight::Refuse);
-    if is_refused && !options.anyway {
+    if is_refused && !options.despite_mismatches {
         result.conclusions.push("not compared: the variants do not measure the same".to_owned());
         return result;
     }
@@ -108,13 +108,13 @@ pub fn compare(
     result
 }
 
-/// Removes invalid runs from a variant, unless `anyway` is true. Returns the mismatches between the
-/// first remaining run and the others.
-fn check_runs(variant: &mut Variant, anyway: bool) -> Vec<Mismatch> {
+/// Removes invalid runs from a variant, unless `despite_mismatches` is true. Returns the mismatches
+/// between the first remaining run and the others.
+fn check_runs(variant: &mut Variant, despite_mismatches: bool) -> Vec<Mismatch> {
     let mut mismatches = Vec::new();
     let is_invalid =
         |run: &Run| matches!(run.facts.outcome, Some(Outcome::Invalid | Outcome::ClientLimited));
-    if !anyway {
+    if !despite_mismatches {
         for run in variant.runs.iter().filter(|run| is_invalid(run)) {
             let reason = match run.facts.outcome {
                 Some(Outcome::ClientLimited) => "the generator was its limit",
@@ -182,7 +182,7 @@ fn shared_keys(a: &Variant, b: &Variant) -> Vec<MetricKey> {
     let mut shared_methods: Vec<String> = a.runs.iter().flat_map(methods_of).collect();
     shared_methods
         .retain(|method| methods_of_b.contains(method) && seen_methods.insert(method.clone()));
-    shared_methods.sort_by_key(|method| method != ALL);
+    shared_methods.sort_by_key(|method| method != TOTAL);
     let has_value = |variant: &Variant, key: &MetricKey| {
         variant.runs.iter().any(|run| run.values.contains_key(key))
     };
@@ -214,7 +214,7 @@ fn values(variant: &Variant, key: &MetricKey) -> Values {
 /// the largest difference of any two equal runs. Otherwise it is the difference between the medians
 /// of two halves of the equal runs. `None` without equal runs.
 fn measure_floor(options: &Options, a: &Variant, b: &Variant, key: &MetricKey) -> Option<f64> {
-    let equal_runs = values(options.same.as_ref()?, key).runs;
+    let equal_runs = values(options.control_runs.as_ref()?, key).runs;
     let min_runs = values(a, key).runs.len().min(values(b, key).runs.len());
     let (_, metric) = *key;
     if min_runs < 2 {
@@ -233,7 +233,7 @@ fn normal_row(variant: &Variant) -> NormalRow {
     let has_single_method = methods.len() == 1;
     let median_of = |metrics: [Metric; 2]| {
         let is_selected = |(method, metric): &MetricKey| {
-            (method == ALL || has_single_method) && metrics.contains(metric)
+            (method == TOTAL || has_single_method) && metrics.contains(metric)
         };
         let value = |run: &Run| {
             run.values.iter().find(|(key, _)| is_selected(key)).map(|(_, value)| *value)

@@ -16,7 +16,7 @@ use rand::{Rng, SeedableRng};
 
 use super::{Options, compare, merge_runs, variants_at};
 use crate::report::{Colour, Report};
-use crate::variant::{Variant, of_result};
+use crate::variant::{Variant, run_of_result};
 
 fn row(method: &str, calls: u64, p50_ms: f64) -> Row {
     let times = Quantiles {
@@ -120,7 +120,7 @@ fn result(seed: u64, factor: f64) -> RunResult {
 
 fn variant(name: &str, results: &[RunResult]) -> Variant {
     let runs =
-        results.iter().enumerate().map(|(place, result)| of_result(&place.to_string(), result));
+        results.iter().enumerate().map(|(place, result)| run_of_result(&place.to_string(), result));
     Variant { name: name.to_owned(), runs: runs.collect(), left_out: Vec::new(), notes: Vec::new() }
 }
 
@@ -180,7 +180,7 @@ fn a_comparison_of_single_runs_says_so() {
     // With a measured spread of equal runs, a smaller difference counts.
     let same = Some(variant("same", &runs(30..34, 1.0)));
     let near = vec![variant("old", &runs(0..1, 1.0)), variant("new", &runs(1..2, 1.1))];
-    let near = compared(near, &Options { same, ..Options::default() });
+    let near = compared(near, &Options { control_runs: same, ..Options::default() });
     assert_eq!(verdict(&near, "eth_call", Metric::LatencyP50), ComparisonVerdict::Worse);
 }
 
@@ -194,7 +194,7 @@ fn runs_of_different_loads_are_refused() {
     assert!(comparison.differences.is_empty());
     assert_eq!(comparison.mismatches[0].weight, Weight::Refuse);
     assert!(
-        !compared(variants(), &Options { anyway: true, ..Options::default() })
+        !compared(variants(), &Options { despite_mismatches: true, ..Options::default() })
             .differences
             .is_empty()
     );
@@ -328,7 +328,7 @@ fn a_part_of_a_second_is_no_second() {
     run_result.series[20].at = 20.02;
     run_result.series[20].methods[0].classes = vec![(Class::Ok, 1)];
     run_result.stages[0].to = 20.0;
-    let run = of_result("one", &run_result);
+    let run = run_of_result("one", &run_result);
     let goodput = &run.seconds[&("eth_call".to_owned(), Metric::Goodput)];
     assert_eq!(*goodput, [500.0; 20]);
 }

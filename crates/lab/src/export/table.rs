@@ -187,7 +187,7 @@ pub(super) fn merge<'h, K: Ord>(parts: impl Iterator<Item = (K, &'h Times)>) -> 
     let mut by_key = BTreeMap::new();
     for (key, histogram) in parts {
         let merged = by_key.entry(key).or_insert_with(empty_times);
-        record::add(merged, histogram);
+        record::add_times(merged, histogram);
     }
     by_key
 }

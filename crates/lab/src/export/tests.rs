@@ -33,7 +33,7 @@ fn statistics_are_read_as_k6_writes_them() {
 
 #[test]
 fn labels_that_cannot_be_are_refused_by_name() {
-    assert_eq!(Labels::of(&["testid=a=b", "Env=x"]).unwrap().0[0].1, "a=b");
+    assert_eq!(Labels::parse(&["testid=a=b", "Env=x"]).unwrap().0[0].1, "a=b");
     for (written, reason) in [
         (&["testid"][..], "the = is missing"),
         (&["=x"], "must consist of letters"),
@@ -45,7 +45,7 @@ fn labels_that_cannot_be_are_refused_by_name() {
         (&["method=x"], "already has a label"),
         (&["expected_response=x"], "already has a label"),
     ] {
-        let fault = Labels::of(written).unwrap_err().to_string();
+        let fault = Labels::parse(written).unwrap_err().to_string();
         assert!(fault.contains(reason), "{written:?}: {fault}");
     }
 }

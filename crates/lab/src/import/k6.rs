@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{ImportFault, label};
 use crate::analysis::comparability::Tool;
-use crate::variant::{ALL, Run};
+use crate::variant::{Run, TOTAL};
 
 /// Returns true if the value looks like a summary of k6.
 pub(super) fn is_summary(value: &Value) -> bool {
@@ -50,7 +50,7 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), Imp
         return Err(ImportFault::empty(path, "the summary has no http_req_duration"));
     }
     if let Some(requests) = requests_per_second {
-        run.put(ALL, Metric::Goodput, requests * (1.0 - failed_share.unwrap_or(0.0)));
+        run.put(TOTAL, Metric::Goodput, requests * (1.0 - failed_share.unwrap_or(0.0)));
     }
     let script = value.pointer("/config/script").and_then(Value::as_str);
     run.facts.load = script.map(|script| format!("a k6 script of {} bytes", script.len()));
@@ -59,7 +59,7 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), Imp
          counts a JSON-RPC error with status 200 as success"
             .to_owned(),
     ];
-    let has_total = |metric| run.values.contains_key(&(ALL.to_owned(), metric));
+    let has_total = |metric| run.values.contains_key(&(TOTAL.to_owned(), metric));
     if has_total(Metric::ServiceP50) && !has_total(Metric::ServiceP99) {
         notes.push(
             "the summary has no p(99): give k6 --summary-trend-stats avg,med,p(95),p(99) and the \
@@ -83,11 +83,11 @@ fn metrics(value: &Value) -> Vec<(&str, &Value)> {
     list.into_iter().flatten().filter_map(with_name).collect()
 }
 
-/// Returns the method of a submetric: the value of its only tag, or [`ALL`] without tags. `None`
+/// Returns the method of a submetric: the value of its only tag, or [`TOTAL`] without tags. `None`
 /// for several tags, and for a tag that k6 itself sets.
 fn method_of(tags: &str) -> Option<&str> {
     if tags.is_empty() {
-        return Some(ALL);
+        return Some(TOTAL);
     }
     let (tag, method) = tags.split_once(':')?;
     let k6_tags = ["expected_response", "status", "scenario", "group", "proto", "url", "method"];

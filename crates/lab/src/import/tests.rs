@@ -6,7 +6,7 @@ use std::path::Path;
 use lab_model::results::compare::Metric;
 
 use super::read;
-use crate::variant::{ALL, Run};
+use crate::variant::{Run, TOTAL};
 
 fn file(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name)).unwrap()
@@ -33,20 +33,20 @@ fn fault(content: &[u8]) -> String {
 fn both_shapes_of_k6() {
     let (run, notes) = read_single(&file("k6-summaries/summary-export.json"));
     assert!(notes.len() == 1, "{notes:?}");
-    let rate = value(&run, ALL, Metric::Goodput).unwrap();
+    let rate = value(&run, TOTAL, Metric::Goodput).unwrap();
     assert!((50.0..50.5).contains(&rate), "{rate}");
     assert_eq!(value(&run, "eth_chainId", Metric::ServiceP50), Some(0.650_219));
     assert_eq!(value(&run, "eth_chainId", Metric::ServiceP99), Some(1.417_004_26));
-    assert_eq!(value(&run, ALL, Metric::FailedShare), Some(0.0));
+    assert_eq!(value(&run, TOTAL, Metric::FailedShare), Some(0.0));
     assert_eq!(value(&run, "true", Metric::ServiceP50), None, "expected_response is no method");
 
     let (run, notes) = read_single(&file("k6-summaries/machine-readable.json"));
     assert!(notes.iter().any(|note| note.contains("no p(99)")), "{notes:?}");
-    let rate = value(&run, ALL, Metric::Goodput).unwrap();
+    let rate = value(&run, TOTAL, Metric::Goodput).unwrap();
     assert!((50.0..50.5).contains(&rate), "{rate}");
     assert_eq!(value(&run, "eth_chainId", Metric::ServiceP50), Some(0.683_61));
     assert_eq!(value(&run, "eth_chainId", Metric::ServiceP95), Some(1.143_945));
-    assert_eq!(value(&run, ALL, Metric::FailedShare), Some(0.0));
+    assert_eq!(value(&run, TOTAL, Metric::FailedShare), Some(0.0));
 }
 
 /// The data of `handleSummary` has the values one level deeper. All values of a submetric without
@@ -58,8 +58,8 @@ fn other_shapes_of_k6() {
         "http_req_duration{rpc:eth_call}":{"values":{"avg":0,"med":0,"max":0}},
         "http_reqs":{"values":{"count":10,"rate":5}},"http_req_failed":{"values":{"rate":0.2}}}}"#,
     );
-    assert_eq!(value(&run, ALL, Metric::ServiceP50), Some(1.0));
-    assert_eq!(value(&run, ALL, Metric::Goodput), Some(4.0));
+    assert_eq!(value(&run, TOTAL, Metric::ServiceP50), Some(1.0));
+    assert_eq!(value(&run, TOTAL, Metric::Goodput), Some(4.0));
     assert_eq!(value(&run, "eth_call", Metric::ServiceP50), None);
     assert!(fault(br#"{"metrics":{"vus":{"value":1}}}"#).contains("no http_req_duration"));
 }
@@ -73,9 +73,9 @@ fn vegetas_report() {
         "status_codes":{"200":2990,"0":10},
         "errors":["Post \"x\": dial tcp 0.0.0.0:0->127.0.0.1:1: bind: address already in use"]}"#,
     );
-    assert_eq!(value(&run, ALL, Metric::ServiceP99), Some(38.901_234));
-    assert_eq!(value(&run, ALL, Metric::Goodput), Some(99.9));
-    assert!((value(&run, ALL, Metric::FailedShare).unwrap() - 0.0033).abs() < 1e-9);
+    assert_eq!(value(&run, TOTAL, Metric::ServiceP99), Some(38.901_234));
+    assert_eq!(value(&run, TOTAL, Metric::Goodput), Some(99.9));
+    assert!((value(&run, TOTAL, Metric::FailedShare).unwrap() - 0.0033).abs() < 1e-9);
     assert!(notes.iter().any(|note| note.contains("out of local ports")), "{notes:?}");
     assert!(fault(br#"{"latencies":{},"requests":0}"#).contains("counts no requests"));
 }
@@ -111,12 +111,12 @@ fn vegetas_results_as_lines_and_as_csv() {
     });
     for content in [csv, lines] {
         let (run, notes) = read_single(&content);
-        assert_eq!(value(&run, ALL, Metric::FailedShare), Some(0.1));
-        assert_eq!(value(&run, ALL, Metric::ServiceMean), Some(5.5));
+        assert_eq!(value(&run, TOTAL, Metric::FailedShare), Some(0.1));
+        assert_eq!(value(&run, TOTAL, Metric::ServiceMean), Some(5.5));
         assert!(notes.iter().any(|note| note.starts_with("1 requests were left out")), "{notes:?}");
-        let p50 = &run.seconds[&(ALL.to_owned(), Metric::ServiceP50)];
+        let p50 = &run.seconds[&(TOTAL.to_owned(), Metric::ServiceP50)];
         assert_eq!(p50.len(), 38, "the first and the last second are parts");
-        assert_eq!(value(&run, ALL, Metric::Goodput), Some(9.0), "nine in ten of 10/s");
+        assert_eq!(value(&run, TOTAL, Metric::Goodput), Some(9.0), "nine in ten of 10/s");
         assert!(p50.iter().all(|value| *value == 6.0), "{p50:?}");
     }
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::{ImportFault, csv_reader, label};
 use crate::analysis::comparability::Tool;
 use crate::analysis::statistics::sorted;
-use crate::variant::{ALL, Run};
+use crate::variant::{Run, TOTAL};
 
 const NANOS_PER_MS: f64 = 1e6;
 const NANOS_PER_S: i64 = 1_000_000_000;
@@ -50,14 +50,14 @@ pub(super) fn report(value: &Value, path: &Path) -> Result<(Run, Vec<String>), I
         (Metric::ServiceP99, "/latencies/99th"),
     ] {
         if let Some(nanos) = number(key) {
-            run.put(ALL, metric, nanos / NANOS_PER_MS);
+            run.put(TOTAL, metric, nanos / NANOS_PER_MS);
         }
     }
     if let Some(throughput) = number("/throughput") {
-        run.put(ALL, Metric::Goodput, throughput);
+        run.put(TOTAL, Metric::Goodput, throughput);
     }
     if let Some(success) = number("/success") {
-        run.put(ALL, Metric::FailedShare, 1.0 - success);
+        run.put(TOTAL, Metric::FailedShare, 1.0 - success);
     }
     run.facts.load = number("/rate").map(|rate| format!("{rate:.0} requests/s"));
     let errors = value.get("errors").and_then(Value::as_array).into_iter().flatten();
@@ -220,11 +220,11 @@ impl Hits {
         let latencies = sorted(&latencies.collect::<Vec<_>>());
         let failed: u64 = self.seconds.values().map(|second| second.failed).sum();
         let count = latencies.len() as f64;
-        run.put(ALL, Metric::ServiceMean, latencies.iter().sum::<f64>() / count);
-        run.put(ALL, Metric::ServiceP50, quantile(&latencies, 0.5));
-        run.put(ALL, Metric::ServiceP95, quantile(&latencies, 0.95));
-        run.put(ALL, Metric::ServiceP99, quantile(&latencies, 0.99));
-        run.put(ALL, Metric::FailedShare, failed as f64 / count);
+        run.put(TOTAL, Metric::ServiceMean, latencies.iter().sum::<f64>() / count);
+        run.put(TOTAL, Metric::ServiceP50, quantile(&latencies, 0.5));
+        run.put(TOTAL, Metric::ServiceP95, quantile(&latencies, 0.95));
+        run.put(TOTAL, Metric::ServiceP99, quantile(&latencies, 0.99));
+        run.put(TOTAL, Metric::FailedShare, failed as f64 / count);
         // As in vegeta, n sends have n - 1 intervals between them, so the span is extended by one
         // interval.
         let span_nanos =
@@ -233,9 +233,11 @@ impl Hits {
             0 => 1.0,
             span_nanos => span_nanos as f64 / NANOS_PER_S as f64 * count / (count - 1.0).max(1.0),
         };
-        run.put(ALL, Metric::Goodput, (count - failed as f64) / duration_seconds);
-        run.seconds =
-            series.into_iter().map(|(metric, values)| ((ALL.to_owned(), metric), values)).collect();
+        run.put(TOTAL, Metric::Goodput, (count - failed as f64) / duration_seconds);
+        run.seconds = series
+            .into_iter()
+            .map(|(metric, values)| ((TOTAL.to_owned(), metric), values))
+            .collect();
         let mut notes = vec![NOTE.to_owned()];
         if self.out_of_ports > 0 {
             notes.push(format!(

@@ -17,7 +17,7 @@ const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Writes a line every five seconds, and when a stage starts or a threshold breaks.
 #[derive(Debug)]
-pub struct Plain<W> {
+pub struct PlainProgress<W> {
     out: W,
     /// Time since the start of the run at which the next line is due.
     next_line_at: Duration,
@@ -44,11 +44,17 @@ struct Counts {
     scheduling_delay_p99_ms: f64,
 }
 
-impl<W: Write> Plain<W> {
+impl<W: Write> PlainProgress<W> {
     /// Creates a printer that writes to `out`, which is standard error in the program.
-    pub fn new(out: W) -> Plain<W> {
+    pub fn new(out: W) -> PlainProgress<W> {
         let (stages, broken) = (Vec::new(), Vec::new());
-        Plain { out, next_line_at: LINE_INTERVAL, stages, broken, counts: Counts::default() }
+        PlainProgress {
+            out,
+            next_line_at: LINE_INTERVAL,
+            stages,
+            broken,
+            counts: Counts::default(),
+        }
     }
 
     /// Adds a second. Prints a line if the time for the next line has come.

@@ -184,7 +184,7 @@ impl State {
             for (slot, cell) in cells {
                 failed += if slot.class.is_failure() { cell.latency.len() } else { 0 };
                 limited += if slot.class == Class::Limited { cell.latency.len() } else { 0 };
-                record::add(&mut self.scratch, &cell.latency);
+                record::add_times(&mut self.scratch, &cell.latency);
             }
             if self.scratch.is_empty() {
                 continue;

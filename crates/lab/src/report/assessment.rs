@@ -250,8 +250,10 @@ fn recommendations(assessed: &Assessed) -> Section {
     let assessment = &assessed.assessment;
     // Advice that contains a rate applies to one system. With several systems, its name is added.
     let system_prefix = |recommendation: &Derived<Advice>| {
-        let has_rate =
-            matches!(recommendation.what, Advice::KeepBelow { .. } | Advice::LimitAdmission { .. });
+        let has_rate = matches!(
+            recommendation.statement,
+            Advice::KeepBelow { .. } | Advice::LimitAdmission { .. }
+        );
         let Basis::Finding(finding) = recommendation.basis else { return None };
         let finding = assessment.findings.get(finding).filter(|_| has_rate)?;
         let system =
@@ -260,7 +262,7 @@ fn recommendations(assessed: &Assessed) -> Section {
     };
     let items = assessment.recommendations.iter().map(|recommendation| {
         let prefix = system_prefix(recommendation).unwrap_or_default();
-        let advice = format!("{prefix}{}", recommendation.what);
+        let advice = format!("{prefix}{}", recommendation.statement);
         text![advice, " Because of ", link_to_basis(recommendation.basis), "."]
     });
     let section = section("recommendations", "Recommendations")
@@ -270,8 +272,8 @@ fn recommendations(assessed: &Assessed) -> Section {
 
 /// Formats statements with links to the findings or caveats on which they are based.
 fn derived<T: Display>(statements: &[Derived<T>]) -> Vec<Text> {
-    let item = |statement: &Derived<T>| {
-        text![statement.what.to_string(), " Because of ", link_to_basis(statement.basis), "."]
+    let item = |derived: &Derived<T>| {
+        text![derived.statement.to_string(), " Because of ", link_to_basis(derived.basis), "."]
     };
     statements.iter().map(item).collect()
 }

@@ -121,7 +121,7 @@ impl SummaryWriter<'_> {
     fn pad_with_zeros(&self, histograms: &[&Times]) -> Times {
         let mut padded = lab_model::record::empty_times();
         for &histogram in histograms {
-            record::add(&mut padded, histogram);
+            record::add_times(&mut padded, histogram);
         }
         let missing = self.totals.traffic.requests.saturating_sub(padded.len());
         padded.record_n(0, missing).expect("zero is within the bounds");

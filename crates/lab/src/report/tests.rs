@@ -362,8 +362,8 @@ fn the_terminal_text_has_at_most_forty_lines_before_its_warnings_and_no_escapes_
     let words: Vec<&str> = plain.split_whitespace().collect();
     let words = words.join(" ");
     for index in 0..50 {
-        let total_rows = format!("warning doubt {index} [2J {}", ["very"; 80].join(" "));
-        assert!(words.contains(&total_rows), "none is left out or cut: {plain}");
+        let warning = format!("warning doubt {index} [2J {}", ["very"; 80].join(" "));
+        assert!(words.contains(&warning), "none is left out or cut: {plain}");
     }
     assert!(plain.contains("eth_getLogs  "), "a failing method is not cut: {plain}");
     assert!(plain.contains("PARTIAL") && plain.contains("47 more methods"), "{plain}");

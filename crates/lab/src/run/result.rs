@@ -16,7 +16,7 @@ use super::Finished;
 use crate::analysis::failure_period::FailurePeriod;
 use crate::analysis::thresholds::ThresholdResult;
 use crate::analysis::thresholds::subscriptions::subscription_results;
-use crate::analysis::verdict::{Early, VerdictInput};
+use crate::analysis::verdict::{EarlyEnd, VerdictInput};
 use crate::analysis::{bottleneck, calendar, failure_period, findings, validity, verdict};
 use crate::wording;
 use crate::wording::verdict::sentences;
@@ -31,7 +31,7 @@ pub(super) struct RunData<'a> {
     pub(super) recorded: RunCounts,
     pub(super) threshold_results: Vec<ThresholdResult>,
     /// Reason and time of an early end; `None` if the run was not ended early.
-    pub(super) early: Option<Early>,
+    pub(super) early_end: Option<EarlyEnd>,
     /// End of the load, without the grace period for calls in flight.
     pub(super) end: Duration,
     /// Samples of the hosts over the run.
@@ -79,7 +79,7 @@ impl RunData<'_> {
             failure_periods: &failure_periods,
             compared: self.compared.as_ref(),
             stalls: stalls.as_ref(),
-            early: self.early,
+            early_end: self.early_end,
         });
         let input = findings::FindingsInput {
             plan,
@@ -96,14 +96,14 @@ impl RunData<'_> {
         }
         let transaction_findings = transactions.as_ref().map(wording::transactions::findings);
         let mut watched = self.watched;
-        watched.per_request(totals.traffic.requests);
+        watched.set_cpu_per_request(totals.traffic.requests);
         let mut result = RunResult {
             schema: SCHEMA.to_owned(),
             weir: env!("CARGO_PKG_VERSION").to_owned(),
             started: calendar::rfc3339(self.started),
             started_unix: self.started,
             duration: self.end.as_secs_f64(),
-            partial: self.early.is_some(),
+            partial: self.early_end.is_some(),
             plan: plan_facts(plan),
             target: self.target,
             fingerprint: self.fingerprint,
@@ -136,7 +136,8 @@ impl RunData<'_> {
             transactions,
         };
         // If the target did not fall behind the planned load, late iterations do not count.
-        let behind_series: &[Second] = if doubts.behind.is_empty() { &[] } else { &result.series };
+        let behind_series: &[Second] =
+            if doubts.undelivered.is_empty() { &[] } else { &result.series };
         let first_failure_at =
             find_first_failure(&self.threshold_results, &failure_periods, behind_series);
         let bottleneck = bottleneck::find(&result, plan.validity, first_failure_at);

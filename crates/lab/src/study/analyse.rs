@@ -132,7 +132,7 @@ pub fn analyse(
 
 /// Returns the runs of a variant without the samples after the tip was reached.
 fn until_tip(variant: &VariantRuns, options: &Options) -> VariantRuns {
-    let cut = |run: &SyncRun| run.until(pauses::find_tip(run, options.block_time));
+    let cut = |run: &SyncRun| run.until_tip(pauses::find_tip(run, options.block_time));
     VariantRuns { name: variant.name.clone(), runs: variant.runs.iter().map(cut).collect() }
 }
 
@@ -404,7 +404,7 @@ impl Parameters<'_> {
 
 /// Returns the time of a run to a height.
 fn time_to(run: &SyncRun, height: u64, stalls: &[Stall], tip: Option<Tip>) -> TimeTo {
-    let reached = run.reached(height).filter(|_| run.first().height < height);
+    let reached = run.first_sample_at(height).filter(|_| run.first().height < height);
     let elapsed = reached.map(|sample| sample.at - run.origin);
     // The highest height that peers have announced so far approximates the tip.
     let announced = reached.and_then(|sample| run.announced_until(sample.at));

@@ -181,7 +181,7 @@ fn check_variants(study_file: &StudyFile, report: &mut Report<'_>) {
     if study_file.variant.is_set() && !VARIANTS.contains(&count) {
         let message = format!("there are {count} variants");
         let allowed = format!("{} to {} variants", VARIANTS.start(), VARIANTS.end());
-        report.missing(&study_file.variant.location, message, allowed);
+        report.error_without_value(&study_file.variant.location, message, allowed);
     }
     let mut names = BTreeSet::new();
     for table in study_file.variant.iter() {
@@ -192,7 +192,7 @@ fn check_variants(study_file: &StudyFile, report: &mut Report<'_>) {
             .into_iter()
             .find(|position| position.span.is_some());
         let Some(command_position) = command_position else {
-            report.missing(
+            report.error_without_value(
                 &table.location,
                 "the variant has no command",
                 "command here or in the study",
@@ -209,7 +209,7 @@ fn check_variants(study_file: &StudyFile, report: &mut Report<'_>) {
         let uses_setting = command.iter().any(|word| word.contains("{setting}"));
         if uses_setting && table.setting.is_none() {
             let message = "the variant's command has {setting}, but the variant has no setting";
-            report.missing(&table.location, message, "setting = \"…\"");
+            report.error_without_value(&table.location, message, "setting = \"…\"");
         }
     }
 }
@@ -253,7 +253,7 @@ fn differing_settings(study_file: &StudyFile, report: &mut Report<'_>) -> Vec<St
         None if differing.len() == 1 || settings.len() < *VARIANTS.start() => {}
         None if differing.is_empty() => {
             let message = "the variants are equal, so any difference between them is chance";
-            report.missing(
+            report.error_without_value(
                 &study_file.variant.location,
                 message,
                 "variants that differ, or differ = []",
@@ -266,7 +266,7 @@ fn differing_settings(study_file: &StudyFile, report: &mut Report<'_>) -> Vec<St
                 names()
             );
             let allowed = format!("variants that differ in one setting, or differ = {differing:?}");
-            report.missing(&study_file.variant.location, message, allowed);
+            report.error_without_value(&study_file.variant.location, message, allowed);
         }
         Some(allowed) => {
             let (declared, actual): (BTreeSet<_>, BTreeSet<_>) =

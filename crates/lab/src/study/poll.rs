@@ -43,7 +43,7 @@ pub struct Node {
 
 /// Options of polling.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct PollOptions {
     /// Poll interval.
     pub every: Duration,
     /// Chain family of all nodes. If `None`, it is detected for each node.
@@ -95,7 +95,7 @@ pub const fn block_time(family: Family) -> f64 {
 /// or if samples cannot be written.
 pub fn poll(
     nodes: &[Node],
-    watch: &Watch,
+    watch: &PollOptions,
     stop: &Stop,
     on_poll: &mut dyn FnMut(Duration, &[NodeState<'_>]),
 ) -> Result<(Family, Vec<VariantRuns>), StudyFault> {
@@ -195,7 +195,7 @@ struct NodeRecord {
 /// Records polled heights until an end condition holds.
 fn record(
     nodes: &[Node],
-    watch: &Watch,
+    watch: &PollOptions,
     polled: &Receiver<PolledHeight>,
     stop: &Stop,
     on_poll: &mut dyn FnMut(Duration, &[NodeState<'_>]),

@@ -42,7 +42,7 @@ impl Limits {
 
 /// Format of a file.
 #[derive(Clone, Copy, Debug)]
-pub enum Form {
+pub enum FileFormat {
     /// A `debug.log` of a Pocketcoin node with log category `stat`.
     PocketcoinLog,
     /// A log of a node in which one line announces a new block.
@@ -53,7 +53,7 @@ pub enum Form {
     Samples,
 }
 
-impl Form {
+impl FileFormat {
     /// Names of the log formats.
     pub fn log_names() -> impl Iterator<Item = &'static str> {
         let line_logs = LogFormat::all().iter().map(|format| format.name.as_str());
@@ -61,10 +61,12 @@ impl Form {
     }
 
     /// Returns the log format with a name, or `None` if there is no such format.
-    pub fn log(name: &str) -> Option<Form> {
+    pub fn log(name: &str) -> Option<FileFormat> {
         match name {
-            POCKETCOIN => Some(Form::PocketcoinLog),
-            _ => LogFormat::all().iter().find(|format| format.name == name).map(Form::LineLog),
+            POCKETCOIN => Some(FileFormat::PocketcoinLog),
+            _ => {
+                LogFormat::all().iter().find(|format| format.name == name).map(FileFormat::LineLog)
+            }
         }
     }
 }
@@ -76,7 +78,7 @@ const POCKETCOIN: &str = "pocketcoin";
 ///
 /// # Errors
 /// Fails if the file cannot be read, a line is invalid, or the file has no sample.
-pub fn read_run(path: &Path, form: Form) -> Result<SyncRun, StudyFault> {
+pub fn read_run(path: &Path, form: FileFormat) -> Result<SyncRun, StudyFault> {
     let fault = |source| StudyFault::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(fault)?;
     read(path, &mut BufReader::with_capacity(64 << 10, file), form, Limits::DEFAULT)
@@ -86,19 +88,21 @@ pub fn read_run(path: &Path, form: Form) -> Result<SyncRun, StudyFault> {
 pub(super) fn read(
     path: &Path,
     reader: &mut dyn BufRead,
-    form: Form,
+    form: FileFormat,
     limits: Limits,
 ) -> Result<SyncRun, StudyFault> {
     let lines = Lines { path, reader, limits, line: Vec::new(), number: 0, ends_with_break: true };
     let label = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
     let (run, missing) = match form {
-        Form::PocketcoinLog => (
+        FileFormat::PocketcoinLog => (
             pocketcoin_log::read(lines)?,
             "it has no statistic: the node must log category stat (debug=stat)",
         ),
-        Form::LineLog(format) => (line_log::read(lines, format)?, "no line announces a new block"),
-        Form::Table => (table::read(lines)?, "it has no row after its header"),
-        Form::Samples => (samples::read(lines)?, "it has no sample with a height"),
+        FileFormat::LineLog(format) => {
+            (line_log::read(lines, format)?, "no line announces a new block")
+        }
+        FileFormat::Table => (table::read(lines)?, "it has no row after its header"),
+        FileFormat::Samples => (samples::read(lines)?, "it has no sample with a height"),
     };
     let empty_fault = || StudyFault::Empty { path: path.to_owned(), what: missing.to_owned() };
     run.finish(&label).ok_or_else(empty_fault)

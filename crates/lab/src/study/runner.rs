@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::file::{Order, Setup, Study, VariantTable};
-use super::read::{Form, read_run};
+use super::read::{FileFormat, read_run};
 use super::{StudyFault, remove_folder};
 use crate::analysis::sync::{Sample, SyncRun, VariantRuns};
 use crate::run::{Stop, unix_now};
@@ -43,7 +43,7 @@ pub struct StudyRuns {
     pub variants: Vec<VariantRuns>,
     /// Reasons why runs are left out, by variant. A usable run is also left out if another run of
     /// its repeat is unusable.
-    pub left_out: Vec<Vec<String>>,
+    pub exclusion_reasons: Vec<Vec<String>>,
     /// True if the study ended before its plan.
     pub partial: bool,
 }
@@ -163,7 +163,7 @@ fn by_variant(study: &Study, ended: Vec<EndedRun>, partial: bool) -> StudyRuns {
     for ended_run in ended {
         by_repeat.entry(ended_run.repeat).or_default().push(ended_run);
     }
-    let mut left_out = vec![Vec::new(); study.file.variant.len()];
+    let mut exclusion_reasons = vec![Vec::new(); study.file.variant.len()];
     let without_runs =
         |variant: &VariantTable| VariantRuns { name: variant.name.to_string(), runs: Vec::new() };
     let mut variants: Vec<VariantRuns> = study.file.variant.iter().map(without_runs).collect();
@@ -173,14 +173,16 @@ fn by_variant(study: &Study, ended: Vec<EndedRun>, partial: bool) -> StudyRuns {
         for EndedRun { variant_index, run, .. } in runs {
             match run {
                 Ok(run) if is_repeat_usable => variants[variant_index].runs.push(run),
-                Ok(_) => left_out[variant_index].push(format!(
+                Ok(_) => exclusion_reasons[variant_index].push(format!(
                     "repeat {repeat}: another variant of the same repeat is unusable"
                 )),
-                Err(reason) => left_out[variant_index].push(format!("repeat {repeat}: {reason}")),
+                Err(reason) => {
+                    exclusion_reasons[variant_index].push(format!("repeat {repeat}: {reason}"))
+                }
             }
         }
     }
-    StudyRuns { variants, left_out, partial }
+    StudyRuns { variants, exclusion_reasons, partial }
 }
 
 /// Runs the processes of a study.
@@ -210,8 +212,8 @@ impl<'a> Runner<'a> {
         Ok(running)
     }
 
-    /// Waits until a setup process accepts connections at its address, if it has one. Also returns
-    /// `Ok` if the study is stopped.
+    /// Waits until a setup process accepts connections at its address, if it has one. Fails if the
+    /// process ends, if it accepts no connection in time, or if the study is stopped.
     fn await_ready(&self, setup: &Setup, process: &mut Process) -> Result<(), StudyFault> {
         let Some(address) = setup.ready.as_ref() else { return Ok(()) };
         let started = Instant::now();
@@ -412,7 +414,9 @@ impl<'a> Runner<'a> {
                 )),
                 false => Ok(()),
             })
-            .and_then(|()| read_run(&samples, Form::Samples).map_err(|fault| fault.to_string()));
+            .and_then(|()| {
+                read_run(&samples, FileFormat::Samples).map_err(|fault| fault.to_string())
+            });
         let run = read_result.map(|mut run| {
             run.label = format!("repeat {repeat}");
             // Times count from the start of the process, because its first sample comes some time

@@ -11,7 +11,7 @@ use lab_model::results::ComparisonVerdict;
 use lab_model::results::study::{Accesses, Align, Source, StudyResult};
 use serde_json::Value;
 
-use super::read::{Form, read_run};
+use super::read::{FileFormat, read_run};
 use super::{Options, analyse};
 use crate::analysis::sync::{Announced, Sample, SyncRun, Timeout, VariantRuns};
 
@@ -37,7 +37,7 @@ fn random_numbers() -> impl FnMut() -> u64 {
 
 /// Reads the published runs of the two nodes.
 pub(crate) fn published() -> Vec<VariantRuns> {
-    let read = |name: &str| read_run(&table(name), Form::Table).unwrap();
+    let read = |name: &str| read_run(&table(name), FileFormat::Table).unwrap();
     vec![
         variant("5MB", vec![read("cache_5mb.csv")]),
         variant("500MB", vec![read("cache_500mb.csv")]),

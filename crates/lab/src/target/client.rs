@@ -6,7 +6,7 @@ use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lab_engine::engine::blocking::{BlockingWebSocket, Opened};
+use lab_engine::engine::blocking::{BlockingWebSocket, OpenResult};
 use lab_model::plan::{Target, Tls};
 use parking_lot::Mutex;
 use rustls::crypto::aws_lc_rs;
@@ -194,11 +194,11 @@ impl Client {
         }
         let opened = BlockingWebSocket::open(&self.target, &self.tls, self.timeout);
         let mut websocket = match opened.map_err(to_ureq_error)? {
-            Opened::Open(websocket) => websocket,
-            Opened::Refused(status @ (401 | 429)) => {
+            OpenResult::Open(websocket) => websocket,
+            OpenResult::Refused(status @ (401 | 429)) => {
                 return Ok((status, b"the WebSocket was refused".to_vec()));
             }
-            Opened::Refused(status) => return Err(ureq::Error::StatusCode(status)),
+            OpenResult::Refused(status) => return Err(ureq::Error::StatusCode(status)),
         };
         let response = call(&mut websocket).map_err(to_ureq_error)?;
         *open_websocket = Some(websocket);

@@ -61,7 +61,7 @@ fn an_ethereum_node_is_identified_and_only_drawn_data_is_fetched() {
     assert_eq!((facts.family.as_str(), facts.client.as_deref()), ("ethereum", Some("Geth/v1")));
     assert_eq!((facts.chain_id.as_deref(), facts.head_start), (Some("0x1"), Some(100)));
     assert_eq!(probed.chain.head, 100);
-    assert!(probed.chain.block_hashes.is_empty() && !probed.chain.decimal);
+    assert!(probed.chain.block_hashes.is_empty() && !probed.chain.has_decimal_numbers);
 
     let hashes = probe(&plan(&fake, vec![Draw::BlockHash])).unwrap().chain;
     assert_eq!(hashes.block_hashes.len(), 64);
@@ -104,7 +104,7 @@ fn harmony_is_distinguished_from_a_node_that_has_both_kinds_of_methods() {
     assert_eq!(family_of(&node_with_both("Geth/v1", "0x1")), Family::Ethereum);
     let fake = node_with_both("Harmony/v1", "0x63564c40");
     let chain = probe(&plan(&fake, vec![Draw::Address(Vec::new())])).unwrap().chain;
-    assert_eq!((chain.head, chain.decimal), (77, true));
+    assert_eq!((chain.head, chain.has_decimal_numbers), (77, true));
     assert_eq!(chain.addresses, [Box::from("one1a"), "one1b".into()]);
 }
 

@@ -29,7 +29,7 @@ fn claim_sentence(claim: &Claim) -> String {
             "connection setup was the limit: it took {} of the time of all calls",
             percent(*share)
         ),
-        Claim::Unaccepted => {
+        Claim::AcceptQueue => {
             "the target accepts no more connections: its connection limit is reached".to_owned()
         }
         Claim::Refused => "the target refuses or closes connections: a connection limit".to_owned(),
@@ -274,7 +274,7 @@ fn doubt_sentence(doubt: &Doubt) -> String {
         Doubt::ConstantLoad => {
             "the load did not vary, so its correlation with the load is unknown".to_owned()
         }
-        Doubt::Another(other) => format!("within a second of it: {}", claim_sentence(other)),
+        Doubt::TiedResource(other) => format!("within a second of it: {}", claim_sentence(other)),
         Doubt::QueueNotFull => {
             "the accept queue is not full: a target that hangs looks the same".to_owned()
         }

@@ -11,7 +11,7 @@ use crate::analysis::search::judge::{BEYOND_MIN, BindingLimit, Limit, Reason};
 pub(crate) fn binding(broken: BindingLimit, rate: f64, probe: usize) -> Binding {
     let BindingLimit { limit, method, observed, allowed } = broken;
     let threshold = match limit {
-        Limit::Objective(text) => text,
+        Limit::Threshold(text) => text,
         Limit::Delivered => "delivered value".to_owned(),
         Limit::BacklogGrowth => "backlog growth / rate".to_owned(),
         Limit::MethodFails => "no method fails completely".to_owned(),
@@ -23,7 +23,7 @@ pub(crate) fn binding(broken: BindingLimit, rate: f64, probe: usize) -> Binding 
 impl Display for Reason {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
-            Reason::OfRun(reason) => f.write_str(reason),
+            Reason::RunVerdict(reason) => f.write_str(reason),
             Reason::Delivered { share, started, scheduled } => {
                 let percent = share * 100.0;
                 write!(

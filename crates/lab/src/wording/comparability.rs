@@ -9,20 +9,20 @@ use crate::analysis::json_compare::Side;
 
 /// Converts a mismatch for the report. `variant` is the name of the second run's variant.
 pub(crate) fn report_mismatch(mismatch: &Mismatch, variant: &str) -> Reported {
-    let Mismatch { what, a, b, weight } = mismatch;
+    let Mismatch { fact, a, b, weight } = mismatch;
     Reported {
-        what: what.to_string(),
+        what: fact.to_string(),
         a: a.to_string(),
         b: b.to_string(),
         variant: variant.to_owned(),
         weight: *weight,
-        why: explain(what, *weight).to_owned(),
+        why: explain(fact, *weight).to_owned(),
     }
 }
 
 /// Explains the effect of a mismatch on a comparison.
-fn explain(what: &Fact, weight: Weight) -> &'static str {
-    match what {
+fn explain(fact: &Fact, weight: Weight) -> &'static str {
+    match fact {
         Fact::Tool => "tools start the clock of a call at different points",
         Fact::Family => "the methods differ",
         Fact::Chain => "the data differs, so the work does too",
@@ -107,7 +107,7 @@ impl Display for Side {
                 write!(f, "{}… ({} bytes)", &text[..end], text.len())
             }
             Side::Nothing => f.write_str("nothing"),
-            Side::NothingLike => f.write_str("nothing like it"),
+            Side::NoMatch => f.write_str("nothing like it"),
             Side::Elements(count) => write!(f, "{count} elements"),
         }
     }

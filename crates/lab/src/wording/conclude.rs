@@ -188,7 +188,8 @@ fn compare_repeats(result: &StudyResult, against: &Against) -> Option<Conclusion
 }
 
 /// Names the variant that leads, and the heights at which the lead changes. The heights are those
-/// of the first pair of runs. `None` if no variant leads in all pairs.
+/// of the first pair of runs. If the lead does not change there, `None` unless exactly one variant
+/// is never behind in any pair.
 fn describe_heights(against: &Against) -> Option<Conclusion> {
     let pairs = &against.pairs;
     let (first, other) = (&against.first, &against.other);

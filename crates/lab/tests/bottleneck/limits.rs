@@ -1,5 +1,5 @@
-//! Processes of the planted cases and what limits them: children that end with the test, cgroups
-//! (version 2, else version 1), nginx, and a generator that is starved.
+//! Processes of the planted cases, and their limits: target processes that end with the test,
+//! cgroups (version 2, else version 1), nginx, and a load generator without enough CPU.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ use test_support::port::ReservedPort;
 
 use super::server::{FOLDER, MODE};
 
-/// Variable that tells a starved generator its target.
+/// Environment variable with the port of the starved generator's target.
 pub(crate) const PORT: &str = "WEIR_TEST_PORT";
 
 /// A process that ends with the test.
@@ -31,26 +31,28 @@ impl Drop for Program {
     }
 }
 
-/// This program as another one: the ignored test of that name and nothing else.
-fn again(test: &str, prefix: &[String]) -> Command {
-    let own = std::env::current_exe().unwrap();
+/// Builds a command that runs this program again, with only the ignored test of that name.
+/// `prefix` is a command line to run it under, such as `taskset -c 0`; it may be empty.
+fn rerun_test(test: &str, prefix: &[String]) -> Command {
+    let program_path = std::env::current_exe().unwrap();
     let mut command = match prefix.split_first() {
         Some((program, arguments)) => {
             let mut command = Command::new(program);
-            command.args(arguments).arg(own);
+            command.args(arguments).arg(program_path);
             command
         }
-        None => Command::new(own),
+        None => Command::new(program_path),
     };
     command.args([test, "--exact", "--ignored", "--nocapture"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     command
 }
 
-/// The rest of the first line that begins so. What follows stays unread in the pipe.
-fn line(child: &mut Child, first: &str) -> Option<String> {
+/// Reads the child's output up to the first line with this prefix; returns the rest of the line.
+/// `None` if the output ends before. The output after the line may be lost.
+fn read_line_after(child: &mut Child, prefix: &str) -> Option<String> {
     let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
-    lines.map_while(Result::ok).find_map(|line| line.strip_prefix(first).map(str::to_owned))
+    lines.map_while(Result::ok).find_map(|line| line.strip_prefix(prefix).map(str::to_owned))
 }
 
 impl Program {
@@ -62,7 +64,7 @@ impl Program {
     /// A planted target that may use one core only.
     pub(crate) fn target_on_core(mode: &str, core: usize) -> Result<Program, String> {
         let prefix = ["taskset".to_owned(), "-c".to_owned(), core.to_string()];
-        runs("taskset", "--version")?;
+        require_program("taskset", "--version")?;
         if std::thread::available_parallelism().unwrap().get() < 2 {
             return Err("it needs two cores".to_owned());
         }
@@ -72,10 +74,10 @@ impl Program {
     fn start(mode: &str, prefix: &[String]) -> Program {
         // Not in /tmp, which may be in memory.
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let mut command = again("planted_target", prefix);
+        let mut command = rerun_test("planted_target", prefix);
         command.env(MODE, mode).env(FOLDER, folder.path());
         let mut child = command.spawn().unwrap();
-        let port = line(&mut child, "port ").expect("the target tells its port");
+        let port = read_line_after(&mut child, "port ").expect("the target tells its port");
         Program { child, port: port.parse().unwrap(), _folder: folder }
     }
 
@@ -83,17 +85,18 @@ impl Program {
         self.child.id()
     }
 
-    /// CPU that it has used, in seconds.
-    pub(crate) fn cpu(&self) -> f64 {
+    /// CPU time that the process has used, in seconds.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
         let (_, fields) = stat.rsplit_once(") ").unwrap();
-        // User and system, in ticks of 10 ms.
+        // Fields 14 and 15 of the line: user and system time, in ticks of 10 ms.
         let ticks = fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<f64>().unwrap());
         ticks.sum::<f64>() / 100.0
     }
 }
 
-fn runs(program: &str, argument: &str) -> Result<(), String> {
+/// Returns an error if the program cannot be started, for example because it is not installed.
+fn require_program(program: &str, argument: &str) -> Result<(), String> {
     let mut command = Command::new(program);
     command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().map(|_| ()).map_err(|fault| format!("{program}: {fault}"))
@@ -104,7 +107,7 @@ pub(crate) struct Cgroup(PathBuf);
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Its processes have been killed, but may be there for a moment more.
+        // The processes in the cgroup have been killed, but may need a moment to end.
         let start = Instant::now();
         while fs::remove_dir(&self.0).is_err() && start.elapsed() < Duration::from_secs(5) {
             std::thread::park_timeout(Duration::from_millis(20)); // Sleeps: between two tries.
@@ -113,7 +116,7 @@ impl Drop for Cgroup {
 }
 
 impl Cgroup {
-    /// One with this many cores.
+    /// Creates a cgroup with a CPU quota of this many cores.
     pub(crate) fn cpu(cores: f64) -> Result<Cgroup, String> {
         let quota = (cores * 100_000.0) as u64;
         let (cgroup, version) = Cgroup::new("cpu", "cpu")?;
@@ -126,9 +129,10 @@ impl Cgroup {
         Ok(cgroup)
     }
 
-    /// One that may read this many bytes a second from the disk below the test's folder.
+    /// Creates a cgroup that may read this many bytes per second from the disk of the test's
+    /// folder.
     pub(crate) fn disk(bytes: u64) -> Result<Cgroup, String> {
-        let device = device(Path::new(env!("CARGO_TARGET_TMPDIR")))?;
+        let device = find_disk(Path::new(env!("CARGO_TARGET_TMPDIR")))?;
         let (cgroup, version) = Cgroup::new("io", "blkio")?;
         if version == 2 {
             cgroup.write("io.max", &format!("{device} rbps={bytes}"))?;
@@ -138,25 +142,27 @@ impl Cgroup {
         Ok(cgroup)
     }
 
-    fn new(second: &str, first: &str) -> Result<(Cgroup, u8), String> {
+    /// Creates a cgroup for a controller and returns it with the version of its hierarchy, 2 or 1.
+    /// The controller has a name in each version.
+    fn new(name_v2: &str, name_v1: &str) -> Result<(Cgroup, u8), String> {
         let root = Path::new("/sys/fs/cgroup");
         let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
-        let (parent, version) = if controllers.split_whitespace().any(|name| name == second) {
-            // In a tree of version 2 the root must hand the controller on.
-            let handed = fs::write(root.join("cgroup.subtree_control"), format!("+{second}"));
-            handed.map_err(|fault| format!("cgroup.subtree_control: {fault}"))?;
+        let (parent, version) = if controllers.split_whitespace().any(|name| name == name_v2) {
+            // In version 2 the root must enable the controller for its children.
+            let enabled = fs::write(root.join("cgroup.subtree_control"), format!("+{name_v2}"));
+            enabled.map_err(|fault| format!("cgroup.subtree_control: {fault}"))?;
             (root.to_owned(), 2)
-        } else if root.join(first).join("cgroup.procs").exists() {
-            (root.join(first), 1)
+        } else if root.join(name_v1).join("cgroup.procs").exists() {
+            (root.join(name_v1), 1)
         } else {
-            return Err(format!("no cgroup controller {second} (or {first} of version 1)"));
+            return Err(format!("no cgroup controller {name_v2} (or {name_v1} of version 1)"));
         };
-        let path = parent.join(format!("weir-test-{}-{second}", std::process::id()));
+        let path = parent.join(format!("weir-test-{}-{name_v2}", std::process::id()));
         fs::create_dir(&path).map_err(|fault| format!("{}: {fault}", path.display()))?;
         Ok((Cgroup(path), version))
     }
 
-    /// Moves a process into it.
+    /// Moves a process into the cgroup.
     pub(crate) fn add(&self, pid: u32) -> Result<(), String> {
         self.write("cgroup.procs", &pid.to_string())
     }
@@ -166,30 +172,33 @@ impl Cgroup {
     }
 }
 
-/// Numbers of the whole disk that a folder is on.
-fn device(folder: &Path) -> Result<String, String> {
+/// Returns the device number, such as `8:0`, of the disk that holds a folder. For a partition it
+/// returns the number of the whole disk.
+fn find_disk(folder: &Path) -> Result<String, String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|fault| fault.to_string())?;
-    let of = |line: &str| {
+    // The length of a mount point that contains the folder, and its device number.
+    let parse_mount = |line: &str| {
         let mut words = line.split(' ').skip(2);
         let device = words.next()?.to_owned();
-        let at = PathBuf::from(words.nth(1)?);
-        folder.starts_with(&at).then(|| (at.as_os_str().len(), device))
+        let mount_point = PathBuf::from(words.nth(1)?);
+        folder.starts_with(&mount_point).then(|| (mount_point.as_os_str().len(), device))
     };
-    let found = mounts.lines().filter_map(of).max().ok_or("no mount for the test's folder")?.1;
-    let block = Path::new("/sys/dev/block").join(&found);
-    if !block.exists() {
-        return Err(format!("the test's folder is on {found}, which is no disk"));
+    let innermost = mounts.lines().filter_map(parse_mount).max();
+    let (_, device) = innermost.ok_or("no mount for the test's folder")?;
+    let block_device = Path::new("/sys/dev/block").join(&device);
+    if !block_device.exists() {
+        return Err(format!("the test's folder is on {device}, which is no disk"));
     }
     // Limits are set for whole disks only.
-    if block.join("partition").exists() {
-        let parent = fs::canonicalize(block).map_err(|fault| fault.to_string())?;
-        let whole = fs::read_to_string(parent.parent().unwrap().join("dev"));
-        return whole.map(|text| text.trim().to_owned()).map_err(|fault| fault.to_string());
+    if block_device.join("partition").exists() {
+        let partition = fs::canonicalize(block_device).map_err(|fault| fault.to_string())?;
+        let whole_disk = fs::read_to_string(partition.parent().unwrap().join("dev"));
+        return whole_disk.map(|text| text.trim().to_owned()).map_err(|fault| fault.to_string());
     }
-    Ok(found)
+    Ok(device)
 }
 
-/// nginx before a planted target.
+/// An nginx proxy in front of a planted target.
 pub(crate) struct Nginx {
     child: Child,
     pub(crate) port: u16,
@@ -199,29 +208,29 @@ pub(crate) struct Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // Its workers end with it only if it may tell them.
+        // SIGTERM lets nginx end its worker processes; SIGKILL would leave them running.
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let _ = self.child.wait();
     }
 }
 
 impl Nginx {
-    /// Proxies to a port, with more lines for its location.
-    pub(crate) fn start(behind: u16, lines: &str) -> Result<Nginx, String> {
-        runs("nginx", "-v")?;
+    /// Starts nginx as a proxy to a local port. `directives` are added to its `location`.
+    pub(crate) fn start(upstream_port: u16, directives: &str) -> Result<Nginx, String> {
+        require_program("nginx", "-v")?;
         let folder = TempDir::new().unwrap();
         let reserved = ReservedPort::new();
         let port = reserved.address.port();
-        let at = folder.path().display();
+        let dir = folder.path().display();
         let config = format!(
-            "daemon off; worker_processes 1; pid {at}/pid; error_log {at}/error.log;\n\
+            "daemon off; worker_processes 1; pid {dir}/pid; error_log {dir}/error.log;\n\
              events {{ worker_connections 1024; }}\n\
-             http {{\n access_log off; client_body_temp_path {at}/a; proxy_temp_path {at}/b;\n\
-             fastcgi_temp_path {at}/c; uwsgi_temp_path {at}/d; scgi_temp_path {at}/e;\n\
+             http {{\n access_log off; client_body_temp_path {dir}/a; proxy_temp_path {dir}/b;\n\
+             fastcgi_temp_path {dir}/c; uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e;\n\
              limit_req_zone $server_addr zone=all:1m rate=200r/s; limit_req_status 429;\n\
-             upstream behind {{ server 127.0.0.1:{behind}; keepalive 256; }}\n\
+             upstream behind {{ server 127.0.0.1:{upstream_port}; keepalive 256; }}\n\
              server {{ listen 127.0.0.1:{port}; keepalive_requests 1000000;\n\
-             location / {{ {lines} proxy_pass http://behind; proxy_http_version 1.1;\n\
+             location / {{ {directives} proxy_pass http://behind; proxy_http_version 1.1;\n\
              proxy_set_header Connection \"\"; }} }} }}\n"
         );
         let file = folder.path().join("nginx.conf");
@@ -235,38 +244,41 @@ impl Nginx {
             if start.elapsed() > Duration::from_secs(10) {
                 return Err("nginx does not listen".to_owned());
             }
-            // Sleeps: between two looks at another program's start.
+            // Sleeps: between two attempts to connect.
             std::thread::park_timeout(Duration::from_millis(20));
         }
         Ok(nginx)
     }
 }
 
-/// Cores that anything uses now, or that the hypervisor withholds, while this test does nothing.
-pub(crate) fn others_now() -> f64 {
-    // Ticks of 10 ms, all cores together: idle and waiting for disks, and everything.
-    let ticks = || {
+/// Measures for 500 ms how many cores other processes use, while this test is idle. Time that the
+/// hypervisor withholds counts as used.
+pub(crate) fn measure_other_cores() -> f64 {
+    // Ticks of 10 ms, summed over all cores: idle time including waits for disks, and total time.
+    let read_ticks = || {
         let text = fs::read_to_string("/proc/stat").unwrap();
         let line = text.lines().next().unwrap();
-        let all: Vec<f64> =
+        let states: Vec<f64> =
             line.split_whitespace().skip(1).take(8).map(|ticks| ticks.parse().unwrap()).collect();
-        (all[3] + all[4], all.iter().sum::<f64>())
+        // The fourth state is idle, the fifth is iowait.
+        (states[3] + states[4], states.iter().sum::<f64>())
     };
-    let (idle, all) = ticks();
-    let begun = Instant::now();
-    while let Some(left) = Duration::from_millis(500).checked_sub(begun.elapsed()) {
-        std::thread::park_timeout(left); // Sleeps: the time over which CPU is measured.
+    let (idle_before, total_before) = read_ticks();
+    let start = Instant::now();
+    while let Some(remaining) = Duration::from_millis(500).checked_sub(start.elapsed()) {
+        std::thread::park_timeout(remaining); // Sleeps: the time over which CPU is measured.
     }
-    let (idle, all) = (ticks().0 - idle, ticks().1 - all);
+    let (idle, total) = (read_ticks().0 - idle_before, read_ticks().1 - total_before);
     let cores = std::thread::available_parallelism().unwrap().get() as f64;
-    (1.0 - idle / all.max(1.0)) * cores
+    (1.0 - idle / total.max(1.0)) * cores
 }
 
-/// The finding of a generator on the same core as two programs that compute and have precedence.
-pub(crate) fn starved(target: u16) -> Result<Option<Finding>, String> {
-    runs("taskset", "--version")?;
-    runs("nice", "--version")?;
-    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<String>>();
+/// Runs a load generator on the same core as two busy loops of higher priority; returns its
+/// finding.
+pub(crate) fn run_starved_generator(target: u16) -> Result<Option<Finding>, String> {
+    require_program("taskset", "--version")?;
+    require_program("nice", "--version")?;
+    let split_words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<String>>();
     let mut hogs: Vec<Child> = (0..2)
         .map(|_| {
             let mut command = Command::new("taskset");
@@ -274,14 +286,15 @@ pub(crate) fn starved(target: u16) -> Result<Option<Finding>, String> {
             command.spawn().unwrap()
         })
         .collect();
-    let mut command = again("starved_generator", &words("taskset -c 0 nice -n 15"));
+    let mut command = rerun_test("starved_generator", &split_words("taskset -c 0 nice -n 15"));
     let mut generator = command.env(PORT, target.to_string()).spawn().unwrap();
-    let told = line(&mut generator, "finding ");
-    let ended = generator.wait();
+    let finding = read_line_after(&mut generator, "finding ");
+    let exit_status = generator.wait();
     for hog in &mut hogs {
         let _ = hog.kill();
         let _ = hog.wait();
     }
-    let told = told.ok_or(format!("the generator told nothing and ended with {ended:?}"))?;
-    Ok(serde_json::from_str(&told).unwrap())
+    let finding =
+        finding.ok_or(format!("the generator printed no finding; exit: {exit_status:?}"))?;
+    Ok(serde_json::from_str(&finding).unwrap())
 }

@@ -1,4 +1,4 @@
-//! Plans of the planted cases: seven seconds in which the load grows from nothing.
+//! Load plans of the planted cases. Each runs for seven seconds, and its load grows from zero.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use lab_model::plan::{Model, Plan};
 use lab_model::samples;
 use wire::family::Family;
 
-const TIME: Duration = Duration::from_secs(7);
+const RUN_TIME: Duration = Duration::from_secs(7);
 
-/// 95 % within 100 ms, in each second.
-pub(crate) fn slow() -> Threshold {
+/// In each second the 95th percentile of the latency must be below 100 ms.
+pub(crate) fn p95_below_100_ms() -> Threshold {
     threshold(Metric::Latency, Aggregation::Percentile(95.0), 100.0, "p(95)<100")
 }
 
-/// Every call within a second, in each second.
-pub(crate) fn stuck() -> Threshold {
+/// In each second every latency must be below 1,000 ms.
+pub(crate) fn max_below_1_s() -> Threshold {
     threshold(Metric::Latency, Aggregation::Max, 1_000.0, "max<1000")
 }
 
-/// Less than 5 % answered 429, in each second.
-pub(crate) fn limited() -> Threshold {
+/// In each second less than 5 % of the responses may have status 429.
+pub(crate) fn limited_below_5_percent() -> Threshold {
     threshold(Metric::Limited, Aggregation::Rate, 0.05, "rate<0.05")
 }
 
@@ -40,18 +40,19 @@ fn threshold(metric: Metric, aggregation: Aggregation, limit: f64, text: &str) -
     }
 }
 
-/// A rate that grows to `rate` a second.
-pub(crate) fn open(port: u16, rate: f64, threshold: Threshold) -> Plan {
-    plan(port, Model::Open, rate, 60, threshold)
+/// A plan with an open model whose rate grows to `rate` iterations per second.
+pub(crate) fn plan_open(port: u16, rate: f64, threshold: Threshold) -> Plan {
+    plan_ramp(port, Model::Open, rate, 60, threshold)
 }
 
-/// Workers whose number grows to `workers`.
-pub(crate) fn closed(port: u16, workers: usize, threshold: Threshold) -> Plan {
-    plan(port, Model::Closed, workers as f64, workers, threshold)
+/// A plan with a closed model whose number of workers grows to `workers`.
+pub(crate) fn plan_closed(port: u16, workers: usize, threshold: Threshold) -> Plan {
+    plan_ramp(port, Model::Closed, workers as f64, workers, threshold)
 }
 
-fn plan(port: u16, model: Model, level: f64, workers: usize, threshold: Threshold) -> Plan {
-    let mut plan = samples::open(level, TIME.as_secs(), &["eth_blockNumber"]);
+/// Builds the plan. `level` is the rate per second of an open model, the workers of a closed one.
+fn plan_ramp(port: u16, model: Model, level: f64, workers: usize, threshold: Threshold) -> Plan {
+    let mut plan = samples::open(level, RUN_TIME.as_secs(), &["eth_blockNumber"]);
     plan.target.point_at(&format!("http://127.0.0.1:{port}/")).unwrap();
     plan.target.family = Some(Family::Ethereum);
     plan.target.timeout = Duration::from_secs(2);

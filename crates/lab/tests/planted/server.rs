@@ -92,31 +92,31 @@ struct State {
 /// Limits the number of calls that are served at a time. Further calls wait.
 pub(crate) struct Slots {
     free: Mutex<usize>,
-    is_freed: Condvar,
+    slot_freed: Condvar,
 }
 
 impl Slots {
     pub(crate) fn new(count: usize) -> Slots {
-        Slots { free: Mutex::new(count), is_freed: Condvar::new() }
+        Slots { free: Mutex::new(count), slot_freed: Condvar::new() }
     }
 
     /// Waits for a slot and occupies it for the given time.
     pub(crate) fn hold(&self, time: Duration) {
         let mut free = self.free.lock();
         while *free == 0 {
-            self.is_freed.wait(&mut free);
+            self.slot_freed.wait(&mut free);
         }
         *free -= 1;
         drop(free);
         wait(time);
         *self.free.lock() += 1;
-        self.is_freed.notify_one();
+        self.slot_freed.notify_one();
     }
 }
 
 #[expect(clippy::disallowed_methods)]
 pub(crate) fn wait(time: Duration) {
-    // Sleeping is allowed here, because the planted service time must really pass.
+    // Sleeps: the planted service time must really pass.
     std::thread::sleep(time);
 }
 

@@ -171,7 +171,11 @@ impl<P: Pair> ValueType for Pairs<P> {
             match parsed {
                 Ok(pair) => pairs.push(pair),
                 Err(message) => {
-                    reader.report().missing(&location.of_member(member), message, P::allowed());
+                    reader.report().error_without_value(
+                        &location.of_member(member),
+                        message,
+                        P::allowed(),
+                    );
                 }
             }
         }

@@ -67,13 +67,17 @@ impl ValueType for Variables {
             let mut location = location.of_member(member);
             if variables.len() == VARIABLES_MAX {
                 let allowed = format!("at most {VARIABLES_MAX}");
-                reader.report().missing(&location, "too many variables", allowed);
+                reader.report().error_without_value(&location, "too many variables", allowed);
                 break;
             }
             if !is_variable_name(&member.key) {
                 let functions = FUNCTIONS.join(", ");
                 let allowed = format!("a letter, then letters, digits and _; not {functions}");
-                reader.report().missing(&location, "not a name for a variable", allowed);
+                reader.report().error_without_value(
+                    &location,
+                    "not a name for a variable",
+                    allowed,
+                );
                 continue;
             }
             location.span = Some(member.item.span.clone());

@@ -208,7 +208,7 @@ async fn every_fault_spoils_in_its_way() {
     assert!(error.contains("\"message\":\"header not found\""), "{error}");
     let hung = timeout(Duration::from_secs(60), spoilt(Fault::Hang)).await;
     assert!(hung.is_err());
-    assert_eq!(node.tally().faults, 14);
+    assert_eq!(node.counters().faults, 14);
 }
 
 #[tokio::test(start_paused = true)]

@@ -140,9 +140,9 @@ fn a_tag_may_be_resolved_before_the_block_is_read() {
     let range = json!([{ "fromBlock": "0x16", "toBlock": "0x1f" }]);
     assert_eq!(judge("eth_getLogs", logs.clone(), range), Verdict::Right);
     let old_range = json!([{ "fromBlock": "0x12", "toBlock": "0x1f" }]);
-    assert_eq!(judge("eth_getLogs", logs, old_range), Verdict::Stale { by: 1 });
+    assert_eq!(judge("eth_getLogs", logs, old_range), Verdict::Stale { blocks: 1 });
     let old_call = json!([{ "to": account, "data": "0x01" }, "0x19"]);
-    assert_eq!(judge("eth_call", call, old_call), Verdict::Stale { by: 5 });
+    assert_eq!(judge("eth_call", call, old_call), Verdict::Stale { blocks: 5 });
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn an_old_head_is_stale() {
     {
         let old_result = fixture.honest_result(36, method, &params);
         // The window at head 40 goes down to 39.
-        assert_eq!(fixture.judge(40, method, &params, &old_result), Verdict::Stale { by: 3 });
+        assert_eq!(fixture.judge(40, method, &params, &old_result), Verdict::Stale { blocks: 3 });
     }
     let account = json!([fixture.world.addresses().accounts[0].to_string(), "latest"]);
     let old_result = fixture.honest_result(35, "eth_getBalance", &account);
@@ -175,7 +175,7 @@ fn the_staleness_is_a_time() {
     };
     // Head 38 is one block behind head 39, which was the head half a second before.
     assert_eq!(judge_after(BLOCK / 4), Verdict::Right);
-    assert_eq!(judge_after(BLOCK * 3 / 4), Verdict::Stale { by: 1 });
+    assert_eq!(judge_after(BLOCK * 3 / 4), Verdict::Stale { blocks: 1 });
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_response_of_a_dropped_branch_is_stale_after_the_reorg() {
     assert_eq!(fixture.judge(30, "eth_getBlockByNumber", &params, &dropped), Verdict::Right);
     assert_eq!(fixture.judge(31, "eth_getBlockByNumber", &params, &dropped), Verdict::Right);
     let verdict = fixture.judge(33, "eth_getBlockByNumber", &params, &dropped);
-    assert!(matches!(verdict, Verdict::Stale { by: 2 }), "{verdict:?}");
+    assert!(matches!(verdict, Verdict::Stale { blocks: 2 }), "{verdict:?}");
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_block_with_another_branchs_transactions_is_mixed() {
 #[test]
 fn a_made_up_header_is_wrong() {
     let fixture = Fixture::new();
-    let view = View { ahead: 50, ..View::honest(40) };
+    let view = View { ahead_blocks: 50, ..View::honest(40) };
     let params = json!(["latest", false]);
     let raw = params.to_string();
     let reply = rpc::respond(&fixture.world, &view, "eth_getBlockByNumber", Some(raw.as_bytes()));

@@ -79,7 +79,7 @@ impl Call<'_> {
         match block {
             Some(block) if self.has_indexed(&block) => Ok(block.receipts().clone()),
             Some(_) => fixed("[]"),
-            None if self.view.clamps => fixed("[]"),
+            None if self.view.clamps_logs_to_head => fixed("[]"),
             None => null(),
         }
     }
@@ -129,9 +129,9 @@ impl Call<'_> {
 
     /// Rejects a block that the node has pruned. Block 0 is never pruned.
     pub(super) fn reject_pruned(&self, number: u64) -> Result<(), RpcError> {
-        match self.view.keeping.history_blocks {
+        match self.view.retention.history_blocks {
             Some(retained_blocks) if number > 0 && number + retained_blocks < self.view.head => {
-                Err(self.view.keeping.client.history_missing())
+                Err(self.view.retention.client.history_missing())
             }
             _ => Ok(()),
         }

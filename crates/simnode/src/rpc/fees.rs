@@ -52,7 +52,7 @@ impl Call<'_> {
             let block = self
                 .world
                 .block_at(self.view.head, number)
-                .ok_or_else(|| self.view.keeping.client.header_not_found())?;
+                .ok_or_else(|| self.view.retention.client.header_not_found())?;
             push_quantity(&mut fees, base_fee(&block).into());
             fees.push(b',');
             let header = &block.header;
@@ -98,7 +98,7 @@ impl Call<'_> {
     fn head_block(&self) -> Result<std::sync::Arc<Block>, RpcError> {
         self.world
             .block_at(self.view.head, self.view.head)
-            .ok_or_else(|| self.view.keeping.client.header_not_found())
+            .ok_or_else(|| self.view.retention.client.header_not_found())
     }
 }
 

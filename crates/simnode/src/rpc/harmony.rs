@@ -297,7 +297,7 @@ impl Call<'_> {
              \"consensus\":{{\"viewId\":{head},\"viewChangeId\":{head},\"mode\":\"Normal\",\
              \"phase\":\"Announce\",\"blocknum\":{next},\"finality\":{SIGNERS}}}}}",
             epoch = head / EPOCH_BLOCKS,
-            archival = self.view.keeping.state_blocks.is_none(),
+            archival = self.view.retention.state_blocks.is_none(),
             start = self.world.options().genesis_seconds,
             next = head + 1,
         ))

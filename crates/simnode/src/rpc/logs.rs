@@ -59,10 +59,10 @@ impl Call<'_> {
     /// Returns true if the node has the logs and receipts of a block: the block is indexed and not
     /// pruned.
     pub(super) fn has_indexed(&self, block: &Block) -> bool {
-        let View { head, indexed, keeping, .. } = self.view;
+        let View { head, indexed, retention, .. } = self.view;
         let number = block.header.number;
-        let is_retained = keeping.logs_blocks.is_none_or(|blocks| number + blocks >= *head);
-        let is_old_enough = number + keeping.unindexed_blocks <= *head;
+        let is_retained = retention.logs_blocks.is_none_or(|blocks| number + blocks >= *head);
+        let is_old_enough = number + retention.unindexed_blocks <= *head;
         is_retained
             && is_old_enough
             && (indexed >= head || self.world.hash_at(*indexed, number) == Some(block.hash))
@@ -93,7 +93,7 @@ impl Call<'_> {
                 let block = self.block_of(BlockArgument::Hash { hash, strict: false })?;
                 match block {
                     Some(block) => self.push_indexed(&filter, &mut out, &block),
-                    None if self.view.clamps => {}
+                    None if self.view.clamps_logs_to_head => {}
                     None => return Err(RpcError::new(SERVER_ERROR, "unknown block")),
                 }
             }
@@ -102,7 +102,7 @@ impl Call<'_> {
                 for number in from..=to {
                     self.reject_pruned(number)?;
                     let block = self.world.block_at(self.view.head, number);
-                    let missing = || self.view.keeping.client.history_missing();
+                    let missing = || self.view.retention.client.history_missing();
                     let block: Arc<Block> = block.ok_or_else(missing)?;
                     self.push_indexed(&filter, &mut out, &block);
                 }
@@ -123,14 +123,14 @@ impl Call<'_> {
         if from > to {
             return Err(RpcError::new(INVALID_PARAMS, "invalid block range params"));
         }
-        if to > self.view.head && self.view.clamps {
+        if to > self.view.head && self.view.clamps_logs_to_head {
             return Ok((from, self.view.head));
         }
         if to > self.view.head {
             let message = "block range extends beyond current head block";
             return Err(RpcError::new(INVALID_PARAMS, message));
         }
-        let limit = self.view.keeping.logs_range_blocks_max.unwrap_or(RANGE_BLOCKS_MAX);
+        let limit = self.view.retention.logs_range_blocks_max.unwrap_or(RANGE_BLOCKS_MAX);
         let limit = limit.min(RANGE_BLOCKS_MAX);
         if to - from >= limit {
             let message = format!("query exceeds max block range {limit}");

@@ -105,7 +105,7 @@ impl Call<'_> {
     /// Returns the position of the block that an argument names, or an error if its state is pruned.
     pub(super) fn state_at(&self, argument: BlockArgument) -> Result<BlockPosition, RpcError> {
         let (world, head) = (self.world, self.view.head);
-        let client = self.view.keeping.client;
+        let client = self.view.retention.client;
         let position = match argument {
             BlockArgument::Latest => world.position(head, head),
             BlockArgument::Safe => world.position(head, world.safe_number(head)),
@@ -124,7 +124,7 @@ impl Call<'_> {
         };
         let Some(position) = position else { return Err(client.header_not_found()) };
         world.build_to(head);
-        match self.view.keeping.state_blocks {
+        match self.view.retention.state_blocks {
             Some(retained_blocks) if position.number + retained_blocks < head => {
                 let root =
                     world.block_at(head, position.number).map(|block| block.header.state_root);
@@ -140,7 +140,7 @@ impl Call<'_> {
 
     /// Returns a value of a block, or the client's error if the world no longer holds the block.
     fn require_known<T>(&self, value: Option<T>) -> Result<T, RpcError> {
-        value.ok_or_else(|| self.view.keeping.client.header_not_found())
+        value.ok_or_else(|| self.view.retention.client.header_not_found())
     }
 }
 

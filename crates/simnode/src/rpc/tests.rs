@@ -249,9 +249,9 @@ fn fees_follow_from_blocks() {
 fn pruned_nodes_refuse_in_their_own_words() {
     let world = world();
     let account = world.addresses().accounts[0].to_string();
-    let keeping =
+    let retention =
         Retention { state_blocks: Some(5), history_blocks: Some(20), ..Retention::default() };
-    let view = View { keeping, ..View::honest(HEAD) };
+    let view = View { retention, ..View::honest(HEAD) };
     let pruned = ask_as(&world, &view, "eth_getBalance", &json!([account, "0x10"]));
     assert!(pruned["error"]["message"].as_str().unwrap().starts_with("missing trie node"));
     assert!(ask_as(&world, &view, "eth_getBalance", &json!([account, "0x23"])).is_string());
@@ -266,7 +266,7 @@ fn pruned_nodes_refuse_in_their_own_words() {
 #[test]
 fn a_lying_node_announces_a_header_that_no_chain_holds() {
     let world = world();
-    let view = View { ahead: 100, ..View::honest(HEAD) };
+    let view = View { ahead_blocks: 100, ..View::honest(HEAD) };
     assert_eq!(ask_as(&world, &view, "eth_blockNumber", &json!([])), "0x8c");
     let block = ask_as(&world, &view, "eth_getBlockByNumber", &json!(["latest", false]));
     assert_eq!(block["number"], "0x8c");

@@ -95,7 +95,7 @@ async fn connections_are_kept_and_pipelined() {
     }
     let (status, _) = exchange(&mut stream, &request("GET", "/", "")).await.unwrap();
     assert_eq!(status, 405);
-    assert_eq!(node.tally().requests, 5);
+    assert_eq!(node.counters().requests, 5);
 }
 
 #[tokio::test]
@@ -123,13 +123,13 @@ async fn a_node_goes_down_and_comes_up_on_its_port() {
     let mut stream = TcpStream::connect(listening.addr()).await.unwrap();
     exchange(&mut stream, &request("POST", "/", CALL)).await.unwrap();
     for _ in 0..2 {
-        listening.down().await;
+        listening.close_port().await;
         assert!(!listening.is_up());
         let broken = exchange(&mut stream, &request("POST", "/", CALL)).await.unwrap_err();
         assert!(matches!(broken.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe));
         let refused = TcpStream::connect(listening.addr()).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-        listening.up().await.unwrap();
+        listening.open_port().await.unwrap();
         stream = TcpStream::connect(listening.addr()).await.unwrap();
         exchange(&mut stream, &request("POST", "/", CALL)).await.unwrap();
     }

@@ -166,7 +166,7 @@ fn find_fault(oracle: &Oracle, evidence: &Evidence) -> Option<String> {
     });
     match verdict {
         Verdict::Right => None,
-        Verdict::Stale { by } => Some(format!("stale by {by} blocks")),
+        Verdict::Stale { blocks } => Some(format!("stale by {blocks} blocks")),
         Verdict::Backward { from, to } => Some(format!("head {to} after head {from}")),
         Verdict::Mixed(reason) => Some(format!("mixed: {reason}")),
         Verdict::Wrong(reason) => Some(format!("wrong: {reason}")),

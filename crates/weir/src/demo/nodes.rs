@@ -63,9 +63,9 @@ impl Nodes {
         match event {
             NodeEvent::Freeze => node.freeze(),
             NodeEvent::CatchUp => node.thaw(),
-            NodeEvent::Die => server.down().await,
+            NodeEvent::Die => server.close_port().await,
             NodeEvent::Recover => {
-                server.up().await.context("the node's port was taken while it was down")?;
+                server.open_port().await.context("the node's port was taken while it was down")?;
             }
             NodeEvent::Stall => {}
         }

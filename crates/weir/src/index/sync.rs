@@ -11,9 +11,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use index::contents::Contents;
 use index::nodes::Endpoint;
-use index::planner::range::End;
+use index::planner::range::SyncEnd;
 use index::store::{self, Location};
-use index::sync::{Event, Observer, Options, Outcome, Progress};
+use index::sync::{Event, Observer, Options, Progress, SyncOutcome};
 use index::verify::Level;
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
@@ -70,7 +70,7 @@ pub(crate) struct Sync {
 
     /// Last block: a number, finalized, or follow to continue with each new block
     #[arg(long, value_name = "END", default_value = "finalized")]
-    end: End,
+    end: SyncEnd,
 
     /// Parts of each block: blocks, receipts, logs and, of a Harmony chain, hmyv2, separated by
     /// commas
@@ -145,8 +145,8 @@ impl Sync {
             println!("{}", progress.summary(start.elapsed()));
         }
         Ok(match outcome {
-            Outcome::Complete => ExitCode::SUCCESS,
-            Outcome::Stopped => ExitCode::from(EXIT_INTERRUPTED),
+            SyncOutcome::Complete => ExitCode::SUCCESS,
+            SyncOutcome::Stopped => ExitCode::from(EXIT_INTERRUPTED),
         })
     }
 

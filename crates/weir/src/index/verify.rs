@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use index::audit::{self, FINDINGS_MAX, Finding, Report, Step};
+use index::audit::{self, AuditStep, FINDINGS_MAX, Finding, Report};
 use index::fragments::hash_text;
 use index::nodes::{Call, Client, Endpoint, RpcError};
 use index::reader::Reader;
@@ -62,12 +62,12 @@ impl Verify {
         let stop = stop::flag_on_signals("ending")?;
         let level = self.level.unwrap_or_else(|| default_level(&reader));
         let bar = progress_bar(self.quiet, 0);
-        let mut on_step = |step: Step| {
+        let mut on_step = |step: AuditStep| {
             let Some(bar) = &bar else { return };
             match step {
-                Step::Structures => bar.set_message("structures"),
-                Step::Postings => bar.set_message("log postings"),
-                Step::Block { first, current, last } => {
+                AuditStep::Structures => bar.set_message("structures"),
+                AuditStep::Postings => bar.set_message("log postings"),
+                AuditStep::Block { first, current, last } => {
                     bar.set_length((last + 1).saturating_sub(first));
                     bar.set_position((current + 1).saturating_sub(first));
                     bar.set_message(format!("block {current} of {last}"));

@@ -66,7 +66,7 @@ pub(crate) struct TargetArgs {
     url_or_plan: String,
 
     /// Set a variable of the plan; may be repeated
-    #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::variable)]
+    #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::parse_variable)]
     set: Vec<(String, f64)>,
 
     /// Load-test this URL instead of the plan's target

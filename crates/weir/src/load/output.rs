@@ -12,7 +12,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use lab::export::remote::{PushSummary, RemoteWrite, Settings};
 use lab::export::scrape::Scrape;
 use lab::export::{Labels, Names, Stat, Trends};
-use lab::live::plain::Plain;
+use lab::live::plain::PlainProgress;
 use lab::live::screen::Screen;
 use lab::report::checks::Checks;
 use lab::report::{self, Report};
@@ -112,7 +112,7 @@ impl Output {
             let context = || format!("cannot make the folder {}", dir.display());
             std::fs::create_dir_all(dir).with_context(context)?;
         }
-        let labels = Labels::of(&self.metric_label)?;
+        let labels = Labels::parse(&self.metric_label)?;
         let push_settings = self.remote_write.as_ref().map(|url| Settings {
             names: self.metric_names,
             trends: self.metric_trends.clone(),
@@ -141,7 +141,7 @@ impl Output {
         match is_terminal.then(|| Screen::start(plan, stop)) {
             Some(Ok(screen)) => Live::Screen(screen),
             // If the full screen cannot start, progress is printed as plain lines.
-            Some(Err(_)) | None => Live::Plain(Plain::new(io::stderr())),
+            Some(Err(_)) | None => Live::Plain(PlainProgress::new(io::stderr())),
         }
     }
 
@@ -207,7 +207,7 @@ pub(super) struct Sinks {
 /// The progress output on the terminal.
 enum Live {
     Screen(Screen),
-    Plain(Plain<Stderr>),
+    Plain(PlainProgress<Stderr>),
     Quiet,
 }
 

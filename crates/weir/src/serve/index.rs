@@ -16,7 +16,7 @@ use gateway::index::{Index, IndexQuery, IndexResult};
 use index::contents::Contents;
 use index::error::ReadError;
 use index::nodes::Endpoint;
-use index::planner::range::End;
+use index::planner::range::SyncEnd;
 use index::reader::Reader;
 use index::search::SearchLimits;
 use index::serve::{Lookup, METHODS, QueryContext, Snapshot};
@@ -66,15 +66,15 @@ impl Index for Readers {
         &self.chain
     }
 
-    fn is_of_chain(&self, upstream_id: u64) -> bool {
+    fn serves_chain(&self, upstream_id: u64) -> bool {
         let chain_id_plus_one = self.chain_id_plus_one.load(Ordering::Acquire);
         let Some(index_id) = chain_id_plus_one.checked_sub(1) else { return false };
         let is_same_chain = index_id == upstream_id;
         if !is_same_chain && !self.mismatch_logged.swap(true, Ordering::Relaxed) {
             let chain = &self.chain;
             tracing::error!(
-                "the index is of chain {index_id}, the upstreams of `{chain}` of chain {upstream_id}; the \
-                 index is not used"
+                "the index is of chain {index_id}, the upstreams of `{chain}` of chain \
+                 {upstream_id}; the index is not used"
             );
         }
         is_same_chain
@@ -304,7 +304,7 @@ fn look_up(
             let array = [b"[", elements.as_slice(), b"]"].concat();
             IndexResult::Partial { from, to, items: array.into() }
         }
-        Lookup::Miss => IndexResult::Missing,
+        Lookup::Miss => IndexResult::NotStored,
     })
 }
 
@@ -323,7 +323,7 @@ fn start_follower(config: &Config, location: &Location, settings: Settings) -> R
     let options = Options {
         nodes,
         start: None,
-        end: End::Follow,
+        end: SyncEnd::Follow,
         contents: Contents { transactions: true, receipts: true, logs: true, hmyv2: is_harmony },
         verify: verify.parse().map_err(anyhow::Error::msg).context("index.verify")?,
         concurrency: FOLLOW_CONCURRENCY,

@@ -4,7 +4,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches};
-use lab::study::read::Form;
+use lab::study::read::FileFormat;
 use lab_model::results::study::Source;
 
 /// Id of the argument that has the variants.
@@ -21,7 +21,7 @@ struct FormatArgs {
         long,
         help_heading = HEADING,
         value_name = "KIND",
-        value_parser = PossibleValuesParser::new(Form::log_names())
+        value_parser = PossibleValuesParser::new(FileFormat::log_names())
     )]
     log: Vec<String>,
 
@@ -43,7 +43,7 @@ struct FormatArgs {
 #[derive(Clone, Copy)]
 struct FormatOption {
     name: &'static str,
-    form: Form,
+    form: FileFormat,
     source: Source,
 }
 
@@ -63,7 +63,7 @@ impl InputArgs {
     ///
     /// # Errors
     /// Describes a variant without a format, or an option without a variant.
-    pub(super) fn formats(&self) -> Result<Option<Vec<(Form, Source)>>, String> {
+    pub(super) fn formats(&self) -> Result<Option<Vec<(FileFormat, Source)>>, String> {
         let format = |option: &FormatOption| (option.form, option.source);
         match self.options.as_slice() {
             [] => return Ok(None),
@@ -96,13 +96,13 @@ impl InputArgs {
     fn new(args: FormatArgs, positions: Positions) -> InputArgs {
         let option = |name, form, source| FormatOption { name, form, source };
         let log_option = |(position, name): (usize, String)| {
-            Some((position, option("--log", Form::log(&name)?, Source::Logs)))
+            Some((position, option("--log", FileFormat::log(&name)?, Source::Logs)))
         };
         let mut options: Vec<(usize, FormatOption)> =
             positions.logs.into_iter().zip(args.log).filter_map(log_option).collect();
-        let csv_option = option("--csv", Form::Table, Source::Tables);
+        let csv_option = option("--csv", FileFormat::Table, Source::Tables);
         options.extend(positions.csv.map(|position| (position, csv_option)));
-        let samples_option = option("--samples", Form::Samples, Source::Samples);
+        let samples_option = option("--samples", FileFormat::Samples, Source::Samples);
         options.extend(positions.samples.map(|position| (position, samples_option)));
         options.sort_by_key(|(position, _)| *position);
         InputArgs { rpc: args.rpc, options, variants: positions.variants }

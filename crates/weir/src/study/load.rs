@@ -64,7 +64,7 @@ pub(super) struct LoadStudy {
     file: PathBuf,
 
     /// Set a variable of the plans; may be repeated
-    #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::variable)]
+    #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::parse_variable)]
     set: Vec<(String, f64)>,
 
     /// Print the variants, the order of the runs and the time of the study, and run nothing

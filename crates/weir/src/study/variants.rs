@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use lab::analysis::sync::VariantRuns;
 use lab::study::poll::Node;
-use lab::study::read::{Form, read_run};
+use lab::study::read::{FileFormat, read_run};
 
 /// Maximum number of runs of one variant.
 const RUNS_MAX: usize = 64;
@@ -14,7 +14,7 @@ const RUNS_MAX: usize = 64;
 /// unreadable file; the inner error describes a wrong argument.
 pub(super) fn read_variants(
     arguments: &[String],
-    forms: &[Form],
+    forms: &[FileFormat],
 ) -> Result<Result<Vec<VariantRuns>, String>> {
     let mut named_paths: Vec<(String, Vec<PathBuf>)> = Vec::new();
     for text in arguments {
@@ -32,7 +32,7 @@ pub(super) fn read_variants(
     }
     make_names_unique(&mut named_paths);
     let read_variant =
-        |((name, paths), form): ((String, Vec<PathBuf>), &Form)| -> Result<VariantRuns> {
+        |((name, paths), form): ((String, Vec<PathBuf>), &FileFormat)| -> Result<VariantRuns> {
             let runs: Result<Vec<_>, _> = paths.iter().map(|path| read_run(path, *form)).collect();
             Ok(VariantRuns { name, runs: runs? })
         };

@@ -8,7 +8,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 
 use crate::support::scene::{self, HEAD, Scene, Served, SimNode, body, polled_once};
-use test_support::raw::{Answer, post_with};
+use test_support::raw::{Response, post_with};
 use test_support::wait::wait_until;
 
 const ALICE: &str = "weir_alice_0123456789abcdef";
@@ -17,6 +17,8 @@ const OLD: &str = "weir_old_0123456789abcdef01";
 const AWAY: &str = "weir_away_0123456789abcdef0";
 const SECRET: &str = "a-shared-secret-of-more-than-32-bytes";
 
+/// `[[key]]` tables: a key with an extra method, a restricted one, an expired one, and one for
+/// other client addresses.
 fn keys() -> String {
     let key = |name: &str, secret: &str, more: &str| {
         format!("[[key]]\nname = \"{name}\"\nsecret = \"{secret}\"\n{more}\n")
@@ -30,7 +32,7 @@ fn keys() -> String {
     .concat()
 }
 
-/// Two chains with a node each.
+/// Starts the gateway with two chains and one node for each.
 fn served(scene: &Scene, more: &str) -> ([SimNode; 2], Served) {
     let nodes = scene.nodes(["a", "b"]);
     let [a, b] = &nodes;
@@ -49,25 +51,25 @@ fn served(scene: &Scene, more: &str) -> ([SimNode; 2], Served) {
     (nodes, served)
 }
 
-/// Sends a request with further header lines.
-fn ask(served: &Served, path: &str, lines: &str, body: &[u8]) -> Answer {
+/// Posts a body with further header lines and returns the response.
+fn ask(served: &Served, path: &str, lines: &str, body: &[u8]) -> Response {
     let mut client = served.client();
     client.send(&post_with(path, lines, body));
-    client.answer().unwrap()
+    client.read_response().unwrap()
 }
 
 fn call(method: &str) -> Vec<u8> {
     body(method, "[]")
 }
 
-/// Code and message of an answer's error.
-fn error(answer: &Answer) -> (i64, String) {
+/// Code and message of the error in a response.
+fn error(answer: &Response) -> (i64, String) {
     let parsed: Value = serde_json::from_str(answer.text()).unwrap();
     let error = &parsed["error"];
     (error["code"].as_i64().unwrap(), error["message"].as_str().unwrap().to_owned())
 }
 
-fn is_result(answer: &Answer) -> bool {
+fn is_result(answer: &Response) -> bool {
     answer.status == 200 && answer.text().contains("\"result\":")
 }
 
@@ -76,11 +78,11 @@ fn key_line(key: &str) -> String {
 }
 
 #[test]
-fn a_key_opens_from_every_place_and_nothing_else_does() {
+fn a_key_is_accepted_in_every_supported_place_and_nothing_else_is() {
     let scene = Scene::set();
     let ([a, _b], served) = served(&scene, &keys());
     let before = a.calls();
-    for (path, lines, due) in [
+    for (path, lines, expected) in [
         ("/", String::new(), "an API key or token is required"),
         ("/", key_line("weir_wrong_0123456789abcdef"), "the API key or token is not valid"),
         ("/", "authorization: Bearer nonsense\r\n".into(), "the API key or token is not valid"),
@@ -96,7 +98,7 @@ fn a_key_opens_from_every_place_and_nothing_else_does() {
         let answer = ask(&served, path, &lines, &call("eth_getBalance"));
         assert_eq!(answer.status, 401, "{path} {lines}");
         assert_eq!(answer.header("www-authenticate"), Some("Bearer realm=\"weir\""));
-        assert_eq!(error(&answer), (-32600, due.to_owned()));
+        assert_eq!(error(&answer), (-32600, expected.to_owned()));
     }
     let answer = ask(&served, "/", &key_line(AWAY), &call("eth_chainId"));
     assert_eq!((answer.status, error(&answer).0), (403, -32600));
@@ -114,9 +116,9 @@ fn a_key_opens_from_every_place_and_nothing_else_does() {
     // Health checks and CORS preflights need no key.
     let mut client = served.client();
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(client.answer().unwrap().status, 200);
+    assert_eq!(client.read_response().unwrap().status, 200);
     client.send(b"OPTIONS / HTTP/1.1\r\nHost: a\r\nOrigin: http://app.example\r\n\r\n");
-    let answer = client.answer().unwrap();
+    let answer = client.read_response().unwrap();
     assert_eq!(answer.status, 204);
     assert!(answer.header("access-control-allow-headers").unwrap().contains("x-api-key"));
     let metrics = served.look("/metrics");
@@ -139,16 +141,16 @@ fn a_key_is_held_to_its_chains_and_methods() {
     let scene = Scene::set();
     let ([a, b], served) = served(&scene, &keys());
     let (before_a, before_b) = (a.calls(), b.calls());
-    let off = (-32601, "the method does not exist/is not available".to_owned());
+    let unavailable = (-32601, "the method does not exist/is not available".to_owned());
     let bob = key_line(BOB);
     assert!(is_result(&ask(&served, "/", &bob, &call("eth_chainId"))));
     let answer = ask(&served, "/other", &bob, &call("eth_chainId"));
     assert_eq!((answer.status, error(&answer).0), (403, -32600));
     for method in ["net_version", "eth_sendRawTransaction", "eth_sign", "admin_peers", "x_y"] {
         let answer = ask(&served, "/", &bob, &call(method));
-        assert_eq!((answer.status, error(&answer)), (200, off.clone()), "{method}");
+        assert_eq!((answer.status, error(&answer)), (200, unavailable.clone()), "{method}");
     }
-    // Each call of a batch by itself.
+    // Each call of a batch is checked by itself.
     let batch = format!(
         "[{},{}]",
         r#"{"id":1,"method":"eth_chainId"}"#, r#"{"id":2,"method":"net_version"}"#
@@ -158,18 +160,18 @@ fn a_key_is_held_to_its_chains_and_methods() {
     assert!(parsed[0]["result"].is_string(), "{parsed}");
     assert_eq!((&parsed[1]["id"], &parsed[1]["error"]["code"]), (&json!(2), &json!(-32601)));
     assert_eq!(b.calls(), before_b);
-    // A name in another spelling is another name to every node, and is held to the same list.
+    // The list also denies a name that is written with JSON escapes.
     let escaped = r#"{"id":7,"method":"admi\u006e_peers","params":[]}"#;
-    assert_eq!(error(&ask(&served, "/", &bob, escaped.as_bytes())), off);
+    assert_eq!(error(&ask(&served, "/", &bob, escaped.as_bytes())), unavailable);
     assert!(a.calls() <= before_a + 2, "a denied method reached the node");
-    // Named by her key: the node itself says what it thinks of it.
-    let asked = a.calls();
+    // Alice's key allows this method by `node_methods`, so the call reaches the node.
+    let before = a.calls();
     ask(&served, "/", &key_line(ALICE), &call("admin_peers"));
-    assert_eq!(a.calls(), asked + 1);
+    assert_eq!(a.calls(), before + 1);
 }
 
 #[test]
-fn without_any_access_control_only_what_acts_on_the_node_is_off() {
+fn without_access_control_only_methods_that_act_on_the_node_are_denied() {
     let scene = Scene::set();
     let ([a, _b], served) = served(&scene, "");
     let before = a.calls();
@@ -191,13 +193,13 @@ fn without_any_access_control_only_what_acts_on_the_node_is_off() {
     for method in ["eth_sendRawTransaction", "debug_traceTransaction", "x_unknown"] {
         ask(&served, "/", "", &call(method));
     }
-    assert!(a.calls() >= before + 3, "reads and signed transactions are let through");
+    assert!(a.calls() >= before + 3, "a read or a signed transaction did not reach the node");
     let metrics = served.look("/metrics");
     assert!(metrics.text().contains("weir_access_denied_total{reason=\"node_method\"} 9"));
 }
 
 #[test]
-fn lists_of_chain_group_and_networks_hold() {
+fn method_lists_of_chain_and_group_and_client_networks_are_enforced() {
     let scene = Scene::set();
     let [a] = scene.nodes(["a"]);
     let start = |more: &str| {
@@ -209,15 +211,15 @@ fn lists_of_chain_group_and_networks_hold() {
         Served::before(&[&a], &text)
     };
     let open = start("[access]\nmethods_deny = [\"net_*\"]\nnode_methods = [\"admin_peers\"]\n");
-    for (method, off) in [
+    for (method, is_denied) in [
         ("eth_gasPrice", true),
         ("eth_call", true),
         ("net_version", true),
         ("eth_chainId", false),
         ("eth_getLogs", false),
     ] {
-        let is_off = ask(&open, "/", "", &call(method)).text().contains("is not available");
-        assert_eq!(is_off, off, "{method}");
+        let answer = ask(&open, "/", "", &call(method));
+        assert_eq!(answer.text().contains("is not available"), is_denied, "{method}");
     }
     let denied = start("[access]\nclients_deny = [\"127.0.0.0/8\"]\n");
     let answer = ask(&denied, "/", "", &call("eth_chainId"));
@@ -229,7 +231,7 @@ fn lists_of_chain_group_and_networks_hold() {
 }
 
 #[test]
-fn tokens_open_for_what_they_claim_until_they_end() {
+fn a_token_allows_what_it_claims_until_it_expires() {
     let scene = Scene::set();
     let more = format!("[[jwt]]\nname = \"us\"\nsecret = \"{SECRET}\"\naudience = [\"rpc\"]\n");
     let ([a, _b], served) = served(&scene, &more);
@@ -247,29 +249,31 @@ fn tokens_open_for_what_they_claim_until_they_end() {
     assert_eq!(error(&ask(&served, "/", &lines, &call("debug_traceBlock"))).0, -32601);
     let before = a.calls();
     let forged = sign("another-secret-of-more-than-32-bytes!", good.clone());
-    let ended = sign(SECRET, json!({"exp": now - 600, "aud": "rpc"}));
-    let elsewhere = sign(SECRET, json!({"exp": now + 600, "aud": "them"}));
-    for (lines, due) in [
+    let expired = sign(SECRET, json!({"exp": now - 600, "aud": "rpc"}));
+    let other_audience = sign(SECRET, json!({"exp": now + 600, "aud": "them"}));
+    for (lines, expected) in [
         (forged, "the API key or token is not valid"),
-        (ended, "the API key or token has expired"),
-        (elsewhere, "the API key or token is not valid"),
+        (expired, "the API key or token has expired"),
+        (other_audience, "the API key or token is not valid"),
     ] {
         let answer = ask(&served, "/", &lines, &call("eth_getBalance"));
-        assert_eq!((answer.status, error(&answer)), (401, (-32600, due.to_owned())));
+        assert_eq!((answer.status, error(&answer)), (401, (-32600, expected.to_owned())));
     }
     assert_eq!(a.calls(), before);
-    // One that ends while it is remembered: the leeway is 30 s, so it ended 29 s ago and has one
-    // left.
-    let nearly = sign(SECRET, json!({"exp": now - 28, "aud": "rpc"}));
-    assert!(is_result(&ask(&served, "/", &nearly, &call("eth_chainId"))));
-    wait_until("it has ended", || ask(&served, "/", &nearly, &call("eth_chainId")).status == 401);
+    // This token expires while the gateway has it cached: it is 28 s past `exp`, and the leeway is
+    // 30 s.
+    let expiring = sign(SECRET, json!({"exp": now - 28, "aud": "rpc"}));
+    assert!(is_result(&ask(&served, "/", &expiring, &call("eth_chainId"))));
+    wait_until("the cached token has expired", || {
+        ask(&served, "/", &expiring, &call("eth_chainId")).status == 401
+    });
     let metrics = served.look("/metrics");
     assert!(metrics.text().contains("weir_key_calls_total{key=\"us\"} "), "{}", metrics.text());
     assert!(!metrics.text().contains("carol"), "a subject must not become a label");
 }
 
 #[test]
-fn rules_direct_refuse_and_rewrite() {
+fn rules_choose_groups_refuse_calls_and_rewrite_paths() {
     let scene = Scene::set();
     let [a, b] = scene.nodes(["a", "b"]);
     let text = format!(
@@ -292,24 +296,24 @@ fn rules_direct_refuse_and_rewrite() {
     scene::wait_for_quiet(&[&a, &b]);
     let balance =
         |account: &str| body("eth_getBalance", &format!(r#"["0x{account:0>40}","0x10"]"#));
-    let by = |path: &str, lines: &str, body: &[u8]| {
+    let upstream_of = |path: &str, lines: &str, body: &[u8]| {
         let answer = ask(&served, path, lines, body);
         assert!(is_result(&answer), "{}", answer.text());
         answer.header("x-weir-upstream").unwrap().to_owned()
     };
-    assert_eq!(by("/sim", "", &balance("1")), "a");
-    assert_eq!(by("/sim", "x-client: mobile/2\r\n", &balance("1")), "b");
-    assert_eq!(by("/sim", "x-client: desktop\r\n", &balance("1")), "a");
-    assert_eq!(by("/old", "X-Client: mobile/2\r\n", &balance("1")), "b");
-    assert_eq!(by("/sim", &key_line(ALICE), &balance("aa")), "b");
-    assert_eq!(by("/sim", &key_line(ALICE), &balance("ab")), "a");
-    assert_eq!(by("/sim", "", &balance("aa")), "a");
+    assert_eq!(upstream_of("/sim", "", &balance("1")), "a");
+    assert_eq!(upstream_of("/sim", "x-client: mobile/2\r\n", &balance("1")), "b");
+    assert_eq!(upstream_of("/sim", "x-client: desktop\r\n", &balance("1")), "a");
+    assert_eq!(upstream_of("/old", "X-Client: mobile/2\r\n", &balance("1")), "b");
+    assert_eq!(upstream_of("/sim", &key_line(ALICE), &balance("aa")), "b");
+    assert_eq!(upstream_of("/sim", &key_line(ALICE), &balance("ab")), "a");
+    assert_eq!(upstream_of("/sim", "", &balance("aa")), "a");
     assert_eq!(ask(&served, "/nowhere", "", &balance("1")).status, 404);
-    // The host of the helper's head is `localhost`.
+    // `post_with` sends `Host: localhost`.
     let request = String::from_utf8(post_with("/sim", "", &balance("1"))).unwrap();
     let mut client = served.client();
     client.send(request.replace("Host: localhost", "Host: CLOSED.example:80").as_bytes());
-    let answer = client.answer().unwrap();
+    let answer = client.read_response().unwrap();
     assert_eq!((answer.status, error(&answer)), (451, (-32600, "not here".to_owned())));
     let metrics = served.look("/metrics");
     for line in [
@@ -322,7 +326,7 @@ fn rules_direct_refuse_and_rewrite() {
     }
 }
 
-/// What a command prints, and its exit code.
+/// Runs a `weir` command. Returns its standard output and its exit code.
 fn weir(arguments: &[&str], input: &str) -> (String, Option<i32>) {
     use std::io::Write as _;
     use std::process::{Command, Stdio};
@@ -333,30 +337,30 @@ fn weir(arguments: &[&str], input: &str) -> (String, Option<i32>) {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // The gateway need not read a body that it rejects.
+    // Not every command reads its standard input.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    let done = child.wait_with_output().unwrap();
-    (String::from_utf8(done.stdout).unwrap(), done.status.code())
+    let output = child.wait_with_output().unwrap();
+    (String::from_utf8(output.stdout).unwrap(), output.status.code())
 }
 
 #[test]
-fn a_key_that_was_made_opens_and_no_two_are_the_same() {
+fn a_generated_key_is_accepted_and_unique() {
     let scene = Scene::set();
     let [a] = scene.nodes(["a"]);
-    let made = || {
+    let generate = || {
         let (printed, code) = weir(&["key", "carol"], "");
         assert_eq!(code, Some(0));
         let (key, table) = printed.split_once("\n\n").unwrap();
         (key.to_owned(), table.to_owned())
     };
-    let (key, table) = made();
+    let (key, table) = generate();
     assert_eq!(key.len(), "weir_".len() + 64);
     assert!(!table.contains(&key));
-    assert_ne!(made().0, key);
+    assert_ne!(generate().0, key);
     assert_eq!(weir(&["key", "carol", "--stdin"], &format!("{key}\n")).0, table);
     let served = Served::before(&[&a], &format!("{table}\n{}", polled_once("")));
     assert!(is_result(&ask(&served, "/", &key_line(&key), &call("eth_chainId"))));
-    assert_eq!(ask(&served, "/", &key_line(&made().0), &call("eth_chainId")).status, 401);
+    assert_eq!(ask(&served, "/", &key_line(&generate().0), &call("eth_chainId")).status, 401);
     assert_eq!(weir(&["key", "no name"], "").1, Some(2));
     assert_eq!(weir(&["key", "carol", "--stdin"], "short").1, Some(2));
 }
@@ -365,15 +369,15 @@ fn a_key_that_was_made_opens_and_no_two_are_the_same() {
 fn explain_names_the_matching_rule_and_denied_callers() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/public.toml");
     let trace = r#"{"method":"debug_traceCall"}"#;
-    let (told, code) = weir(&["explain", file, trace], "");
-    assert_eq!((told.contains("401"), code), (true, Some(2)), "{told}");
-    let (told, _) = weir(&["explain", file, trace, "--key", "demo"], "");
-    assert!(told.contains("rule      traces-are-gold chooses the group"), "{told}");
-    assert!(told.contains("group     archive"), "{told}");
-    let (told, _) = weir(&["explain", file, trace, "--key", "demo", "--client", "192.0.2.9"], "");
-    assert!(told.contains("403: this client address"), "{told}");
-    let (told, _) = weir(&["explain", file, r#"{"method":"admin_peers"}"#, "--key", "demo"], "");
-    assert!(told.contains("-32601: the method acts on the node itself"), "{told}");
+    let (output, code) = weir(&["explain", file, trace], "");
+    assert_eq!((output.contains("401"), code), (true, Some(2)), "{output}");
+    let (output, _) = weir(&["explain", file, trace, "--key", "demo"], "");
+    assert!(output.contains("rule      traces-are-gold chooses the group"), "{output}");
+    assert!(output.contains("group     archive"), "{output}");
+    let (output, _) = weir(&["explain", file, trace, "--key", "demo", "--client", "192.0.2.9"], "");
+    assert!(output.contains("403: this client address"), "{output}");
+    let (output, _) = weir(&["explain", file, r#"{"method":"admin_peers"}"#, "--key", "demo"], "");
+    assert!(output.contains("-32601: the method acts on the node itself"), "{output}");
     assert_eq!(weir(&["explain", file, trace, "--key", "nobody"], "").1, Some(2));
 }
 
@@ -413,13 +417,13 @@ fn explain_charges_the_limits_of_the_chain_in_the_url_as_serving_does() {
     "#;
     std::fs::write(&file, text).unwrap();
     let call = r#"{"method":"eth_chainId"}"#;
-    let (told, _) = weir(&["explain", file.to_str().unwrap(), call, "--path", "/a"], "");
-    assert!(told.contains("chain     b\n"), "{told}");
-    assert!(told.contains("of-a") && !told.contains("of-b"), "{told}");
+    let (output, _) = weir(&["explain", file.to_str().unwrap(), call, "--path", "/a"], "");
+    assert!(output.contains("chain     b\n"), "{output}");
+    assert!(output.contains("of-a") && !output.contains("of-b"), "{output}");
 }
 
 #[test]
-fn guessing_keys_is_slowed_and_holders_elsewhere_are_not() {
+fn a_client_that_guesses_keys_is_limited_and_other_clients_are_not() {
     let scene = Scene::set();
     let limits = "[downstream]\nclient_address = \"x-forwarded-for\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
                   [zone.guesses]\nkey = [\"client-net\"]\nrate = \"1r/m\"\n\
@@ -430,11 +434,14 @@ fn guessing_keys_is_slowed_and_holders_elsewhere_are_not() {
         ask(&served, "/", &lines, &call("eth_blockNumber"))
     };
     for number in 0..5 {
-        assert!(is_result(&ask_from("198.51.100.1", ALICE)), "a right key costs nothing");
+        assert!(
+            is_result(&ask_from("198.51.100.1", ALICE)),
+            "a valid key was counted as a failure"
+        );
         let guess = format!("weir_guess_0123456789abcde{number}");
         assert_eq!(ask_from("198.51.100.1", &guess).status, 401);
     }
-    // From here on not even a right key is looked at.
+    // The client has used up its failures, so even a valid key is refused.
     for key in ["weir_guess_0123456789abcdef", ALICE] {
         let refused = ask_from("198.51.100.1", key);
         assert_eq!((refused.status, error(&refused).0), (429, -32005));

@@ -1,10 +1,10 @@
-//! Goal: each alert of `deploy/prometheus` fires from a real gateway with the fault that it is
-//! about, and none from a healthy gateway. Method: one gateway for each kind of fault, a real
-//! Prometheus with the rules, and faults that are planted once all gateways have been scraped.
-//! Times in the rules are scaled from minutes to seconds when the test starts.
+//! Goal: each alert of `deploy/prometheus` fires for a gateway with the matching fault, and no
+//! alert fires for a healthy gateway. Method: one gateway for each kind of fault, and a real
+//! Prometheus with the rules. The faults are planted once Prometheus has scraped all gateways. The
+//! test scales the times in the rules from minutes to seconds.
 //!
-//! Needs prometheus, redis-server and PostgreSQL; see `test_support::programs` for what happens
-//! without.
+//! Needs prometheus, redis-server and PostgreSQL; `test_support::programs` says what happens if one
+//! is missing.
 
 mod clients;
 mod faults;
@@ -19,7 +19,7 @@ use test_support::wait::{pause, wait_until};
 
 use crate::support::scene::Scene;
 
-/// Above the time that all alerts need on a busy machine.
+/// Longer than all alerts need to fire on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(150);
 
 /// A gateway, and the fault that is planted in it.
@@ -45,7 +45,8 @@ impl Faulty {
     }
 }
 
-/// Scales the times of rules: a minute becomes two seconds, and longer ranges 30 seconds.
+/// Scales the times of rules. A minute of a range becomes two seconds, and a range in hours or days
+/// becomes 30 seconds. A `for` becomes one second, unless it is zero.
 fn scaled(rules: &str) -> String {
     let mut text = String::new();
     for line in rules.lines() {
@@ -54,17 +55,17 @@ fn scaled(rules: &str) -> String {
             text.push_str(&format!("{start}for: {hold}\n"));
             continue;
         }
-        let mut rest = line;
-        while let Some((before, after)) = rest.split_once('[') {
+        let mut unread = line;
+        while let Some((before, after)) = unread.split_once('[') {
             let (range, after) = after.split_once(']').unwrap();
             let minutes = range.strip_suffix('m').map(|minutes| minutes.parse::<u32>().unwrap());
             let seconds = minutes.map_or(30, |minutes| 2 * minutes);
             text.push_str(&format!("{before}[{seconds}s]"));
-            rest = after;
+            unread = after;
         }
-        // A head is stale after a minute at the earliest, and after two hours on any chain.
-        let rest = rest.replace("age_seconds > 60", "age_seconds > 3");
-        text.push_str(&rest.replace("age_seconds > 7200", "age_seconds > 6"));
+        // The thresholds for a stale head: a minute at least, and two hours for every chain.
+        let unread = unread.replace("age_seconds > 60", "age_seconds > 3");
+        text.push_str(&unread.replace("age_seconds > 7200", "age_seconds > 6"));
         text.push('\n');
     }
     assert!(
@@ -98,28 +99,33 @@ fn each_alert_fires_from_its_fault_and_none_from_a_healthy_gateway() {
     let declared = rules();
     let declared: BTreeSet<&str> =
         declared.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
-    let expected: BTreeSet<&str> = faulty.iter().flat_map(|one| one.alerts).copied().collect();
-    assert_eq!(expected, declared, "every alert has its fault");
+    let expected: BTreeSet<&str> =
+        faulty.iter().flat_map(|gateway| gateway.alerts).copied().collect();
+    assert_eq!(expected, declared, "the faults do not cover exactly the declared alerts");
 
     let mut scraped = vec![healthy.admin.clone()];
-    scraped.extend(faulty.iter().map(|one| one.admin.clone()));
+    scraped.extend(faulty.iter().map(|gateway| gateway.admin.clone()));
     let Some(prometheus) = Prometheus::with_rules(&scraped, &scaled(&rules())) else { return };
     let counted = format!("sum(count_over_time(up[1m]) >= bool 3) == {}", scraped.len());
     wait_until("each gateway has been scraped three times", || {
         !prometheus.values(&counted).is_empty()
     });
-    for one in &mut faulty {
-        (one.plant)(&prometheus);
+    for gateway in &mut faulty {
+        (gateway.plant)(&prometheus);
     }
     let mut pending: BTreeSet<(String, String)> = faulty
         .iter()
-        .flat_map(|one| one.alerts.iter().map(|alert| ((*alert).to_owned(), one.admin.clone())))
+        .flat_map(|gateway| {
+            let admin = &gateway.admin;
+            gateway.alerts.iter().map(move |alert| ((*alert).to_owned(), admin.clone()))
+        })
         .collect();
-    let begin = Instant::now();
+    let start = Instant::now();
     while !pending.is_empty() {
-        let name = |admin: &String| faulty.iter().find(|one| one.admin == *admin).unwrap().name;
+        let name =
+            |admin: &String| faulty.iter().find(|gateway| gateway.admin == *admin).unwrap().name;
         let list: Vec<_> = pending.iter().map(|(alert, admin)| (alert, name(admin))).collect();
-        assert!(begin.elapsed() < PATIENCE, "these did not fire: {list:?}");
+        assert!(start.elapsed() < PATIENCE, "these did not fire: {list:?}");
         for pair in fired(&prometheus) {
             pending.remove(&pair);
         }

@@ -1,43 +1,44 @@
-//! Goal: whatever comes in, from clients or from nodes, is answered or refused precisely; the
-//! connection is then in a known state, and the gateway lives on in bounded memory. Method: raw
-//! bytes over sockets against the real binary, a table of cases for each side.
+//! Goal: bad input from clients or nodes gets a precise response. It leaves the connection in a
+//! known state, and the gateway keeps running in bounded memory. Method: raw bytes over sockets
+//! against the real binary, with a table of cases for each side.
 
 mod bodies;
 mod connections;
+mod faulty_node;
 mod floods;
 mod http2;
 mod memory;
 mod nodes;
 mod requests;
-mod wicked;
 
 use test_support::members::{self, members};
-use test_support::raw::{Answer, Client, post};
+use test_support::raw::{Client, Response, post};
 use test_support::running::{Running, Weir};
 
-/// A call that is always right, and its answer in the words of [`told`].
+/// A valid call, and its response as [`describe`] writes it.
 const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
-const RIGHT: &str = r#"200 1 result "0x67932""#;
+const CALL_OK: &str = r#"200 1 result "0x67932""#;
 
-/// What is left of a connection after an answer.
+/// The state of a connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
-    /// The next request on it is answered.
+    /// The gateway responds to the next request on the connection.
     Open,
     /// The gateway announced the close, closed the connection and sent nothing more.
     Closed,
 }
 
-/// Bytes to send on a fresh connection, and what must come of them.
+/// Bytes to send on a new connection, and the expected result.
 struct Case {
     name: String,
     bytes: Vec<u8>,
-    told: String,
+    /// The response as [`describe`] writes it.
+    expected: String,
     after: After,
 }
 
-/// A gateway in front of a simulated node, with every limit at its default, and with a path that
-/// leads nowhere.
+/// Starts a simulated node and a gateway with default limits and the paths `/` and `/eth`. Returns
+/// the node first.
 fn gateway(more: &str) -> (Running, Running) {
     let node = Weir::node().start();
     let gateway = Weir::serve()
@@ -58,20 +59,20 @@ fn gateway(more: &str) -> (Running, Running) {
     (node, gateway)
 }
 
-/// An answer in one line: status, id, and the result or the error's code and message.
-fn told(answer: &Answer) -> String {
+/// A response in one line: status, id, and the result or the error's code and message.
+fn describe(answer: &Response) -> String {
     let status = answer.status;
     if answer.body.is_empty() {
         return format!("{status}");
     }
     assert_eq!(answer.header("content-type"), Some("application/json"));
     let text = answer.text();
-    let one = |text: &str| {
-        let all = members(text);
-        assert_eq!(all["jsonrpc"].get(), "\"2.0\"");
-        let id = all["id"].get();
-        match all.get("error") {
-            None => format!("{id} result {}", all["result"].get()),
+    let describe_object = |text: &str| {
+        let object = members(text);
+        assert_eq!(object["jsonrpc"].get(), "\"2.0\"");
+        let id = object["id"].get();
+        match object.get("error") {
+            None => format!("{id} result {}", object["result"].get()),
             Some(error) => {
                 let error = members(error.get());
                 let message: String = serde_json::from_str(error["message"].get()).unwrap();
@@ -80,40 +81,44 @@ fn told(answer: &Answer) -> String {
         }
     };
     if text.starts_with('[') {
-        let items: Vec<_> = members::items(text).iter().map(|item| one(item.get())).collect();
+        let items: Vec<_> =
+            members::items(text).iter().map(|item| describe_object(item.get())).collect();
         format!("{status} [{}]", items.join(", "))
     } else {
-        format!("{status} {}", one(text))
+        format!("{status} {}", describe_object(text))
     }
 }
 
-/// The state of a connection after an answer, found out by using it.
-fn state(client: &mut Client, answer: &Answer) -> After {
+/// Finds the state of a connection after a response by using it.
+fn state(client: &mut Client, answer: &Response) -> After {
     if answer.header("connection") == Some("close") {
-        assert!(client.is_closed(), "it says close and goes on");
+        assert!(
+            client.is_closed(),
+            "the response says `Connection: close`, but the connection is open"
+        );
         return After::Closed;
     }
-    assert!(client.is_silent(), "more came than was asked for");
+    assert!(client.is_silent(), "the gateway sent more than one response");
     client.send(&post("/", CALL.as_bytes()));
-    let next = client.answer().expect("a connection that does not say close stays open");
-    assert_eq!(told(&next), RIGHT);
+    let next = client.read_response().expect("a connection without `Connection: close` stays open");
+    assert_eq!(describe(&next), CALL_OK);
     After::Open
 }
 
-/// Runs the cases and fails with all that came otherwise than told.
+/// Runs the cases. Panics with a list of all that did not have the expected result.
 fn check(gateway: &mut Running, cases: &[Case]) {
     let mut wrong = Vec::new();
     for case in cases {
         let mut client = Client::connect(&gateway.address);
         client.send(&case.bytes);
-        let (said, after) = match client.answer() {
+        let (description, after) = match client.read_response() {
             None => ("nothing".to_owned(), After::Closed),
-            Some(answer) => (told(&answer), state(&mut client, &answer)),
+            Some(answer) => (describe(&answer), state(&mut client, &answer)),
         };
-        if (&said, after) != (&case.told, case.after) {
+        if (&description, after) != (&case.expected, case.after) {
             wrong.push(format!(
-                "{}:\n  expected {:?}: {}\n  got      {after:?}: {said}",
-                case.name, case.after, case.told
+                "{}:\n  expected {:?}: {}\n  got      {after:?}: {description}",
+                case.name, case.after, case.expected
             ));
         }
         gateway.assert_sound();
@@ -122,14 +127,15 @@ fn check(gateway: &mut Running, cases: &[Case]) {
     println!("{} cases", cases.len());
 }
 
-/// Allowed growth of the gateway's memory under bad input. For each of its two threads: a body as
-/// sent and decompressed (5 MiB each), zstd's window (8 MiB), and memory that the allocator
-/// retains. Twenty bombs need no more than two.
+/// Allowed growth of the gateway's memory under bad input. Each of its two threads needs a body as
+/// sent and decompressed (5 MiB each), zstd's window (8 MiB), and what the allocator retains.
+/// Twenty decompression bombs need no more than two.
 const GROWTH_BYTES_MAX: u64 = 96 << 20;
 
-/// Fails if memory grew by more than is allowed since `before`, even for a moment.
-fn assert_lean(gateway: &Running, before: u64) {
-    let (now, most) = gateway.memory();
-    println!("memory: {before} bytes before, {now} after, {most} at most");
-    assert!(most < before + GROWTH_BYTES_MAX, "from {before} bytes to {most}");
+/// Panics if the gateway's peak memory exceeds `before` by [`GROWTH_BYTES_MAX`] or more. `before`
+/// is in bytes.
+fn assert_memory_bounded(gateway: &Running, before: u64) {
+    let (now, peak) = gateway.memory();
+    println!("memory: {before} bytes before, {now} after, {peak} at most");
+    assert!(peak < before + GROWTH_BYTES_MAX, "from {before} bytes to {peak}");
 }

@@ -60,12 +60,12 @@ fn cases(folder: &str, count_min: usize) -> Vec<PathBuf> {
     files
 }
 
-/// Returns the values of the smallest case.
+/// Returns the values file with only the required values.
 fn least() -> PathBuf {
     cases("rendered", 1).into_iter().find(|file| file.ends_with("least.yaml")).unwrap()
 }
 
-/// Helm with a home of its own.
+/// Helm with a temporary home folder.
 struct Helm {
     program: PathBuf,
     home: TempDir,
@@ -107,8 +107,8 @@ fn text(bytes: Vec<u8>) -> String {
 
 /// Returns the `gateway.toml` of rendered objects; `None` if the chart writes none.
 fn gateway_toml(rendered: &str) -> Option<String> {
-    let (_, rest) = rendered.split_once("  gateway.toml: |\n")?;
-    let lines = rest.lines().map_while(|line| line.strip_prefix("    "));
+    let (_, after_key) = rendered.split_once("  gateway.toml: |\n")?;
+    let lines = after_key.lines().map_while(|line| line.strip_prefix("    "));
     Some(lines.map(|line| format!("{line}\n")).collect())
 }
 
@@ -226,7 +226,7 @@ fn wrong_values_are_rejected() {
     }
 }
 
-/// The chart's version is the program's, because its image has the program's version.
+/// The chart has the version of the program, because it deploys the image with that version.
 #[test]
 fn the_chart_has_the_version_of_the_program() {
     let chart = std::fs::read_to_string(chart().join("Chart.yaml")).unwrap();

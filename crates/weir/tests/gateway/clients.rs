@@ -1,7 +1,6 @@
-//! Goal: common client libraries work through the gateway unchanged: calls, batches, events by
-//! filters and by subscriptions, over HTTP and WebSocket, and reconnects. Method: one program per
-//! library in `clients/`, against a simulated node with new blocks, each library at a fixed
-//! version.
+//! Goal: common client libraries work through the gateway unchanged, over HTTP and WebSocket:
+//! calls, batches, filters, subscriptions and reconnects. Method: one program per library in
+//! `clients/`, against a simulated node with new blocks. The version of each library is fixed.
 //!
 //! `cargo xtask check` installs the libraries into `target/clients`.
 
@@ -12,40 +11,40 @@ use crate::support::relay::Relay;
 use test_support::programs;
 use test_support::running::Weir;
 
-/// Where the libraries are.
-fn fetched() -> PathBuf {
+/// The folder with the installed libraries.
+fn libraries_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients")
 }
 
-/// Runs a program of `clients/` with an interpreter, beside its libraries.
+/// Runs a script of `clients/` with an interpreter.
 fn run(interpreter: &Path, program: &str) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/clients").join(program);
-    // Node.js looks for libraries beside the program.
-    let copy = fetched().join(program);
+    // Node.js looks for libraries in the script's folder, so copy the script there.
+    let copy = libraries_folder().join(program);
     std::fs::copy(source, &copy).unwrap();
-    works(Command::new(interpreter).arg(&copy));
+    assert_succeeds(Command::new(interpreter).arg(&copy));
 }
 
-/// Runs a program against a gateway and a node with new blocks. Its arguments are the URLs to call
-/// and the address whose connections cut all others.
-fn works(program: &mut Command) {
+/// Runs a program against a gateway and a node with new blocks. Panics if the program fails. Its
+/// arguments are the address to call, and the address that cuts all connections (see [`Relay`]).
+fn assert_succeeds(program: &mut Command) {
     let node = Weir::node().args(&["--block-time", "400ms"]).start();
-    // Calls, subscriptions and what wakes the polls over one WebSocket address.
+    // The gateway uses a WebSocket to the node for calls, subscriptions and new heads.
     let url = node.url().replace("http://", "ws://");
     let toml =
         format!("[downstream]\nwebsocket_compression = true\n[[upstream]]\nurl = \"{url}\"\n");
     let mut gateway = Weir::serve().config(&toml).start();
     let relay = Relay::before(&gateway.address);
-    let told = program.args([&relay.address, &relay.cutter]).stdin(Stdio::null());
-    let output = told.output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{program:?}: {}", String::from_utf8_lossy(&said));
+    program.args([&relay.address, &relay.cutter]).stdin(Stdio::null());
+    let output = program.output().unwrap();
+    let printed = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{program:?}: {}", String::from_utf8_lossy(&printed));
     gateway.assert_sound();
 }
 
 fn run_in_node(program: &str) {
     let Some(node) = programs::require("node") else { return };
-    if programs::require_folder(&fetched().join("node_modules")) {
+    if programs::require_folder(&libraries_folder().join("node_modules")) {
         run(&node, program);
     }
 }
@@ -61,22 +60,22 @@ fn viem_works_unchanged() {
 }
 
 #[test]
-fn ws_with_packed_messages_works_unchanged() {
+fn ws_with_compressed_messages_works_unchanged() {
     run_in_node("ws.mjs");
 }
 
 #[test]
 fn alloy_works_unchanged() {
-    let folder = fetched().join("alloy");
+    let folder = libraries_folder().join("alloy");
     if programs::require_folder(&folder) {
-        works(&mut Command::new(folder.join("debug/alloy-client")));
+        assert_succeeds(&mut Command::new(folder.join("debug/alloy-client")));
     }
 }
 
 #[test]
 fn web3_py_works_unchanged() {
-    let python = fetched().join("python/bin/python3");
-    if programs::require_folder(&fetched().join("python")) {
+    let python = libraries_folder().join("python/bin/python3");
+    if programs::require_folder(&libraries_folder().join("python")) {
         run(&python, "web3_py.py");
     }
 }

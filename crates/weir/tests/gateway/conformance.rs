@@ -1,11 +1,11 @@
-//! Goal: the scenarios of public suites hold, each in words of its own. Method: every group of
-//! scenarios says where it is judged, or why it does not apply; the numbers below are asserted, and
-//! so is that the named tests exist.
+//! Goal: the gateway passes the scenarios of public test suites, rewritten for it. Method: every
+//! group of scenarios names the test that covers it, or says why it does not apply. Tests check the
+//! numbers below, and that the named tests exist.
 //!
 //! Sources: `uNetworking/h1spec` at 30d2938a, `dropseed/h1spec` at 05ac50cc (and a7d21a2a, where
-//! files did not change since), `nginx/nginx-tests` as of 2026. Scenarios are assertions of the
-//! source; of nginx's files those of its `plan`. The last lines are of documentation rather than of
-//! a file. Code of none of them is here.
+//! files did not change since), `nginx/nginx-tests` as of 2026. A scenario is an assertion of the
+//! source; nginx's files declare their number in `plan`. The lines of nginx without `.t` are
+//! scenarios from its documentation. No code of these suites is copied.
 //!
 //! | source | scenarios | here | elsewhere | do not apply |
 //! | --- | --: | --: | --: | --: |
@@ -63,23 +63,23 @@ mod upstreams;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Scenarios of one source that are judged in one way.
+/// Scenarios of one source that are covered in the same way.
 struct Group {
     source: &'static str,
     scenarios: usize,
-    /// What they have in common.
+    /// What the scenarios have in common.
     what: &'static str,
     judged: Judged,
 }
 
-/// How scenarios are judged.
+/// Where scenarios are tested, or why they are not.
 #[derive(Clone, Copy)]
 enum Judged {
-    /// By this test of this module.
+    /// A test in a submodule of `conformance`.
     Here { module: &'static str, test: &'static str },
-    /// By a test that stood there before.
+    /// A test in another file, by its path from the repository's root.
     Elsewhere { file: &'static str, test: &'static str },
-    /// Not at all, and why.
+    /// The scenarios do not apply, for this reason.
     Not(&'static str),
 }
 
@@ -111,18 +111,18 @@ fn groups() -> impl Iterator<Item = &'static Group> {
     all.into_iter().flatten()
 }
 
-/// By source: how many scenarios there are, are judged here, elsewhere, and do not apply.
+/// For each source, the number of scenarios: in all, tested here, tested elsewhere, not applicable.
 fn counts() -> BTreeMap<&'static str, [usize; 4]> {
     let mut counts: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
     for group in groups() {
-        let place = match group.judged {
+        let column = match group.judged {
             Judged::Here { .. } => 1,
             Judged::Elsewhere { .. } => 2,
             Judged::Not(_) => 3,
         };
-        let of = counts.entry(group.source).or_default();
-        of[0] += group.scenarios;
-        of[place] += group.scenarios;
+        let row = counts.entry(group.source).or_default();
+        row[0] += group.scenarios;
+        row[column] += group.scenarios;
     }
     counts
 }

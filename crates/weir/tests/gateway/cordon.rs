@@ -23,7 +23,7 @@ use test_support::wait::wait_until;
 const LOAD: Load = Load { connections: 20, calls_per_second: 500 };
 /// Keeps responses out of the cache, so that every call reaches a node.
 const NO_CACHE: &str = "[cache]\nenabled = false\ncoalesce = false\n";
-/// Calls that show that a node is in rotation.
+/// A node that has received this many calls is in rotation.
 const CALLS: u64 = 50;
 
 fn text(nodes: &[&SimNode]) -> String {
@@ -134,9 +134,9 @@ fn a_cordon_survives_a_reload_while_the_upstream_exists() {
     let [a, b, c] = scene.nodes(["node-a", "node-b", "node-c"]);
     let served = Served::before(&[&a, &b], &format!("{NO_CACHE}{}", polled_often("")));
     succeed(&served, &["cordon", "node-a", "--reason", "resync"]);
-    let is_cordoned = |place: usize| served.upstream(place, "cordon")["reason"] == "resync";
+    let is_cordoned = |position: usize| served.upstream(position, "cordon")["reason"] == "resync";
     assert!(is_cordoned(0));
-    // The upstream keeps its name, but has another place and another address.
+    // The upstream keeps its name, but has another position and another address.
     let moved = crate::support::scene::entry("node-a", &c.url(), "");
     let config = format!("{NO_CACHE}{}{}{moved}", polled_often(""), b.entry(""));
     assert!(!served.reload(&config).is_empty());
@@ -258,19 +258,19 @@ fn the_admin_address_changes_nothing() {
                 body.len()
             );
             client.send(head.as_bytes());
-            let status = client.answer().unwrap().status;
+            let status = client.read_response().unwrap().status;
             assert!([404, 405].contains(&status), "{method} {path}: {status}");
         }
     }
     // A page whose name resolves to the loopback address cannot read the name of the socket.
     let mut client = Client::connect(&served.admin);
     client.send(b"GET /status HTTP/1.1\r\nHost: rebound.example\r\n\r\n");
-    let answer = client.answer().unwrap();
+    let answer = client.read_response().unwrap();
     assert_eq!(answer.status, 421);
     assert!(!answer.text().contains(&socket(&served)), "{}", answer.text());
     let mut client = Client::connect(&health);
     client.send(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    assert_eq!(client.answer().unwrap().status, 404);
+    assert_eq!(client.read_response().unwrap().status, 404);
     assert_eq!(served.upstream(0, "cordon"), Value::Null);
 }
 

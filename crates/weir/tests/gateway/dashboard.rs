@@ -1,12 +1,13 @@
-//! Goal: every panel of the gateway's dashboard has data. Method: a gateway that uses all that has
-//! metrics, under load; a real Prometheus that scrapes it and runs every query of the file.
+//! Goal: every panel of the gateway's dashboard has data. Method: a gateway under load that uses
+//! every feature with metrics, and a real Prometheus that scrapes it and runs every query of the
+//! dashboard.
 //!
-//! Needs prometheus and redis-server; see `test_support::programs` for what happens without.
+//! Needs prometheus and redis-server; `test_support::programs` says what happens if one is missing.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use test_support::dashboard::{queries, wait_for_data};
+use test_support::dashboard::{read_queries, wait_for_data};
 use test_support::prometheus::Prometheus;
 use test_support::running::{Running, Weir, command_killed_with_test, spawn, weir};
 use test_support::wait::wait_until;
@@ -15,7 +16,8 @@ use crate::support::redis_server::Redis;
 
 const SECRET: &str = "0123456789abcdef";
 
-/// Two nodes of one chain; each call takes some time, so that calls wait for a permit.
+/// Two nodes of one chain. Each call takes 5 ms, so that some calls wait for a permit of the
+/// concurrency limit.
 fn nodes() -> [Running; 2] {
     let since = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs().to_string();
     [(); 2].map(|()| {
@@ -24,7 +26,7 @@ fn nodes() -> [Running; 2] {
     })
 }
 
-/// A configuration with every feature that has metrics of its own.
+/// A configuration with every feature that has metrics.
 fn config(nodes: &[Running; 2], redis: &Redis, folder: &Path) -> String {
     let [first, second] = nodes;
     let (first_url, second_url, second_address) = (first.url(), second.url(), &second.address);
@@ -104,7 +106,7 @@ fn every_panel_has_data() {
     let mut gateway = Weir::serve().admin().listen_as_configured().file(&file).start();
     let admin = gateway.admin.clone().unwrap();
     let Some(prometheus) = Prometheus::start(&[admin]) else { return };
-    // Metrics of the last reload are missing before the first.
+    // The metrics of the last reload do not exist before the first reload.
     gateway.signal("-HUP");
 
     let mut load = command_killed_with_test(&weir());
@@ -117,7 +119,7 @@ fn every_panel_has_data() {
     let dashboard = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../deploy/grafana/dashboards/weir-gateway.json");
     let variables = [("__rate_interval", "15s"), ("instance", ".*"), ("chain", ".*")];
-    wait_for_data(&prometheus, &queries(&dashboard), &variables, &[]);
+    wait_for_data(&prometheus, &read_queries(&dashboard), &variables, &[]);
     assert_eq!(load.try_wait().unwrap(), None, "the load ended before the queries");
     load.kill().unwrap();
     load.wait().unwrap();

@@ -1,6 +1,6 @@
 //! Goal: a client that polls a filter receives every block and every log of the served chain once,
-//! however rarely it polls and whatever happens to the nodes; filters are bounded in number and
-//! age. Method: as for subscriptions, over HTTP.
+//! even if it polls rarely and nodes fail. Filters are bounded in number and age. Method: as for
+//! subscriptions (`subscriptions`), over HTTP.
 
 use std::time::Duration;
 
@@ -11,23 +11,24 @@ use crate::support::scene::{Scene, Served, SimNode, ask, entry, error, polled_on
 use test_support::raw::Client;
 use test_support::wait::{pause, wait_until};
 
-/// A filter and all of its results.
-struct Asked {
+/// A filter and all results of its polls.
+struct PolledFilter {
     id: String,
-    told: Vec<Value>,
+    results: Vec<Value>,
 }
 
-impl Asked {
-    fn new(client: &mut Client, method: &str, params: &Value) -> Asked {
+impl PolledFilter {
+    fn new(client: &mut Client, method: &str, params: &Value) -> PolledFilter {
         let id = result(&ask(client, method, &params.to_string()));
-        Asked { id: serde_json::from_str(&id).unwrap(), told: Vec::new() }
+        PolledFilter { id: serde_json::from_str(&id).unwrap(), results: Vec::new() }
     }
 
+    /// Polls the filter and returns the number of new results.
     fn ask(&mut self, client: &mut Client) -> usize {
         let raw = result(&ask(client, "eth_getFilterChanges", &self.params()));
-        let told: Vec<Value> = serde_json::from_str(&raw).unwrap();
-        let count = told.len();
-        self.told.extend(told);
+        let results: Vec<Value> = serde_json::from_str(&raw).unwrap();
+        let count = results.len();
+        self.results.extend(results);
         count
     }
 
@@ -47,13 +48,17 @@ fn rare_polls_miss_nothing() {
     let filters = [json!({}), json!({"address": some[0]["address"]})];
     let mut client = served.client();
     // Two filters of each kind: one polled continuously and one polled once, at the end.
-    let mut blocks = [(); 2].map(|()| Asked::new(&mut client, "eth_newBlockFilter", &json!([])));
-    let mut logs: Vec<[Asked; 2]> = filters
+    let mut blocks =
+        [(); 2].map(|()| PolledFilter::new(&mut client, "eth_newBlockFilter", &json!([])));
+    let mut logs: Vec<[PolledFilter; 2]> = filters
         .iter()
-        .map(|filter| [(); 2].map(|()| Asked::new(&mut client, "eth_newFilter", &json!([filter]))))
+        .map(|filter| {
+            [(); 2].map(|()| PolledFilter::new(&mut client, "eth_newFilter", &json!([filter])))
+        })
         .collect();
-    let began = served.count("/chains/0/head/number");
-    let mut look = |blocks: &mut [Asked; 2], logs: &mut [[Asked; 2]]| {
+    let head_at_start = served.count("/chains/0/head/number");
+    let mut poll_first_of_each = |blocks: &mut [PolledFilter; 2],
+                                  logs: &mut [[PolledFilter; 2]]| {
         blocks[0].ask(&mut client);
         logs.iter_mut().for_each(|pair| _ = pair[0].ask(&mut client));
     };
@@ -61,11 +66,11 @@ fn rare_polls_miss_nothing() {
         node.down();
         for _ in 0..4 {
             pause(BLOCK_TIME * 2); // Sleeps: the chain moves on meanwhile.
-            look(&mut blocks, &mut logs);
+            poll_first_of_each(&mut blocks, &mut logs);
         }
         node.up();
         pause(BLOCK_TIME * 8); // Sleeps: the chain moves on meanwhile.
-        look(&mut blocks, &mut logs);
+        poll_first_of_each(&mut blocks, &mut logs);
     }
     nodes.iter().for_each(|node| node.node.freeze());
     let last = nodes.iter().map(|node| node.node.settings().frozen_at.unwrap()).max().unwrap();
@@ -73,33 +78,39 @@ fn rare_polls_miss_nothing() {
     served.wait_for_head(Some(last));
     assert!(served.status("/chains/0/reorgs").as_u64() > Some(0), "no reorg has been seen");
     let mut client = served.client();
-    for asked in blocks.iter_mut().chain(logs.iter_mut().flatten()) {
-        while asked.ask(&mut client) > 0 {}
+    for polled in blocks.iter_mut().chain(logs.iter_mut().flatten()) {
+        while polled.ask(&mut client) > 0 {}
     }
 
-    for asked in &blocks {
-        let right: Vec<String> = (began + 1..=last)
+    for polled in &blocks {
+        let expected: Vec<String> = (head_at_start + 1..=last)
             .map(|number| world.hash_at(last, number).unwrap().to_string())
             .collect();
-        // Those that were dropped again were told as well.
-        let told: Vec<&str> = asked.told.iter().map(|hash| hash.as_str().unwrap()).collect();
-        let kept: Vec<&str> =
-            told.iter().copied().filter(|hash| right.iter().any(|own| own == hash)).collect();
-        assert_eq!(kept, right.iter().map(String::as_str).collect::<Vec<_>>());
+        // The results also have blocks that a reorg dropped later.
+        let hashes: Vec<&str> = polled.results.iter().map(|hash| hash.as_str().unwrap()).collect();
+        let kept: Vec<&str> = hashes
+            .iter()
+            .copied()
+            .filter(|hash| expected.iter().any(|known| known == hash))
+            .collect();
+        assert_eq!(kept, expected.iter().map(String::as_str).collect::<Vec<_>>());
     }
-    assert!(blocks[0].told.len() > blocks[1].told.len(), "no dropped block: nothing is tested");
+    assert!(
+        blocks[0].results.len() > blocks[1].results.len(),
+        "no dropped block: nothing is tested"
+    );
     for (filter, pair) in filters.iter().zip(&logs) {
-        let right = truth(&nodes[0], filter, began + 1, last);
-        assert!(!right.is_empty(), "{filter} selects nothing: nothing is tested");
-        for asked in pair {
-            let mut kept = logs_of(&asked.told);
-            kept.retain(|log| number(&log["blockNumber"]) > began);
-            assert!(kept == right.iter().collect::<Vec<_>>(), "{filter}");
+        let expected = truth(&nodes[0], filter, head_at_start + 1, last);
+        assert!(!expected.is_empty(), "{filter} selects nothing: nothing is tested");
+        for polled in pair {
+            let mut kept = logs_of(&polled.results);
+            kept.retain(|log| number(&log["blockNumber"]) > head_at_start);
+            assert!(kept == expected.iter().collect::<Vec<_>>(), "{filter}");
         }
     }
-    let removed = |asked: &Asked| asked.told.iter().any(|log| log["removed"] == true);
+    let removed = |polled: &PolledFilter| polled.results.iter().any(|log| log["removed"] == true);
     assert!(removed(&logs[0][0]), "no log was removed: nothing is tested");
-    assert!(!removed(&logs[0][1]), "who has not heard of a block need not hear that it is gone");
+    assert!(!removed(&logs[0][1]), "a client got the removal of a log that it never got");
 }
 
 #[test]
@@ -110,27 +121,27 @@ fn filters_outlive_nodes_and_are_bounded() {
     let served = Served::before(&nodes.each_ref(), &format!("{more}{}", polled_once("")));
     let mut client = served.client();
     let filter = json!([{"fromBlock": "0x380", "toBlock": "latest"}]);
-    let mut own: Vec<Asked> =
-        (0..3).map(|_| Asked::new(&mut client, "eth_newFilter", &filter)).collect();
+    let mut log_filters: Vec<PolledFilter> =
+        (0..3).map(|_| PolledFilter::new(&mut client, "eth_newFilter", &filter)).collect();
     let full = error(&ask(&mut client, "eth_newBlockFilter", "[]"));
     assert_eq!((full.1, &*full.2), (-32005, "too many filters for this client"));
     for node in &nodes {
         node.down();
-        assert_eq!(own[0].ask(&mut client), 0, "after the death of {}", node.name);
+        assert_eq!(log_filters[0].ask(&mut client), 0, "after the death of {}", node.name);
         node.up();
         served.wait_for_candidates(&["one", "two"]);
     }
-    let all = result(&ask(&mut client, "eth_getFilterLogs", &own[0].params()));
+    let all = result(&ask(&mut client, "eth_getFilterLogs", &log_filters[0].params()));
     assert_eq!(all, result(&ask(&mut client, "eth_getLogs", &filter.to_string())));
     assert!(all.len() > 1000, "no logs: nothing is tested");
-    assert_eq!(result(&ask(&mut client, "eth_uninstallFilter", &own[1].params())), "true");
-    // What the gateway does not know may be a node's own.
-    let gone = |client: &mut Client, asked: &Asked| {
-        let answer = ask(client, "eth_getFilterChanges", &asked.params());
+    assert_eq!(result(&ask(&mut client, "eth_uninstallFilter", &log_filters[1].params())), "true");
+    // The gateway forwards unknown filter ids, because they may be a node's.
+    let is_unknown = |client: &mut Client, polled: &PolledFilter| {
+        let answer = ask(client, "eth_getFilterChanges", &polled.params());
         answer.header("x-weir-upstream").is_some()
     };
-    assert!(gone(&mut client, &own[1]));
-    let mut blocks = Asked::new(&mut client, "eth_newBlockFilter", &json!([]));
+    assert!(is_unknown(&mut client, &log_filters[1]));
+    let mut blocks = PolledFilter::new(&mut client, "eth_newBlockFilter", &json!([]));
     assert_eq!(blocks.ask(&mut client), 0);
     let none = error(&ask(&mut client, "eth_getFilterLogs", &blocks.params()));
     assert_eq!((none.1, &*none.2), (-32000, "filter not found"));
@@ -138,10 +149,10 @@ fn filters_outlive_nodes_and_are_bounded() {
         let refused = error(&ask(&mut client, "eth_newFilter", params));
         assert_eq!(refused.1, -32602, "{params}");
     }
-    // Who does not ask is forgotten, and makes room.
-    pause(Duration::from_millis(600)); // Sleeps: the age at which an unused filter is forgotten.
-    assert!(gone(&mut client, &own[2]) && gone(&mut client, &own[0]));
-    Asked::new(&mut client, "eth_newBlockFilter", &json!([]));
+    // A filter that is not polled is removed, which makes room for another.
+    pause(Duration::from_millis(600)); // Sleeps: longer than `filter_timeout`.
+    assert!(is_unknown(&mut client, &log_filters[2]) && is_unknown(&mut client, &log_filters[0]));
+    PolledFilter::new(&mut client, "eth_newBlockFilter", &json!([]));
 }
 
 #[test]
@@ -151,10 +162,10 @@ fn filters_return_the_same_as_geth() {
     let served = served(&[entry("geth", &url, "")], "");
     let mut clients = [&geth.address, &served.address].map(|address| Client::connect(address));
     let kinds = [("eth_newBlockFilter", json!([])), ("eth_newFilter", json!([{}]))];
-    let mut asked: Vec<Vec<Asked>> = clients
+    let mut filters_by_client: Vec<Vec<PolledFilter>> = clients
         .iter_mut()
         .map(|client| {
-            kinds.iter().map(|(method, params)| Asked::new(client, method, params)).collect()
+            kinds.iter().map(|(method, params)| PolledFilter::new(client, method, params)).collect()
         })
         .collect();
     let head = || number(&geth.call("eth_blockNumber", &json!([])));
@@ -165,14 +176,22 @@ fn filters_return_the_same_as_geth() {
     }
     let last = head();
     wait_until("the gateway has them", || served.count("/chains/0/head/number") >= last);
-    for (client, own) in clients.iter_mut().zip(&mut asked) {
-        own.iter_mut().for_each(|asked| _ = asked.ask(client));
+    for (client, filters) in clients.iter_mut().zip(&mut filters_by_client) {
+        filters.iter_mut().for_each(|polled| _ = polled.ask(client));
     }
-    for (place, (method, _)) in kinds.iter().enumerate() {
-        let (theirs, ours) = (&asked[0][place].told, &asked[1][place].told);
-        let both = theirs.iter().filter(|value| ours.contains(value)).count();
-        assert!(both >= 2, "{method}: geth told {theirs:#?}, the gateway {ours:#?}");
-        let most = theirs.len().max(ours.len());
-        assert!(both + 2 >= most, "{method}: geth told {theirs:#?}, the gateway {ours:#?}");
+    for (position, (method, _)) in kinds.iter().enumerate() {
+        let (geth_results, gateway_results) =
+            (&filters_by_client[0][position].results, &filters_by_client[1][position].results);
+        let common_count =
+            geth_results.iter().filter(|value| gateway_results.contains(value)).count();
+        assert!(
+            common_count >= 2,
+            "{method}: geth told {geth_results:#?}, the gateway {gateway_results:#?}"
+        );
+        let longest = geth_results.len().max(gateway_results.len());
+        assert!(
+            common_count + 2 >= longest,
+            "{method}: geth told {geth_results:#?}, the gateway {gateway_results:#?}"
+        );
     }
 }

@@ -135,8 +135,8 @@ fn configure(bundle: &Path, binds: &[(&Path, &str)]) {
     std::fs::write(path, config.to_string()).unwrap();
 }
 
-/// Starts a gateway that serves TLS before this URL. Returns it with the folder of its files and
-/// the certificate of its authority.
+/// Starts a gateway that serves TLS in front of this URL. Returns the gateway, the folder with its
+/// files, and the certificate of its authority.
 fn upstream(url: &str) -> (Running, Files, String) {
     let (authority, mut files) = (Authority::new("test"), Files::new());
     files.certificate("upstream", &authority, Kind::Ecdsa, &[UPSTREAM]);
@@ -160,7 +160,7 @@ fn it_resolves_and_verifies_its_upstream_and_drains() {
     // Holds back the response to one call until the test releases it.
     let proxy = start_proxy(&node.address, move |request, response| {
         if request.contains("eth_getBalance") {
-            // Both fail only after the test has ended.
+            // These calls fail only after the test has ended.
             let _ = received.send(());
             let _ = released.lock().recv();
         }
@@ -197,14 +197,14 @@ fn it_resolves_and_verifies_its_upstream_and_drains() {
     assert!(response.text().contains("\"result\":\"0x"), "{}", response.text());
     assert!(dns.questions() > 0, "the name was not resolved");
 
-    // SIGTERM: the call in flight gets its response, then the container ends with 0.
+    // After SIGTERM the call in flight gets its response, then the container exits with code 0.
     client.send(&post("/", BALANCE.as_bytes()));
     slow.recv_timeout(CALL_TIMEOUT).expect("the node has received the call");
     container.kill("TERM");
     // The listener is closed once the drain has begun.
     wait_until("new connections are refused", || TcpStream::connect(&container.address).is_err());
     release.send(()).unwrap();
-    let response = client.answer().expect("the call in flight gets its response");
+    let response = client.read_response().expect("the call in flight gets its response");
     assert!(response.text().contains("\"result\":\"0x"), "{}", response.text());
     drop(client);
     assert!(container.process.wait().unwrap().success());

@@ -1,8 +1,8 @@
 //! Goal: no response lacks logs or receipts once a node has had them for a second, and no
 //! incomplete response is cached. Method: the gateway and three simulated nodes that index late,
-//! clamp ranges or prune, in phases drawn from a seed, in virtual time. Each response is compared
-//! with the chain. When all nodes are healthy again, every call is repeated, to find cached
-//! responses.
+//! serve from a second backend or prune, in random phases, in virtual time. Each response is
+//! compared with the chain. When all nodes are healthy again, every call is repeated to find
+//! incomplete responses in the cache.
 //!
 //! `WEIR_LATE_CALLS` sets the number of calls, `WEIR_LATE_SEED` the seed.
 
@@ -37,19 +37,19 @@ use nodes::Nodes;
 use socket::Socket;
 
 const CLIENTS: u64 = 20;
-/// Calls of an ordinary run.
+/// Number of calls, unless `WEIR_LATE_CALLS` is set.
 const CALLS: u64 = 6_000;
 /// The longest time between two calls of one client.
 const PAUSE: Duration = Duration::from_millis(100);
 const BLOCK_TIME: Duration = Duration::from_millis(500);
-/// How long a block may take to be seen by the gateway.
+/// The longest time until the gateway has a new block.
 const SEEN_AFTER: Duration = Duration::from_millis(150);
-/// After this long no block is young any more.
+/// After this time without trouble, every node has indexed all blocks of before.
 const SETTLED_AFTER: Duration = Duration::from_secs(10);
-/// Calls that are repeated at the end.
+/// Maximum number of calls that are repeated at the end.
 const REPEATED_MAX: usize = 20_000;
 
-/// A chain without reorgs, so that each block has one truth.
+/// A chain without reorgs, so that each call has one correct response.
 fn world(seed: u64) -> Arc<World> {
     let options = WorldOptions {
         seed,
@@ -88,13 +88,14 @@ fn runtime(paused: bool) -> LocalRuntime {
     builder.build_local(LocalOptions::default()).unwrap()
 }
 
-/// What all clients share.
+/// The state that all clients share.
 struct Crowd {
     world: Arc<World>,
     nodes: Nodes,
     judge: Judge,
-    left: Cell<u64>,
-    /// Every call that was made, without filters.
+    /// Number of calls that the clients still have to send.
+    calls_left: Cell<u64>,
+    /// The calls so far, except those that use a filter.
     asked: RefCell<BTreeSet<Question>>,
 }
 
@@ -104,7 +105,7 @@ impl Crowd {
             world: Arc::clone(world),
             nodes: Nodes::new(world, rng),
             judge: Judge::new(world),
-            left: Cell::new(calls),
+            calls_left: Cell::new(calls),
             asked: RefCell::default(),
         })
     }
@@ -138,7 +139,7 @@ impl Crowd {
         }
     }
 
-    /// Asks until no calls are left.
+    /// Sends random calls until `calls_left` is 0.
     async fn ask_on<S, F>(self: Rc<Self>, seed: u64, connect: impl Fn() -> F)
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -146,8 +147,8 @@ impl Crowd {
     {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut client = Connection::new(connect().await.unwrap());
-        while self.left.get() > 0 {
-            self.left.set(self.left.get() - 1);
+        while self.calls_left.get() > 0 {
+            self.calls_left.set(self.calls_left.get() - 1);
             sleep(PAUSE.mul_f64(rng.random())).await; // Sleeps: virtual time.
             let question = self.draw(&mut rng);
             self.ask(&mut client, question).await;
@@ -177,60 +178,60 @@ impl Crowd {
         }
     }
 
-    /// Follows the chain with a filter and returns all logs from it.
+    /// Follows the chain with a filter. Returns the block number at the start and all logs.
     async fn follow<S, F>(self: Rc<Self>, connect: impl Fn() -> F) -> (u64, Vec<Value>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
         F: Future<Output = std::io::Result<S>>,
     {
         let mut client = Connection::new(connect().await.unwrap());
-        let (began, _) = call(&mut client, "eth_blockNumber", "[]").await;
+        let (head_at_start, _) = call(&mut client, "eth_blockNumber", "[]").await;
         let (id, _) = call(&mut client, "eth_newFilter", "[{}]").await;
         let params = format!("[{}]", id["result"]);
-        let mut told = Vec::new();
+        let mut logs = Vec::new();
         let mut last = false;
         loop {
             let (response, _) = call(&mut client, "eth_getFilterChanges", &params).await;
-            told.extend(response["result"].as_array().unwrap().iter().cloned());
+            logs.extend(response["result"].as_array().unwrap().iter().cloned());
             if last {
-                return (judge::number(&began["result"]), told);
+                return (judge::number(&head_at_start["result"]), logs);
             }
-            last = self.left.get() == 0;
+            last = self.calls_left.get() == 0;
             let pause = if last { SETTLED_AFTER } else { PAUSE * 3 };
             sleep(pause).await; // Sleeps: virtual time.
         }
     }
 
-    /// Follows the chain with a subscription and returns all logs from it.
+    /// Follows the chain with a subscription. Returns the block number at the start and all logs.
     async fn subscribe<S, F>(self: Rc<Self>, connect: impl Fn() -> F) -> (u64, Vec<Value>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
         F: Future<Output = std::io::Result<S>>,
     {
         let mut client = Connection::new(connect().await.unwrap());
-        let (began, _) = call(&mut client, "eth_blockNumber", "[]").await;
+        let (head_at_start, _) = call(&mut client, "eth_blockNumber", "[]").await;
         let mut socket = Socket::open(connect().await.unwrap()).await.unwrap();
         let request = r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["logs",{}]}"#;
         socket.send(request).await.unwrap();
         assert!(socket.next().await.unwrap()["result"].is_string());
-        let mut told = Vec::new();
+        let mut logs = Vec::new();
         let mut until = None;
         loop {
-            // virtual time
+            // The timeout is in virtual time.
             match tokio::time::timeout(PAUSE, socket.next()).await {
-                Ok(notice) => told.push(notice.unwrap()["params"]["result"].clone()),
-                Err(_) if self.left.get() > 0 => {}
+                Ok(notice) => logs.push(notice.unwrap()["params"]["result"].clone()),
+                Err(_) if self.calls_left.get() > 0 => {}
                 Err(_) => {
                     let until = *until.get_or_insert(Instant::now() + SETTLED_AFTER);
                     if Instant::now() >= until {
-                        return (judge::number(&began["result"]), told);
+                        return (judge::number(&head_at_start["result"]), logs);
                     }
                 }
             }
         }
     }
 
-    /// Repeats all calls once the nodes are sound.
+    /// Repeats the calls, once the nodes are healthy.
     async fn repeat<S>(&self, client: &mut Connection<S>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -242,7 +243,7 @@ impl Crowd {
     }
 }
 
-/// Sends one call; returns its response and its cache status.
+/// Sends a call. Returns its response and its cache status.
 async fn call<S>(client: &mut Connection<S>, method: &str, params: &str) -> (Value, String)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -302,13 +303,13 @@ fn no_response_lacks_logs_that_a_node_has() {
             crowd.nodes.phase_count(),
             status.cache.hit_ratio.unwrap_or_default() * 100.0,
         );
-        for (began, told) in followers {
-            crowd.judge.check_followed(began, &told);
+        for (head_at_start, logs) in followers {
+            crowd.judge.check_followed(head_at_start, &logs);
         }
         let account = crowd.account();
         assert!(account.findings.is_empty(), "{account}\n{}", account.findings.join("\n"));
         assert!(during.lacking_early > 0, "no node was late: nothing is tested");
-        assert!(during.hits > calls / 20, "nothing is kept: {during}");
+        assert!(during.hits > calls / 20, "hardly any response came from the cache: {during}");
     });
 }
 

@@ -1,13 +1,14 @@
 //! Goal: request limits decide as nginx's `limit_req` does, and rejections are valid JSON-RPC
-//! errors. Method: decisions from nginx's log replayed through the pure rule (`replay`); the same
-//! arrivals sent to nginx and to the gateway (`beside`); the twelve settings of a public rate-limit
-//! report (`report`); and responses over sockets (`answers`, `waits`).
+//! errors. Method: replay decisions from nginx's log with the gateway's limit function (`replay`),
+//! send the same requests to nginx and the gateway (`beside`), run the twelve settings of a public
+//! report on rate limits (`report`), and check responses over sockets (`answers`, `waits`,
+//! `http2`).
 
 mod answers;
 mod arrivals;
-mod beside;
 mod http2;
 mod nginx;
 mod replay;
 mod report;
+mod side_by_side;
 mod waits;

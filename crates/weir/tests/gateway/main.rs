@@ -1,7 +1,7 @@
-//! The tests of the gateway, over real sockets: one program, so that the product is linked once.
+//! The tests of the gateway, over real sockets. They are one program, because linking is slow.
 //!
-//! Each module says its goal and method at its top. `cargo test -p weir --test gateway limits::`
-//! runs those of one.
+//! Each module states its goal and method at its top. `cargo test -p weir --test gateway limits::`
+//! runs the tests of one module.
 
 #![allow(clippy::unwrap_used)] // A failure fails the test.
 

@@ -1,8 +1,7 @@
-//! Goal: calls get to nodes over WebSockets and local sockets as they do over HTTP: the same bytes,
-//! no error for clients when connections break, nothing sent twice that may not be, and over HTTP
-//! at once where that works and the WebSocket does not. Method: simulated nodes and the gateway,
-//! each a process of its own; faults are switched on at the node's admin address while calls are
-//! under way.
+//! Goal: calls over WebSockets and local sockets behave like calls over HTTP. Responses have the
+//! same bytes, clients see no error when connections break, and no call is retried that must not
+//! be. If only the WebSocket fails, calls go over HTTP at once. Method: simulated nodes and the
+//! gateway, each in its own process; the node's admin address injects faults during calls.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -15,29 +14,30 @@ use test_support::raw::Client;
 use test_support::running::{Running, Weir};
 use test_support::wait::wait_until;
 
-/// A node whose admin address is known.
-fn node(more: &[&str]) -> Running {
-    Weir::node().admin().args(&[&["--block-time", "1h"], more].concat()).start()
+/// Starts a node with an admin address and these further arguments.
+fn node(arguments: &[&str]) -> Running {
+    Weir::node().admin().args(&[&["--block-time", "1h"], arguments].concat()).start()
 }
 
-/// Switches faults on.
-fn tell(node: &Running, settings: &Value) {
+/// Changes a node's fault settings.
+fn set_faults(node: &Running, settings: &Value) {
     let admin = node.admin.as_deref().unwrap();
     let answer = Client::connect(admin).call("/faults", settings.to_string().as_bytes());
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
-fn status(gateway: &Running) -> Value {
+/// Returns the first upstream's part of `/status`.
+fn upstream_status(gateway: &Running) -> Value {
     let admin = gateway.admin.as_deref().unwrap();
     let mut client = Client::connect(admin);
     client.send(format!("GET /status HTTP/1.1\r\nHost: {admin}\r\n\r\n").as_bytes());
-    let answer = client.answer().expect("the status is given");
+    let answer = client.read_response().expect("the gateway returns its status");
     serde_json::from_slice::<Value>(&answer.body).unwrap()["chains"][0]["upstreams"][0].clone()
 }
 
-/// A gateway without a cache in front of one node, as its URL says.
-fn gateway(node: &str) -> Running {
-    let toml = format!("[cache]\nenabled = false\n[[upstream]]\n{node}\n");
+/// Starts a gateway without a cache. `upstream` holds the keys of its only `[[upstream]]`.
+fn gateway(upstream: &str) -> Running {
+    let toml = format!("[cache]\nenabled = false\n[[upstream]]\n{upstream}\n");
     Weir::serve().admin().config(&toml).start()
 }
 
@@ -46,45 +46,46 @@ fn ask(client: &mut Client, call: &str) -> String {
     answer.text().to_owned()
 }
 
+/// A call for a block with its transactions.
 const BLOCK: &str =
     r#"{"jsonrpc":"2.0","id":"mine","method":"eth_getBlockByNumber","params":["0x3e8",true]}"#;
 
-/// Asks from several clients at a time for as long as `while_told` runs; what was no result.
-fn under_load(gateway: &Running, while_told: impl FnOnce()) -> (usize, Vec<String>) {
+/// Sends [`BLOCK`] from eight clients until `during_load` returns. Returns the number of calls and
+/// the responses without a result.
+fn under_load(gateway: &Running, during_load: impl FnOnce()) -> (usize, Vec<String>) {
     let stop = AtomicBool::new(false);
-    let seen = parking_lot::Mutex::new((0, Vec::new()));
+    let calls_and_faults = parking_lot::Mutex::new((0, Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
                 let mut client = Client::connect(&gateway.address);
                 while !stop.load(Ordering::Relaxed) {
                     let answer = ask(&mut client, BLOCK);
-                    let mut seen = seen.lock();
-                    seen.0 += 1;
+                    let mut calls_and_faults = calls_and_faults.lock();
+                    calls_and_faults.0 += 1;
                     if !answer.starts_with(r#"{"jsonrpc":"2.0","id":"mine","result":{"#) {
-                        seen.1.push(answer);
+                        calls_and_faults.1.push(answer);
                     }
                 }
             });
         }
-        let _stopped = Stopped(&stop);
-        while_told();
+        let _stop_guard = StopGuard(&stop);
+        during_load();
     });
-    seen.into_inner()
+    calls_and_faults.into_inner()
 }
 
-/// Stops clients when it goes, also with a test that fails: whoever waits for them would wait for
-/// ever.
-struct Stopped<'a>(&'a AtomicBool);
+/// Stops the clients when it is dropped, also by a panic, because the thread scope waits for them.
+struct StopGuard<'a>(&'a AtomicBool);
 
-impl Drop for Stopped<'_> {
+impl Drop for StopGuard<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 #[test]
-fn bytes_are_the_same_over_all_ways() {
+fn bytes_are_the_same_over_every_transport() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("node.ipc");
     let path = socket.to_str().unwrap();
@@ -105,7 +106,7 @@ fn bytes_are_the_same_over_all_ways() {
         for call in calls {
             assert_eq!(ask(&mut client, call), ask(&mut direct, call), "{call} over {url}");
         }
-        let status = status(&gateway);
+        let status = upstream_status(&gateway);
         assert_eq!(status["attempts"], status["multiplexed_calls"], "{status}");
         assert_eq!(status["failed"], 0, "{status}");
     }
@@ -116,19 +117,19 @@ fn many_calls_share_few_connections() {
     let node = node(&["--latency", "5ms"]);
     let gateway = gateway(&format!("url = \"ws://{}\"", node.address));
     let (calls, faults) = under_load(&gateway, || {
-        wait_until("calls", || status(&gateway)["attempts"].as_u64().unwrap() > 500);
-        // One for each of two threads, and as many for large answers.
+        wait_until("calls", || upstream_status(&gateway)["attempts"].as_u64().unwrap() > 500);
+        // Each of the two threads has one connection for calls and one for large responses.
         assert!(
-            status(&gateway)["connections_opened"].as_u64().unwrap() <= 4,
+            upstream_status(&gateway)["connections_opened"].as_u64().unwrap() <= 4,
             "{}",
-            status(&gateway)
+            upstream_status(&gateway)
         );
     });
     assert!(calls > 500 && faults.is_empty(), "{calls} calls, {faults:?}");
 }
 
 #[test]
-fn clients_see_no_fault_while_connections_break() {
+fn clients_see_no_error_while_connections_break() {
     let faults = ["close", "reset", "truncate"];
     for fault in faults {
         let node = node(&[]);
@@ -138,36 +139,36 @@ fn clients_see_no_fault_while_connections_break() {
             node.address, other.address
         );
         let gateway = Weir::serve().admin().config(&toml).start();
-        let (calls, seen) = under_load(&gateway, || {
-            wait_until("calls", || status(&gateway)["attempts"].as_u64().unwrap() > 200);
+        let (calls, faults_seen) = under_load(&gateway, || {
+            wait_until("calls", || upstream_status(&gateway)["attempts"].as_u64().unwrap() > 200);
             let rule = json!({"faults": [{"fault": {"kind": fault}, "share": 0.05}]});
-            tell(&node, &rule);
+            set_faults(&node, &rule);
             wait_until("losses", || {
-                status(&gateway)["multiplexed_connections_lost"].as_u64().unwrap() > 3
+                upstream_status(&gateway)["multiplexed_connections_lost"].as_u64().unwrap() > 3
             });
-            tell(&node, &json!({"faults": []}));
+            set_faults(&node, &json!({"faults": []}));
         });
         assert!(
-            calls > 200 && seen.is_empty(),
+            calls > 200 && faults_seen.is_empty(),
             "{fault}: {calls} calls, {} {:?}",
-            seen.len(),
-            seen.first()
+            faults_seen.len(),
+            faults_seen.first()
         );
     }
 }
 
 #[test]
-fn responses_in_fragments_and_with_their_ids_wrong() {
+fn fragmented_responses_are_joined_and_wrong_ids_rejected() {
     let node = node(&[]);
     let gateway = gateway(&format!(
         "url = \"ws://{}\"\n[call]\nattempt_deadline = \"300ms\"\nretries_max = 0",
         node.address
     ));
     let mut client = Client::connect(&gateway.address);
-    tell(&node, &json!({"fragment_bytes": 7}));
+    set_faults(&node, &json!({"fragment_bytes": 7}));
     let mut direct = Client::connect(&node.address);
     assert_eq!(ask(&mut client, BLOCK), ask(&mut direct, BLOCK));
-    tell(
+    set_faults(
         &node,
         &json!({"fragment_bytes": null, "faults": [
             {"fault": {"kind": "wrong_id"}, "share": 1.0, "method": "eth_getBlockByNumber"}
@@ -178,7 +179,7 @@ fn responses_in_fragments_and_with_their_ids_wrong() {
 }
 
 #[test]
-fn what_may_not_be_sent_twice_is_not() {
+fn unsafe_calls_are_not_retried() {
     let node = node(&[]);
     let other = self::node(&[]);
     let toml = format!(
@@ -191,20 +192,20 @@ fn what_may_not_be_sent_twice_is_not() {
     let rule = json!({"faults": [
         {"fault": {"kind": "close"}, "share": 1.0, "method": "eth_unknownThing"}
     ]});
-    tell(&node, &rule);
-    tell(&other, &rule);
+    set_faults(&node, &rule);
+    set_faults(&other, &rule);
     let before = attempts(&gateway);
     let answer = ask(&mut client, r#"{"jsonrpc":"2.0","id":1,"method":"eth_unknownThing"}"#);
     assert!(answer.contains("error"), "{answer}");
-    assert_eq!(attempts(&gateway) - before, 1, "it may have been sent");
+    assert_eq!(attempts(&gateway) - before, 1, "the node may have executed the call");
 }
 
-/// Attempts at all nodes.
+/// Returns the number of attempts at all upstreams.
 fn attempts(gateway: &Running) -> u64 {
     let admin = gateway.admin.as_deref().unwrap();
     let mut client = Client::connect(admin);
     client.send(format!("GET /status HTTP/1.1\r\nHost: {admin}\r\n\r\n").as_bytes());
-    let status: Value = serde_json::from_slice(&client.answer().unwrap().body).unwrap();
+    let status: Value = serde_json::from_slice(&client.read_response().unwrap().body).unwrap();
     let nodes = status["chains"][0]["upstreams"].as_array().unwrap();
     nodes.iter().map(|node| node["attempts"].as_u64().unwrap()).sum()
 }
@@ -216,17 +217,20 @@ fn calls_go_over_http_while_the_websocket_does_not_work() {
     let gateway =
         gateway(&format!("url = \"http://{}\"\nws_url = \"ws://{ws_address}\"", http.address));
     let (calls, faults) = under_load(&gateway, || {
-        let multiplexed = || status(&gateway)["multiplexed_calls"].as_u64().unwrap();
-        let attempts = || status(&gateway)["attempts"].as_u64().unwrap();
+        let multiplexed = || upstream_status(&gateway)["multiplexed_calls"].as_u64().unwrap();
+        let attempts = || upstream_status(&gateway)["attempts"].as_u64().unwrap();
         wait_until("a call over the websocket", || multiplexed() > 100);
         drop(ws);
-        wait_until("its loss", || status(&gateway)["multiplexed_connections"] == 0);
-        let (before, all) = (multiplexed(), attempts());
-        wait_until("calls over http", || attempts() > all + 200);
-        assert!(multiplexed() < before + 100, "they go over http");
-        let _again = Weir::node().admin().listen(&ws_address).args(&["--block-time", "1h"]).start();
-        let before = multiplexed();
-        wait_until("calls over the websocket again", || multiplexed() > before + 100);
+        wait_until("the connection is lost", || {
+            upstream_status(&gateway)["multiplexed_connections"] == 0
+        });
+        let (multiplexed_before, attempts_before) = (multiplexed(), attempts());
+        wait_until("calls over http", || attempts() > attempts_before + 200);
+        assert!(multiplexed() < multiplexed_before + 100, "calls go over HTTP");
+        let _restarted =
+            Weir::node().admin().listen(&ws_address).args(&["--block-time", "1h"]).start();
+        let multiplexed_before = multiplexed();
+        wait_until("calls over the websocket again", || multiplexed() > multiplexed_before + 100);
     });
     assert!(calls > 300 && faults.is_empty(), "{calls} calls, {faults:?}");
 }
@@ -234,38 +238,45 @@ fn calls_go_over_http_while_the_websocket_does_not_work() {
 #[test]
 fn a_call_too_long_for_the_websocket_does_not_go_there() {
     let node = node(&[]);
-    let long = format!(
+    let long_call = format!(
         r#"{{"jsonrpc":"2.0","id":"mine","method":"eth_getBlockByNumber","params":["0x3e8",{:4000}]}}"#,
         "true"
     );
     let address = &node.address;
-    let bound = "message_bytes_max = \"2KiB\"";
-    let way =
+    let limit = "message_bytes_max = \"2KiB\"";
+    let attempts_and_multiplexed =
         |status: &Value| [&status["attempts"], &status["multiplexed_calls"]].map(|n| n.as_u64());
 
-    let beside =
-        gateway(&format!("url = \"http://{address}\"\nws_url = \"ws://{address}\"\n{bound}"));
-    let mut client = Client::connect(&beside.address);
+    let with_http =
+        gateway(&format!("url = \"http://{address}\"\nws_url = \"ws://{address}\"\n{limit}"));
+    let mut client = Client::connect(&with_http.address);
     wait_until("a call over the websocket", || {
         ask(&mut client, BLOCK);
-        way(&status(&beside))[1] > Some(0)
+        attempts_and_multiplexed(&upstream_status(&with_http))[1] > Some(0)
     });
-    let [attempts, multiplexed] = way(&status(&beside));
-    assert_eq!(ask(&mut client, &long), ask(&mut Client::connect(address), &long));
-    assert_eq!(way(&status(&beside)), [attempts.map(|n| n + 1), multiplexed]);
+    let [attempts, multiplexed] = attempts_and_multiplexed(&upstream_status(&with_http));
+    assert_eq!(ask(&mut client, &long_call), ask(&mut Client::connect(address), &long_call));
+    assert_eq!(
+        attempts_and_multiplexed(&upstream_status(&with_http)),
+        [attempts.map(|n| n + 1), multiplexed]
+    );
 
-    let alone = gateway(&format!("url = \"ws://{address}\"\n{bound}"));
-    let mut client = Client::connect(&alone.address);
-    let refused = client.call("/", long.as_bytes());
-    assert_eq!(refused.status, 413);
-    let text = "the call is too long for an upstream over WebSocket";
-    assert!(refused.text().contains(text), "{}", refused.text());
-    assert!(ask(&mut client, BLOCK).contains("result"), "others are served on");
-    assert_eq!(status(&alone)["state"], "healthy", "the node has done nothing wrong");
+    let websocket_only = gateway(&format!("url = \"ws://{address}\"\n{limit}"));
+    let mut client = Client::connect(&websocket_only.address);
+    let rejection = client.call("/", long_call.as_bytes());
+    assert_eq!(rejection.status, 413);
+    let reason = "the call is too long for an upstream over WebSocket";
+    assert!(rejection.text().contains(reason), "{}", rejection.text());
+    assert!(ask(&mut client, BLOCK).contains("result"), "other calls are still served");
+    assert_eq!(
+        upstream_status(&websocket_only)["state"],
+        "healthy",
+        "the node has done nothing wrong"
+    );
 }
 
-/// Relays connections to a node and returns the relay's address. Once `is_stale` is true, a connection
-/// that was opened before is closed when it carries a request, as a node closes idle connections.
+/// Relays connections to a node and returns the relay's address. Once `is_stale` is true, the relay
+/// closes each older connection at its next request, as a node closes idle connections.
 fn aging_relay(node: &str, is_stale: &Arc<AtomicBool>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -283,7 +294,7 @@ fn aging_relay(node: &str, is_stale: &Arc<AtomicBool>) -> String {
                         break;
                     }
                 }
-                // The other side may have closed the connections before.
+                // Errors mean that the other side has closed the connection already.
                 let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
             });
             std::thread::spawn(move || {
@@ -306,24 +317,24 @@ fn a_repeated_call_uses_a_new_connection_over_http_too() {
     let mut client = Client::connect(&gateway.address);
     wait_until("a call over the websocket", || {
         ask(&mut client, BLOCK);
-        status(&gateway)["multiplexed_calls"].as_u64() > Some(0)
+        upstream_status(&gateway)["multiplexed_calls"].as_u64() > Some(0)
     });
     // This call is too long for the WebSocket, so an HTTP connection stays in the pool.
-    let long = BLOCK.replace("true]", &format!("{:4000}]", "true"));
-    assert!(ask(&mut client, &long).contains("result"));
+    let long_call = BLOCK.replace("true]", &format!("{:4000}]", "true"));
+    assert!(ask(&mut client, &long_call).contains("result"));
     is_stale.store(true, Ordering::SeqCst);
     let response = ask(&mut client, BLOCK);
     assert!(response.contains("result"), "{response}");
 }
 
 #[test]
-fn a_node_that_stalls_is_left() {
+fn a_connection_without_pongs_is_closed() {
     let node = node(&[]);
     let gateway = gateway(&format!("url = \"ws://{}\"\nping_interval = \"200ms\"", node.address));
     let mut client = Client::connect(&gateway.address);
     wait_until("an answer", || ask(&mut client, BLOCK).contains("result"));
-    let lost = || status(&gateway)["multiplexed_connections_lost"].as_u64().unwrap();
+    let lost = || upstream_status(&gateway)["multiplexed_connections_lost"].as_u64().unwrap();
     assert_eq!(lost(), 0);
-    tell(&node, &json!({"mute_to_pings": true}));
+    set_faults(&node, &json!({"mute_to_pings": true}));
     wait_until("the loss", || lost() > 0);
 }

@@ -221,7 +221,7 @@ fn man_pages_are_formatted_without_a_warning() {
         command.args(["--warnings", "--encoding=UTF-8", "--local-file"]).arg(page.path());
         let output = command.env("LC_ALL", "C.UTF-8").env("MANWIDTH", "80").output().unwrap();
         let warnings = String::from_utf8_lossy(&output.stderr);
-        // A line that ends before a long hash cannot be adjusted, which is no fault.
+        // man cannot justify a line before a long hash; this warning is harmless.
         let mut faults = warnings.lines().filter(|line| !line.contains("cannot adjust line"));
         assert!(output.status.success(), "{:?}: {warnings}", page.path());
         assert_eq!(faults.next(), None, "{:?}", page.path());

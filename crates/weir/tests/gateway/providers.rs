@@ -11,12 +11,12 @@ use serde_json::Value;
 use crate::support::scene::{READ, SimNode, account};
 use test_support::raw::Client;
 
-/// No cache, since every call is to reach a node.
+/// Disables the cache, so that every call reaches a node.
 const UNCACHED: &str = "[cache]\nenabled = false\n";
 
-/// Asks for these accounts in one batch of a client, and compares each answer with the node's own.
+/// Sends one batch with a call for each account, and compares each response with the node's own.
 fn ask_all(client: &mut Client, node: &SimNode, accounts: std::ops::Range<u64>) {
-    let calls: Vec<String> = accounts.clone().map(|number| read(number, number)).collect();
+    let calls: Vec<String> = accounts.clone().map(|number| read_call(number, number)).collect();
     let answer = client.call("/", format!("[{}]", calls.join(",")).as_bytes());
     assert_eq!(answer.status, 200, "{}", answer.text());
     let answers: Vec<Value> = serde_json::from_str(answer.text()).unwrap();
@@ -28,8 +28,8 @@ fn ask_all(client: &mut Client, node: &SimNode, accounts: std::ops::Range<u64>) 
     }
 }
 
-/// A call of [`READ`] for an account.
-fn read(id: u64, number: u64) -> String {
+/// Returns a call of [`READ`] for an account.
+fn read_call(id: u64, number: u64) -> String {
     let params = account(number, "0x64");
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{READ}","params":{params}}}"#)
 }

@@ -1,16 +1,17 @@
 //! Goal: the processes of `deploy/quickstart` work together: two gateways share Redis and an index
-//! in PostgreSQL, a load run succeeds, and Prometheus answers the query of every panel. Method: the
-//! same processes without containers. The commands and mounts are those of `compose.yaml`, the files
-//! those of its folder. Only addresses, folders and intervals are replaced.
+//! in PostgreSQL, a load run succeeds, and Prometheus answers the query of every panel.
 //!
-//! Grafana is not started, because no package registry has its server; `compose.yaml` and the files
-//! that it mounts for Grafana are compared by text. Needs redis-server, postgres and prometheus; see
-//! `test_support::programs` for what happens without.
+//! Method: the same processes without containers, with the commands, mounts and files of
+//! `compose.yaml` and its folder. Only addresses, folders and intervals are replaced.
+//!
+//! Grafana is not started, because no package registry has its server. The test compares
+//! `compose.yaml` with the files that it mounts for Grafana. Needs redis-server, postgres and
+//! prometheus; see `test_support::programs` for what happens without them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use test_support::dashboard::{queries, wait_for_data};
+use test_support::dashboard::{read_queries, wait_for_data};
 use test_support::port::ReservedPort;
 use test_support::postgres::Postgres;
 use test_support::prometheus::Prometheus;
@@ -75,7 +76,7 @@ impl Service {
     }
 }
 
-/// Texts of the containers' world, and what stands for them here.
+/// Texts of the files for containers, and their replacements in this test.
 #[derive(Clone, Default)]
 struct Replacements(Vec<(String, String)>);
 
@@ -120,7 +121,7 @@ fn start_gateway(
     replacements: &Replacements,
     health: &ReservedPort,
 ) -> (Running, tempfile::TempDir) {
-    // The services differ only in their ports.
+    // The gateways' services differ only in their ports.
     let service = Service::find(compose, &format!("  {name}:"));
     assert_eq!(service.lines[0], "<<: *gateway");
     let shared = Service::find(compose, "x-gateway: &gateway");
@@ -146,7 +147,7 @@ fn start_gateway(
     (gateway, state)
 }
 
-/// A process that is killed with this value.
+/// A child process. Dropping it kills the process.
 struct Process(Child);
 
 impl Process {
@@ -164,7 +165,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself; a test that depends on it has failed already.
+        // An error means that the process has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -183,7 +184,7 @@ fn load_succeeds(arguments: &[String], folder: &Path) {
 }
 
 #[test]
-fn its_processes_work_together() {
+fn the_processes_of_the_quickstart_work_together() {
     let compose = read("compose.yaml");
     let Some(redis) = Redis::start(&[]) else { return };
     let Some(postgres) = Postgres::start() else { return };
@@ -222,7 +223,7 @@ fn its_processes_work_together() {
     load_succeeds(&command, files.path());
 
     let variables = [("__rate_interval", "15s"), ("instance", ".*"), ("chain", ".*")];
-    let dashboard = |name: &str| queries(&folder().join("../grafana/dashboards").join(name));
+    let dashboard = |name: &str| read_queries(&folder().join("../grafana/dashboards").join(name));
     wait_for_data(&prometheus, &dashboard("weir-gateway.json"), &variables, EMPTY_GATEWAY);
     let variables = [("__rate_interval", "30s"), ("testid", "second")];
     wait_for_data(&prometheus, &dashboard("weir-lab.json"), &variables, EMPTY_LAB);
@@ -243,7 +244,7 @@ fn its_processes_work_together() {
 }
 
 #[test]
-fn its_files_fit_together() {
+fn the_files_of_the_quickstart_are_consistent() {
     let compose = read("compose.yaml");
     let mounted: Vec<&str> = compose
         .lines()
@@ -269,7 +270,7 @@ fn its_files_fit_together() {
     for address in local {
         assert!(compose.contains(&format!("ports: [\"{address}:")), "no port is {address}");
     }
-    // Each password of a client is the server's.
+    // Server and clients have the same password.
     let password = "POSTGRES_PASSWORD: quickstart";
     assert!(Service::find(&compose, "  postgres:").lines.concat().contains(password));
     let gateway = Service::find(&compose, "x-gateway: &gateway").lines;

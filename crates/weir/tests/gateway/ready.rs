@@ -1,4 +1,4 @@
-//! Goal: `weir ready` reports by its exit code whether a gateway serves. Method: a simulated node, the
+//! Goal: the exit code of `weir ready` shows if a gateway serves. Method: a simulated node, the
 //! binary as gateway and as command; the gateway's node fails and returns, and the gateway stops.
 
 use std::process::{Command, Output, Stdio};
@@ -8,7 +8,7 @@ use test_support::port::ReservedPort;
 use test_support::running::Weir;
 use test_support::wait::wait_until;
 
-/// A chain whose upstreams are polled often, so that the gateway notices a dead one within a second.
+/// A chain whose upstreams are polled often. The gateway notices a dead one within a second.
 const CHAIN: &str = "[chain.sim]\npoll_interval = \"50ms\"\n";
 /// A gateway that reports its stop for longer than the test takes.
 const SERVER: &str = "[server]\nthreads = 1\ndrain_delay = \"1h\"\n";
@@ -64,7 +64,7 @@ fn a_missing_gateway_is_not_ready() {
     assert_eq!((code, output.as_str()), (Some(1), ""), "{message}");
     let expected = format!("no gateway responds at {address}; set its admin address with --admin");
     assert!(message.contains(&expected), "{message}");
-    // A node responds to this path too, but is no gateway.
+    // A node responds to this path too, but is not a gateway.
     let node = Weir::node().start();
     let (code, output, message) = parts(&ready(&node.address));
     assert_eq!((code, output.as_str()), (Some(1), ""), "{message}");

@@ -21,20 +21,20 @@ use test_support::wait::wait_until;
 
 const BLOCK: &str = "eth_getBlockByNumber";
 
-/// `[redis]` at a URL. Wide enough for a busy machine: what is measured is measured apart.
+/// Returns a `[redis]` table. Its default timeout suits a busy machine; `chaos` tests latency.
 fn tier(url: &str, more: &str) -> String {
     let timeout = if more.contains("timeout") { "" } else { "timeout = \"500ms\"\n" };
     format!("[redis]\nurl = \"{url}\"\nbackoff = \"100ms\"\n{timeout}{more}\n")
 }
 
-/// A gateway before a node, once its tier is in use.
+/// Starts a gateway and waits until it uses Redis.
 fn sharing(node: &SimNode, redis: &str) -> Served {
     let served = Served::before(&[node], &polled_often(redis));
-    wait_until("the tier is used", || metric(&served, "weir_redis_breakers_open") == 0.0);
+    wait_until("the gateway uses Redis", || metric(&served, "weir_redis_breakers_open") == 0.0);
     let mut client = served.client();
-    // The generation comes a moment later.
+    // The gateway reads its chain's generation from Redis a moment later.
     let mut number = 0;
-    wait_until("the tier is asked", || {
+    wait_until("the gateway sends lookups to Redis", || {
         number += 1;
         let params = account(number, "0x32");
         ask(&mut client, "eth_getTransactionCount", &params);
@@ -46,13 +46,14 @@ fn sharing(node: &SimNode, redis: &str) -> Served {
     served
 }
 
-/// A sample of `/metrics`.
+/// Returns the value of a metric, whose name may include labels.
 fn metric(served: &Served, name: &str) -> f64 {
     let text = served.look("/metrics").text().to_owned();
     let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     found.unwrap_or_else(|| panic!("no {name} in {text}"))
 }
 
+/// Returns the number of responses that a gateway has stored in Redis.
 fn stored(served: &Served) -> f64 {
     metric(served, r#"weir_redis_stores_total{outcome="ok"}"#)
 }
@@ -67,7 +68,11 @@ fn share(first: &Served, second: &Served, node: &SimNode, method: &str, params: 
     wait_until(&format!("{method} {params} is stored"), || stored(first) > before);
     let answer = ask(&mut second.client(), method, params);
     assert_eq!((result(&answer), mark(&answer)), (theirs, "hit"), "{method} {params}");
-    assert_eq!(answer.header("x-weir-upstream"), None, "the node is another gateway's");
+    assert_eq!(
+        answer.header("x-weir-upstream"),
+        None,
+        "the response came from another gateway's node"
+    );
 }
 
 #[test]
@@ -77,8 +82,7 @@ fn answers_are_shared_and_outlive_the_gateways() {
     let [node] = scene.nodes(["node"]);
     let tier = tier(&redis.url(), "compress_bytes_min = \"1KiB\"");
     let (first, second) = (sharing(&node, &tier), sharing(&node, &tier));
-    // Final; bound to the head's block and to the head, once the node was polled again; a large
-    // one.
+    // A final block, the latest block, the head, a large response, and a constant.
     for (method, params) in [
         (READ, account(1, &format!("{FINAL:#x}"))),
         (READ, account(2, "latest")),
@@ -88,11 +92,11 @@ fn answers_are_shared_and_outlive_the_gateways() {
     ] {
         share(&first, &second, &node, method, &params);
     }
-    let asked = metric(&second, "weir_redis_lookup_duration_seconds_count");
+    let lookups_before = metric(&second, "weir_redis_lookup_duration_seconds_count");
     let hits = metric(&second, r#"weir_redis_lookups_total{outcome="hit"}"#);
-    // From memory now.
+    // The second gateway now has the response in memory.
     assert_eq!(mark(&ask(&mut second.client(), READ, &account(2, "latest"))), "hit");
-    assert_eq!(metric(&second, "weir_redis_lookup_duration_seconds_count"), asked);
+    assert_eq!(metric(&second, "weir_redis_lookup_duration_seconds_count"), lookups_before);
     assert!(hits >= 5.0, "{hits}");
     first.stop();
     second.stop();
@@ -101,11 +105,15 @@ fn answers_are_shared_and_outlive_the_gateways() {
     let cache = answer.header("x-weir-cache");
     assert_eq!(cache, Some("hit; tier=redis"), "a restart keeps the cache");
     let answer = ask(&mut third.client(), READ, &account(2, "latest"));
-    assert_eq!(answer.header("x-weir-cache"), Some("hit"), "from memory now");
+    assert_eq!(
+        answer.header("x-weir-cache"),
+        Some("hit"),
+        "the gateway must now have the response in memory"
+    );
 }
 
 #[test]
-fn the_calls_of_a_batch_share_an_exchange() {
+fn the_calls_of_a_batch_share_one_redis_lookup() {
     let Some(redis) = Redis::start(&[]) else { return };
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
@@ -119,7 +127,7 @@ fn the_calls_of_a_batch_share_an_exchange() {
         .collect();
     let batch = format!("[{}]", calls.join(","));
     let before = stored(&first);
-    let theirs = first.client().call("/", batch.as_bytes());
+    let first_response = first.client().call("/", batch.as_bytes());
     wait_until("the batch is stored", || stored(&first) >= before + 60.0);
     let exchanges = || metric(&second, "weir_redis_lookup_duration_seconds_count");
     let commands = || {
@@ -129,16 +137,16 @@ fn the_calls_of_a_batch_share_an_exchange() {
         count.parse::<u64>().unwrap()
     };
     let hits = || metric(&second, r#"weir_redis_lookups_total{outcome="hit"}"#);
-    let (asked, commanded, hit) = (exchanges(), commands(), hits());
-    let ours = second.client().call("/", batch.as_bytes());
-    assert_eq!(ours.text(), theirs.text());
-    assert_eq!(hits() - hit, 60.0);
-    assert_eq!(exchanges() - asked, 1.0, "one exchange for all of them");
-    assert!(commands() - commanded <= 2, "and one MGET; a probe may come between");
+    let (exchanges_before, commands_before, hits_before) = (exchanges(), commands(), hits());
+    let second_response = second.client().call("/", batch.as_bytes());
+    assert_eq!(second_response.text(), first_response.text());
+    assert_eq!(hits() - hits_before, 60.0);
+    assert_eq!(exchanges() - exchanges_before, 1.0, "one exchange for all calls");
+    assert!(commands() - commands_before <= 2, "one MGET, and perhaps one of a probe");
 }
 
-/// Nodes that stand at 1005, after which blocks 1003 to 1005 are replaced.
-fn forking(scene: &Scene) -> [SimNode; 2] {
+/// Starts two nodes that are frozen at block 1005. The next block replaces blocks 1003 to 1005.
+fn forking_nodes(scene: &Scene) -> [SimNode; 2] {
     let world = WorldOptions {
         height_start: 1_000,
         block_time: Duration::from_millis(20),
@@ -157,11 +165,11 @@ fn forking(scene: &Scene) -> [SimNode; 2] {
 }
 
 #[test]
-fn a_dropped_block_is_served_by_no_gateway_that_knows_of_it() {
+fn no_gateway_serves_a_block_that_its_node_has_dropped() {
     let Some(redis) = Redis::start(&[]) else { return };
     let scene = Scene::set();
-    let nodes = forking(&scene);
-    // Nothing is told: what is right must be so by the check on reading alone.
+    let nodes = forking_nodes(&scene);
+    // Gateways exchange no messages, so correctness relies on the check at each lookup.
     let tier = tier(&redis.url(), "messages = false");
     let [first, second] = [0, 1].map(|at| sharing(&nodes[at], &tier));
     let reads = [
@@ -175,7 +183,7 @@ fn a_dropped_block_is_served_by_no_gateway_that_knows_of_it() {
     for (method, params) in &reads {
         share(&first, &second, &nodes[0], method, params);
     }
-    // The second gateway's node reorganises; entries of both branches are asked for by both.
+    // The second gateway's node reorganises. Both gateways then request entries of both branches.
     nodes[1].set(|settings| settings.frozen_at = Some(1_006));
     second.wait_for_head(Some(1_006));
     let mut changed = 0;
@@ -190,14 +198,14 @@ fn a_dropped_block_is_served_by_no_gateway_that_knows_of_it() {
     }
     assert!(changed >= 9, "only {changed} answers differ between the branches");
     assert!(metric(&second, r#"weir_redis_lookups_total{outcome="stale"}"#) >= 3.0);
-    // A gateway that begins anew knows nothing but what its node shows.
+    // A restarted gateway knows only its node's branch.
     first.stop();
     let third = sharing(&nodes[0], &tier);
     for (method, params) in &reads {
         let old = nodes[0].result(method, params);
         assert_eq!(result(&ask(&mut third.client(), method, params)), old, "{method} {params}");
     }
-    // When the other node follows, what the second has stored is good there too.
+    // Once the first node reorganises too, its gateway may use the second gateway's entries.
     nodes[0].set(|settings| settings.frozen_at = Some(1_006));
     third.wait_for_head(Some(1_006));
     for (method, params) in &reads {
@@ -210,20 +218,24 @@ fn a_dropped_block_is_served_by_no_gateway_that_knows_of_it() {
 fn a_reorg_is_sent_to_the_other_gateways() {
     let Some(redis) = Redis::start(&[]) else { return };
     let scene = Scene::set();
-    let nodes = forking(&scene);
+    let nodes = forking_nodes(&scene);
     let [first, second] = [0, 1].map(|at| sharing(&nodes[at], &tier(&redis.url(), "")));
     wait_until("both listen", || redis.cli(&["PUBSUB", "NUMSUB", "weir:messages"]).ends_with('2'));
     nodes[1].set(|settings| settings.frozen_at = Some(1_006));
-    let heard =
+    let received =
         |served: &Served| metric(served, r#"weir_redis_messages_total{direction="received"}"#);
-    wait_until("the first has heard of it", || heard(&first) >= 1.0);
-    assert_eq!(heard(&second), 0.0, "nobody hears himself");
-    assert_eq!(first.count("/chains/0/head/number"), 1_005, "its own node decides");
+    wait_until("the first gateway has received the message", || received(&first) >= 1.0);
+    assert_eq!(received(&second), 0.0, "a gateway ignores its own messages");
+    assert_eq!(
+        first.count("/chains/0/head/number"),
+        1_005,
+        "the head is that of the gateway's own node"
+    );
     redis.cli(&["PUBLISH", "weir:messages", "weir1 nonsense"]);
 }
 
 #[test]
-fn what_others_plant_is_refused_and_counted() {
+fn invalid_entries_are_rejected_and_counted() {
     let Some(redis) = Redis::start(&[]) else { return };
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
@@ -237,14 +249,14 @@ fn what_others_plant_is_refused_and_counted() {
     wait_until("all are stored", || stored(&first) >= before + 6.0);
     let keys = redis.answers();
     assert!(keys.len() >= 6, "{keys:?}");
-    for (at, key) in keys.iter().enumerate() {
-        match at % 6 {
+    for (index, key) in keys.iter().enumerate() {
+        match index % 6 {
             0 => drop(redis.cli(&["SET", key, "garbage"])),
             1 => drop(redis.cli(&["SETRANGE", key, "70", "zzzz"])),
             2 => drop(redis.cli(&["APPEND", key, "more"])),
             3 => drop(redis.cli(&["SET", key, ""])),
-            // The value of another call, whole and sound.
-            4 => drop(redis.cli(&["COPY", &keys[(at + 1) % keys.len()], key, "REPLACE"])),
+            // A valid value, but of another call.
+            4 => drop(redis.cli(&["COPY", &keys[(index + 1) % keys.len()], key, "REPLACE"])),
             _ => {
                 redis.cli(&["DEL", key]);
                 redis.cli(&["RPUSH", key, "a list"]);
@@ -261,14 +273,14 @@ fn what_others_plant_is_refused_and_counted() {
     };
     assert!(outcome("refused") >= 4.0, "{} refused", outcome("refused"));
     assert_eq!(outcome("error"), 0.0);
-    // A generation that is none voids the chain's entries, and a new one is made.
+    // An invalid generation invalidates the chain's entries, and the gateway creates a new one.
     redis.cli(&["SET", "weir:sim:generation", "no number"]);
-    let made = || redis.cli(&["GET", "weir:sim:generation"]);
-    wait_until("a new generation is made", || u64::from_str_radix(&made(), 16).is_ok());
+    let generation = || redis.cli(&["GET", "weir:sim:generation"]);
+    wait_until("a new generation exists", || u64::from_str_radix(&generation(), 16).is_ok());
 }
 
-/// True if the second gateway hits the entry that the first has just stored.
-fn share_quietly(first: &Served, second: &mut raw::Client, number: u64) -> bool {
+/// Stores a response through the first gateway. Returns true if the second gateway then hits it.
+fn is_shared(first: &Served, second: &mut raw::Client, number: u64) -> bool {
     let before = stored(first);
     ask(&mut first.client(), READ, &account(number, "0x64"));
     wait_until("it is stored", || stored(first) > before);

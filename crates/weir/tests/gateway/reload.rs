@@ -19,11 +19,11 @@ use test_support::raw;
 use test_support::running::{Running, Weir};
 use test_support::wait::{pause, wait_until};
 
-/// The issue's plan.
+/// Load during reloads and upgrades.
 const LOAD: Load = Load { connections: 50, calls_per_second: 2_000 };
 const RELOADS: u64 = 20;
 
-/// Nodes of one chain, and a file that a gateway reads.
+/// Nodes of one chain, and the folder of the gateway's configuration file.
 struct Scene {
     nodes: Vec<Running>,
     folder: TempDir,
@@ -42,7 +42,7 @@ impl Scene {
         self.folder.path().join("gateway.toml")
     }
 
-    /// Writes a configuration with these nodes, as a deployment would: whole, by renaming.
+    /// Writes a configuration with these nodes into the gateway's file.
     fn write(&self, nodes: &[usize], more: &str) {
         write(&self.file(), &self.text(nodes, more));
     }
@@ -65,28 +65,31 @@ impl Scene {
     }
 }
 
+/// Replaces a file by renaming, so that no reader sees a part of it.
 fn write(file: &Path, text: &str) {
-    let beside = file.with_extension("new");
-    std::fs::write(&beside, text).unwrap();
-    std::fs::rename(beside, file).unwrap();
+    let temporary = file.with_extension("new");
+    std::fs::write(&temporary, text).unwrap();
+    std::fs::rename(temporary, file).unwrap();
 }
 
+/// Returns the admin address.
 fn admin(gateway: &Running) -> &str {
     gateway.admin.as_deref().unwrap()
 }
 
-fn look(admin: &str, path: &str) -> raw::Answer {
+/// Gets a path of the admin address.
+fn look(admin: &str, path: &str) -> raw::Response {
     let mut client = raw::Client::connect(admin);
     let request = format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
     client.send(request.as_bytes());
-    client.answer().unwrap()
+    client.read_response().unwrap()
 }
 
 fn status(admin: &str) -> Value {
     serde_json::from_str(look(admin, "/status").text()).unwrap()
 }
 
-/// Runs a command of the binary to its end.
+/// Runs the binary with these arguments and waits for its end.
 fn weir(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(arguments).stdin(Stdio::null()).output().unwrap()
@@ -96,16 +99,17 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// A process that took another one's place, which ends with the test.
+/// The id of a process that replaced another in an upgrade. Dropping it kills the process.
 struct Successor(u64);
 
 impl Drop for Successor {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // An error means that the process has ended already.
         let _ = Command::new("kill").args(["-KILL", &self.0.to_string()]).status();
     }
 }
 
+/// Returns the id of the gateway's process.
 fn process(admin: &str) -> u64 {
     status(admin)["process"]["id"].as_u64().unwrap()
 }
@@ -113,101 +117,121 @@ fn process(admin: &str) -> u64 {
 #[test]
 fn reloads_a_drain_and_an_upgrade_cost_no_call() {
     let scene = Scene::new(3);
-    let more = "[server]\nthreads = 2\ndrain_delay = \"500ms\"\n[health]\nfailures_max = 5\n";
-    scene.write(&[0, 1, 2], more);
+    let settings = "[server]\nthreads = 2\ndrain_delay = \"500ms\"\n[health]\nfailures_max = 5\n";
+    scene.write(&[0, 1, 2], settings);
     let mut first = scene.gateway();
     let mut second = scene.gateway();
     let target = Mutex::new(first.address.clone());
     let mut successor = None;
-    let seen = under_load(LOAD, &target, || {
-        for turn in 1..=RELOADS {
-            // Every set of nodes is followed by one that shares a node with it, or none.
-            let nodes: &[usize] = [&[0, 1][..], &[2], &[0], &[1, 2], &[2, 1, 0]][turn as usize % 5];
-            scene.write(nodes, &format!("{more}failure_share_max = 0.{}\n", 50 + turn));
+    let result = under_load(LOAD, &target, || {
+        for reload in 1..=RELOADS {
+            // Some consecutive sets share a node, others share none.
+            let nodes: &[usize] =
+                [&[0, 1][..], &[2], &[0], &[1, 2], &[2, 1, 0]][reload as usize % 5];
+            scene.write(nodes, &format!("{settings}failure_share_max = 0.{}\n", 50 + reload));
             first.signal("-HUP");
             wait_until("the reload is counted", || {
                 let status = status(admin(&first));
                 assert_eq!(status["config"]["reloads_refused"], 0, "{status:#}");
-                status["config"]["reloads_applied"] == turn
+                status["config"]["reloads_applied"] == reload
             });
             pause(Duration::from_millis(100)); // Sleeps: calls go on between two reloads.
         }
-        // A load balancer that looks at readiness sends new connections elsewhere.
+        // A load balancer that checks readiness sends new connections to the other gateway.
         first.signal("-TERM");
         wait_until("not ready", || look(admin(&first), "/readyz").status == 503);
         *target.lock() = second.address.clone();
-        assert!(first.ended().success(), "{}", first.log());
-        pause(Duration::from_millis(500)); // Sleeps: all clients have gone over.
+        assert!(first.wait_for_exit().success(), "{}", first.log());
+        pause(Duration::from_millis(500)); // Sleeps: all clients reconnect meanwhile.
 
-        let before = process(admin(&second));
+        let old_process = process(admin(&second));
         second.signal("-USR2");
-        assert!(second.ended().success(), "{}", second.log());
-        let after = process(admin(&second));
-        successor = Some(Successor(after));
-        assert_ne!(after, before);
+        assert!(second.wait_for_exit().success(), "{}", second.log());
+        let new_process = process(admin(&second));
+        successor = Some(Successor(new_process));
+        assert_ne!(new_process, old_process);
         pause(Duration::from_millis(500)); // Sleeps: the new process serves alone.
     });
-    println!("{} calls, {} connections opened anew", seen.calls, seen.reconnects);
-    let few: Vec<&String> = seen.faults.iter().take(5).collect();
-    assert!(seen.faults.is_empty(), "{} of {}: {few:#?}", seen.faults.len(), seen.calls);
-    assert!(seen.calls > 5_000, "hardly any calls: {}", seen.calls);
-    let moved = 2 * u64::from(LOAD.connections);
-    assert!(seen.reconnects >= moved, "all went over twice: {}", seen.reconnects);
+    println!("{} calls, {} connections opened anew", result.calls, result.reconnects);
+    let first_faults: Vec<&String> = result.faults.iter().take(5).collect();
+    assert!(
+        result.faults.is_empty(),
+        "{} of {}: {first_faults:#?}",
+        result.faults.len(),
+        result.calls
+    );
+    assert!(result.calls > 5_000, "hardly any calls: {}", result.calls);
+    let reconnects_min = 2 * u64::from(LOAD.connections);
+    assert!(
+        result.reconnects >= reconnects_min,
+        "every client must reconnect twice: {}",
+        result.reconnects
+    );
 }
 
 #[test]
-fn a_faulty_file_leaves_the_old_configuration_in_use_and_says_why() {
+fn an_invalid_file_leaves_the_old_configuration_in_use_and_is_explained() {
     let scene = Scene::new(1);
     scene.write(&[0], "");
     let gateway = scene.gateway();
     let file = scene.file();
     let secret = "sekrit-in-the-url-0123456789abcdef";
-    let faulty = format!(
+    let invalid = format!(
         "[server]\nthreds = 1\n[call]\ndeadline = \"soon\"\n\
          [[upstream]]\nurl = \"https://node.example/v3/{secret}\"\nweight = 0\n"
     );
-    write(&file, &faulty);
+    write(&file, &invalid);
     gateway.signal("-HUP");
-    let refused = |count: u64| status(admin(&gateway))["config"]["reloads_refused"] == count;
-    wait_until("the first is refused", || refused(1));
-    let shown = status(admin(&gateway));
-    let why = shown["config"]["last_reload"]["why"].as_str().unwrap();
+    let has_refused = |count: u64| status(admin(&gateway))["config"]["reloads_refused"] == count;
+    wait_until("the first reload is refused", || has_refused(1));
+    let reported = status(admin(&gateway));
+    let reason = reported["config"]["last_reload"]["why"].as_str().unwrap();
     for key in ["server.threds", "call.deadline", "upstream.weight"] {
-        assert!(why.contains(key), "{key} is not in {why}");
+        assert!(reason.contains(key), "{key} is not in {reason}");
         assert!(gateway.log().contains(key), "{key} is not in the log: {}", gateway.log());
     }
-    assert_eq!(shown["config"]["generation"], 1);
-    assert_eq!(shown["chains"][0]["upstreams"][0]["name"], "n0");
+    assert_eq!(reported["config"]["generation"], 1);
+    assert_eq!(reported["chains"][0]["upstreams"][0]["name"], "n0");
 
-    // The command tells before it asks; without the file it hears it from the gateway.
+    // With a path, the command validates the file itself and sends no reload. Without one, the
+    // gateway reports the fault.
     let path = file.to_str().unwrap();
-    let told = weir(&["reload", path, "--admin", admin(&gateway)]);
-    assert_eq!(told.status.code(), Some(2));
-    assert!(text(&told.stderr).contains("call.deadline"), "{}", text(&told.stderr));
-    assert!(refused(1), "a file that is known to be faulty is not sent");
-    let told = weir(&["reload", "--admin", admin(&gateway)]);
-    assert_eq!(told.status.code(), Some(2));
-    assert!(text(&told.stderr).contains("the old configuration stays"), "{}", text(&told.stderr));
-    assert!(refused(2));
+    let output = weir(&["reload", path, "--admin", admin(&gateway)]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("call.deadline"), "{}", text(&output.stderr));
+    assert!(has_refused(1), "the command must not request a reload of an invalid file");
+    let output = weir(&["reload", "--admin", admin(&gateway)]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("the old configuration stays"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(has_refused(2));
     assert!(look(admin(&gateway), "/metrics").text().contains("weir_reload_last_applied 0\n"));
     let upgraded = weir(&["upgrade", "--admin", admin(&gateway)]);
     assert_eq!(upgraded.status.code(), Some(1));
     assert!(text(&upgraded.stderr).contains("call.deadline"), "{}", text(&upgraded.stderr));
     let answer = raw::Client::connect(&gateway.address)
         .call("/", br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#);
-    assert_eq!(answer.status, 200, "it goes on");
-    let seen = [gateway.log(), look(admin(&gateway), "/status").text().to_owned()].concat();
-    assert!(!seen.contains(secret), "a secret is shown");
+    assert_eq!(answer.status, 200, "the gateway still serves");
+    let log_and_status =
+        [gateway.log(), look(admin(&gateway), "/status").text().to_owned()].concat();
+    assert!(!log_and_status.contains(secret), "the log or the status shows a secret");
 
     scene.write(&[0], "[cache]\nbytes_max = \"1MiB\"\n");
-    let told = weir(&["reload", path, "--admin", admin(&gateway)]);
-    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
-    assert!(text(&told.stdout).contains("cache.bytes_max"), "{}", text(&told.stdout));
-    assert!(text(&told.stdout).ends_with("in use: configuration 2\n"), "{}", text(&told.stdout));
+    let output = weir(&["reload", path, "--admin", admin(&gateway)]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("cache.bytes_max"), "{}", text(&output.stdout));
+    assert!(
+        text(&output.stdout).ends_with("in use: configuration 2\n"),
+        "{}",
+        text(&output.stdout)
+    );
 }
 
 #[test]
-fn a_certificate_that_has_ended_does_not_replace_a_good_one() {
+fn an_expired_certificate_does_not_replace_a_valid_one() {
     let scene = Scene::new(1);
     let certificate = |until_year| {
         let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
@@ -224,47 +248,47 @@ fn a_certificate_that_has_ended_does_not_replace_a_good_one() {
     scene.write(&[0], tls);
     let gateway = scene.gateway();
     certificate(2001);
-    let told = weir(&["reload", "--admin", admin(&gateway)]);
-    assert_eq!(told.status.code(), Some(2), "{}", text(&told.stdout));
-    let told = text(&told.stderr);
-    assert!(told.contains("certificate") && told.contains("has expired"), "{told}");
+    let output = weir(&["reload", "--admin", admin(&gateway)]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
+    let message = text(&output.stderr);
+    assert!(message.contains("certificate") && message.contains("has expired"), "{message}");
     assert_eq!(status(admin(&gateway))["config"]["generation"], 1);
     certificate(4001);
-    let told = weir(&["reload", "--admin", admin(&gateway)]);
-    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
+    let output = weir(&["reload", "--admin", admin(&gateway)]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
 #[test]
-fn a_changed_file_is_taken_by_itself_once_it_is_at_rest_and_right() {
+fn a_changed_file_is_reloaded_automatically_if_it_is_complete_and_valid() {
     let scene = Scene::new(2);
-    let follow = "[server]\nreload_on_change = true\n";
-    scene.write(&[0], follow);
+    let watch_enabled = "[server]\nreload_on_change = true\n";
+    scene.write(&[0], watch_enabled);
     let gateway = scene.gateway();
     let generation = || status(admin(&gateway))["config"]["generation"].as_u64().unwrap();
-    scene.write(&[1], follow);
+    scene.write(&[1], watch_enabled);
     wait_until("the renamed file is in use", || generation() == 2);
     assert_eq!(status(admin(&gateway))["chains"][0]["upstreams"][0]["name"], "n1");
-    // Half of a file is a fault.
-    let whole = std::fs::read_to_string(scene.file()).unwrap();
-    write(&scene.file(), &whole[..whole.len() - 4]);
+    // A truncated file is invalid.
+    let complete = std::fs::read_to_string(scene.file()).unwrap();
+    write(&scene.file(), &complete[..complete.len() - 4]);
     wait_until("half of a file is refused", || {
         status(admin(&gateway))["config"]["reloads_refused"] == 1
     });
     assert_eq!(generation(), 2);
-    // A file that it names is followed as it is.
-    let keys = scene.file().with_file_name("keys.toml");
+    // The gateway also watches files that the configuration names.
+    let keys_file = scene.file().with_file_name("keys.toml");
     let key =
         |name: &str| format!("[[key]]\nname = \"{name}\"\nsecret = \"{name}-0123456789abcdef\"\n");
-    write(&keys, &key("one"));
-    scene.write(&[1], &format!("{follow}[access]\nkeys_file = \"keys.toml\"\n"));
+    write(&keys_file, &key("one"));
+    scene.write(&[1], &format!("{watch_enabled}[access]\nkeys_file = \"keys.toml\"\n"));
     wait_until("the file of keys is in use", || generation() == 3);
-    write(&keys, &[key("one"), key("two")].concat());
+    write(&keys_file, &[key("one"), key("two")].concat());
     wait_until("the new key is in use", || generation() == 4);
-    // And what is not to be followed is not.
+    // Without `reload_on_change`, the gateway ignores changes.
     scene.write(&[0], "");
     wait_until("the last change is in use", || generation() == 5);
     scene.write(&[1], "");
-    pause(Duration::from_millis(2_500)); // Sleeps: two looks, had it looked.
+    pause(Duration::from_millis(2_500)); // Sleeps: two intervals of the file check.
     assert_eq!(generation(), 5);
 }
 
@@ -331,7 +355,7 @@ fn an_updated_config_map_is_reloaded() {
         let body = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
         let mut client = raw::Client::connect(&gateway.address);
         client.send(&raw::post_with("/", &lines, body));
-        client.answer().unwrap().status
+        client.read_response().unwrap().status
     };
     wait_until("the first key is accepted", || call("one") == 200);
     assert_eq!(call("two"), 401);
@@ -373,7 +397,7 @@ fn the_health_address_survives_a_reload_and_an_upgrade_and_reports_a_stop() {
     // The old process listens until the new one serves, so the new one must inherit the socket.
     let upgraded = weir(&["upgrade", "--admin", admin(&gateway)]);
     assert_eq!(upgraded.status.code(), Some(0), "{}", text(&upgraded.stderr));
-    assert!(gateway.ended().success(), "{}", gateway.log());
+    assert!(gateway.wait_for_exit().success(), "{}", gateway.log());
     let successor = process(admin(&gateway));
     let _successor = Successor(successor);
     wait_until("the new process is ready", || look(&health, "/readyz").status == 200);
@@ -392,45 +416,54 @@ fn the_health_address_survives_a_reload_and_an_upgrade_and_reports_a_stop() {
 fn a_program_that_cannot_start_leaves_the_old_process_in_place() {
     let scene = Scene::new(1);
     scene.write(&[0], "");
-    // Started under a name of its own, behind which another program is put.
+    // The gateway runs from a copy of the program, which the test replaces.
     let program = scene.folder.path().join("weir");
     std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
     let gateway = Weir::serve().program(&program).admin().file(&scene.file()).start();
     for broken in ["#!/bin/sh\nexit 3\n", "no program at all"] {
-        let beside = scene.folder.path().join("beside");
-        std::fs::write(&beside, broken).unwrap();
+        let replacement = scene.folder.path().join("beside");
+        std::fs::write(&replacement, broken).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&beside, mode).unwrap();
-        std::fs::rename(&beside, &program).unwrap();
-        let told = weir(&["upgrade", "--admin", admin(&gateway)]);
-        assert_eq!(told.status.code(), Some(1), "{}", text(&told.stdout));
-        assert!(text(&told.stderr).contains("the old process continues"), "{}", text(&told.stderr));
+        std::fs::set_permissions(&replacement, mode).unwrap();
+        std::fs::rename(&replacement, &program).unwrap();
+        let output = weir(&["upgrade", "--admin", admin(&gateway)]);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+        assert!(
+            text(&output.stderr).contains("the old process continues"),
+            "{}",
+            text(&output.stderr)
+        );
     }
     assert!(gateway.log().contains("exit status: 3"), "{}", gateway.log());
-    let right = scene.folder.path().join("right");
-    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &right).unwrap();
-    std::fs::rename(&right, &program).unwrap();
-    let told = weir(&["upgrade", "--admin", admin(&gateway)]);
-    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
+    let working = scene.folder.path().join("right");
+    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &working).unwrap();
+    std::fs::rename(&working, &program).unwrap();
+    let output = weir(&["upgrade", "--admin", admin(&gateway)]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let _successor = Successor(process(admin(&gateway)));
 }
 
 #[test]
-fn a_signal_goes_to_no_other_process_of_the_same_number() {
-    // An admin address that names this very test, as one that lives in a container might.
+fn a_command_never_signals_another_process_with_the_same_id() {
+    // This server reports the test's own process id with a wrong start time, as a gateway in a
+    // container might.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let admin = listener.local_addr().unwrap().to_string();
-    let own = std::process::id();
+    let test_process = std::process::id();
     let serving = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut head = [0; 1024];
         let _ = std::io::Read::read(&mut stream, &mut head).unwrap();
-        let body = format!("{{\"process\":{{\"id\":{own},\"start_ticks\":1}}}}");
+        let body = format!("{{\"process\":{{\"id\":{test_process},\"start_ticks\":1}}}}");
         let answer = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{body}");
         std::io::Write::write_all(&mut stream, answer.as_bytes()).unwrap();
     });
-    let told = weir(&["reload", "--admin", &admin]);
+    let output = weir(&["reload", "--admin", &admin]);
     serving.join().unwrap();
-    assert_eq!(told.status.code(), Some(1));
-    assert!(text(&told.stderr).contains("another machine or container"), "{}", text(&told.stderr));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("another machine or container"),
+        "{}",
+        text(&output.stderr)
+    );
 }

@@ -1,7 +1,7 @@
 //! Goal: replicas are replaced, killed, added, removed and reconfigured without a failed call, and
-//! the limit that they share holds all the way. Method: gateways in processes of their own with the
-//! chart's arguments and its table `[server]`; a real HAProxy before them that asks `/readyz` as
-//! the chart's probe does; a real `redis-server`; open-loop calls over keep-alive connections, some
+//! their shared limit holds at all times. Method: gateway processes with the chart's arguments and
+//! its table `[server]`; a real HAProxy in front of them, which checks `/readyz` as the chart's
+//! probe does; a real `redis-server`; open-loop calls over keep-alive connections, some
 //! of them above a shared limit. `WEIR_ROLL_CALLS` sets the calls per second, 2,000 by default.
 //!
 //! Times of the chart are divided, so that the test takes half a minute: probes by ten, the drain
@@ -18,7 +18,7 @@ use crate::support::stalls::Stalls;
 use test_support::wait::pause;
 
 use balancer::Balancer;
-use clients::{Outcome, Record, due, under_load};
+use clients::{Outcome, Record, passed_min, under_load};
 use replicas::Replicas;
 
 /// Places for replicas: five, and one more for the additional pod of a rolling update.
@@ -79,7 +79,7 @@ fn roll(redis: &Redis) -> Option<Faults> {
         // An empty Redis judges no call until all gateways must have noticed it.
         replicas.wait_until_redis_judges();
         replicas.wait_for_count(3);
-        seconds(1.0); // The burst.
+        seconds(1.0); // Uses up the burst.
         begin("three replicas");
         seconds(3.0);
         begin("a rolling restart");
@@ -126,8 +126,8 @@ fn roll(redis: &Redis) -> Option<Faults> {
         replicas.judged_by_shares(),
     );
     assert!(calls.len() > 20 * rate as usize, "{} calls", calls.len());
-    // HAProxy divides calls equally, so the killed replica has about a third of them. The kernel may
-    // accept connections for it until its process has ended, so a client may lose two calls.
+    // HAProxy divides calls equally, so the killed replica has about a third of them. The kernel
+    // accepts connections for it until its process has ended, so a client may lose two calls.
     assert!(lost.len() <= in_flight / 2 + 2, "{lost:#?}");
     let mut errors = balancer.response_errors();
     errors[KILLED] = 0;
@@ -155,9 +155,9 @@ fn check_limit(calls: &[Record], phases: &[(&str, Instant)], stalled: Duration) 
             .iter()
             .filter(|call| call.outcome == Outcome::Passed && (from..to).contains(&call.ended));
         let passed = passed.count() as f64;
-        // Calls that a stall delays into a phase, and the calls at both ends of it.
+        // A stall delays calls into the phase, and one call at each end may count in either phase.
         let delayed = stalled.as_secs_f64() * RATE + 2.0;
-        let (least, most) = (due(calls, from, to), time.as_secs_f64() * RATE);
+        let (least, most) = (passed_min(calls, from, to), time.as_secs_f64() * RATE);
         println!("{phase}: {passed} passed in {time:?}, due {least} to {most:.0}");
         if passed > most * 1.01 + delayed || passed < least * 0.99 - delayed {
             faults.push(format!("{phase}: {passed} passed, due {least} to {most:.0}"));

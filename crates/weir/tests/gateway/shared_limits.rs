@@ -1,8 +1,8 @@
-//! Goal: gateways that share a zone let as much through together as one, by the same arithmetic;
-//! and while Redis is dead no more than that. Method: a real `redis-server`, its script against the
-//! pure rule over the same arrivals (`script`), and three gateways under skewed load while it is
-//! killed and started again (`outage`); the number of gateways (`gateways`); quotas of a month
-//! (`quotas`).
+//! Goal: gateways that share a zone together admit as many calls as one gateway would, and never
+//! more while Redis is down. Method: a real `redis-server`. Its script must decide like the Rust
+//! function (`script`). Three gateways under skewed load keep the rate while Redis is killed and
+//! restarted (`outage`). Gateways count each other (`gateways`), and share zones in every setup of
+//! Redis (`setups`) and monthly quotas (`quotas`).
 
 mod gateways;
 mod outage;

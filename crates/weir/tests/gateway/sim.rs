@@ -5,7 +5,7 @@
 //! with all randomness from one seed. An oracle that knows the chain checks every response. The
 //! same runs over sockets in real time, for a few seconds. Planted violations must be found.
 //!
-//! Some violations are tolerated and counted (`sim/court.rs`):
+//! Some violations are tolerated and counted (`sim/checker.rs`):
 //! - errors while no node is healthy
 //! - old heads until the gateway has caught up after all nodes were silent
 //! - false responses about blocks above the served head, if no other node can refute them
@@ -34,39 +34,39 @@ use tokio::time::Instant;
 
 mod adversary;
 pub(crate) mod calls;
+mod checker;
 mod clients;
 pub(crate) mod connection;
-mod court;
-mod trouble;
+mod failures;
 
-use adversary::{Adversary, Crime};
-use clients::{Crowd, Manner};
-use court::{Account, CALL_DEADLINE, Court};
-use trouble::{Cluster, NODES, Trouble, Way};
+use adversary::{Adversary, Corruption};
+use checker::{CALL_DEADLINE, Checker, Tally};
+use clients::{Behavior, ClientContext};
+use failures::{Cluster, Failure, NODES, Transport};
 
 const CLIENTS: u64 = 20;
-/// Clients of those that ask at each new block.
+/// Number of clients among them that call at each new block.
 const FOLLOWERS: u64 = 5;
 const REORG_DEPTH_MAX: u64 = 5;
 /// Seeds of an ordinary run.
 const SEEDS: [u64; 4] = [1, 2, 3, 4];
-/// Calls of each of them.
+/// Calls of a run.
 const CALLS: u64 = 5_000;
-/// Calls of a run that shows something else.
+/// Calls of a short run, whose test needs no rare events.
 const CALLS_FEW: u64 = 3_000;
-/// How long the run in real time takes.
+/// Length of the run in real time.
 const REAL_TIME: Duration = Duration::from_secs(6);
-/// Blocks by which the best remaining node is behind the chain.
+/// Number of blocks that the best remaining node may be behind the chain.
 const BEHIND_BLOCKS: u64 = 1;
 
-/// The chain's and the gateway's time.
+/// Intervals of the chain, the gateway and the clients.
 #[derive(Clone, Copy)]
 struct Pace {
     block: Duration,
     poll: Duration,
     /// The longest time between two requests of a client that does not follow the chain.
     pause: Duration,
-    /// How old a served head may be beyond the lag that nodes are allowed.
+    /// Maximum age of a served head, beyond the lag that nodes are allowed.
     staleness: Duration,
 }
 
@@ -74,8 +74,8 @@ const VIRTUAL: Pace = Pace {
     block: Duration::from_millis(500),
     poll: Duration::from_millis(100),
     pause: Duration::from_millis(400),
-    // The slowest node's delay (100 ms), a poll interval, three polls after which a lost node does
-    // not count, and their answers.
+    // The slowest node's delay (100 ms), one poll interval, three polls until a lost node is
+    // ignored, and the latency of their responses.
     staleness: Duration::from_millis(700),
 };
 
@@ -83,19 +83,19 @@ const REAL: Pace = Pace {
     block: Duration::from_millis(200),
     poll: Duration::from_millis(50),
     pause: Duration::from_millis(100),
-    // And the time for which a busy machine lets a thread wait.
+    // As above, plus the time for which a busy machine may delay a thread.
     staleness: Duration::from_millis(1_500),
 };
 
-/// What one run came to.
+/// The result of one run.
 struct Outcome {
-    account: Account,
-    /// Everything that must be the same for the same seed.
+    tally: Tally,
+    /// A hash of all responses and their times; runs with the same seed have the same one.
     fingerprint: u64,
     summary: String,
 }
 
-/// A chain with a reorg after each few blocks.
+/// Creates a chain with a reorg every 3 to 14 blocks.
 fn world(seed: u64, blocks: u64, pace: Pace) -> Arc<World> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let height_start = 100;
@@ -114,12 +114,12 @@ fn world(seed: u64, blocks: u64, pace: Pace) -> Arc<World> {
     let usual = WorldOptions::default();
     let options =
         WorldOptions { seed, height_start, block_time, finality_depth: 16, reorgs, ..usual };
-    Arc::new(World::new(options).expect("these options can be"))
+    Arc::new(World::new(options).expect("the options are valid"))
 }
 
-/// Deadlines are shorter than by default, so that hanging nodes do not make up most of a run, and
-/// repeats are not scarce: that a sound node is found is the question, not whether an overload is
-/// kept within bounds.
+/// Returns the gateway's configuration. Deadlines are shorter than by default, because waits for
+/// hanging nodes would fill most of a run. The retry budget is large, because the simulation tests
+/// that a healthy node is found, not the protection from overload.
 fn config(urls: &[String], pace: Pace, threads: usize) -> Config {
     let Pace { block, poll, .. } = pace;
     let mut text = format!(
@@ -138,45 +138,48 @@ fn config(urls: &[String], pace: Pace, threads: usize) -> Config {
     config.with_overrides(&Overrides { listen, admin: Some(None), threads, no_cache: false })
 }
 
-/// What happens to the nodes of a run.
-enum Fate {
+/// The failures of a run's nodes.
+enum FailurePlan {
     /// Phases drawn from the seed.
-    Drawn,
-    /// This, from the third second on.
-    Fixed([Trouble; NODES]),
+    Random,
+    /// These failures, from the third second on.
+    Fixed([Failure; NODES]),
 }
 
-async fn befall(crowd: Rc<Crowd>, fate: Fate, rng: SmallRng) {
-    match fate {
-        Fate::Drawn => crowd.cluster.trouble(rng).await,
-        Fate::Fixed(troubles) => {
+/// Applies the failures of a plan to the nodes.
+async fn run_failures(context: Rc<ClientContext>, plan: FailurePlan, rng: SmallRng) {
+    match plan {
+        FailurePlan::Random => context.cluster.run_random_failures(rng).await,
+        FailurePlan::Fixed(failures) => {
             tokio::time::sleep(Duration::from_secs(2)).await; // Sleeps: virtual time.
-            crowd.cluster.begin(troubles);
+            context.cluster.begin_phase(failures);
         }
     }
 }
 
-fn crowd(
+/// Creates the clients' context, in a first phase without failures.
+fn client_context(
     world: &Arc<World>,
     cluster: Cluster,
     pace: Pace,
     calls: u64,
-    again: String,
+    rerun_command: String,
     adversary: Adversary,
-) -> Rc<Crowd> {
+) -> Rc<ClientContext> {
     let options = OracleOptions {
         staleness: pace.staleness,
         behind_blocks: BEHIND_BLOCKS,
         ..OracleOptions::default()
     };
-    let court = Court::new(world, options, again);
-    court.adversary.replace(adversary);
-    cluster.begin([Trouble::None, Trouble::None, Trouble::None]);
-    Rc::new(Crowd { court, cluster, calls_left: Cell::new(calls), pause: pace.pause })
+    let checker = Checker::new(world, options, rerun_command);
+    checker.adversary.replace(adversary);
+    cluster.begin_phase([Failure::None, Failure::None, Failure::None]);
+    Rc::new(ClientContext { checker, cluster, calls_left: Cell::new(calls), pause: pace.pause })
 }
 
-fn manner(seed: u64, client: u64) -> Manner {
-    Manner { client, seed: seed.wrapping_mul(1_000) + client, follows: client < FOLLOWERS }
+/// Returns the behavior of a client.
+fn behavior(seed: u64, client: u64) -> Behavior {
+    Behavior { client, seed: seed.wrapping_mul(1_000) + client, follows: client < FOLLOWERS }
 }
 
 fn runtime(paused: bool) -> LocalRuntime {
@@ -186,48 +189,53 @@ fn runtime(paused: bool) -> LocalRuntime {
 }
 
 /// Runs a simulation in virtual time.
-fn simulate(seed: u64, calls: u64, fate: Fate, adversary: Adversary) -> Outcome {
+fn simulate(seed: u64, calls: u64, plan: FailurePlan, adversary: Adversary) -> Outcome {
     runtime(true).block_on(async {
-        // Far more blocks than the calls take, so that reorgs do not end before them.
+        // Enough blocks that reorgs happen until the last call.
         let world = world(seed, 200 + calls / 20, VIRTUAL);
         let mut rng = SmallRng::seed_from_u64(seed ^ 0x5eed);
-        let cluster = Cluster::new(&world, Way::Memory, &mut rng);
+        let cluster = Cluster::new(&world, Transport::Memory, &mut rng);
         let urls = ["a", "b", "c"].map(|name| format!("http://{name}.example"));
         let gateway = Simulation::start(config(&urls, VIRTUAL, 1), cluster.connectors(), seed);
         let gateway = Rc::new(gateway);
-        let again = format!("WEIR_SIM_CALLS={calls} cargo xtask sim {seed}");
-        let crowd = crowd(&world, cluster, VIRTUAL, calls, again, adversary);
-        // Sleeps: virtual time until the first heads.
+        let rerun_command = format!("WEIR_SIM_CALLS={calls} cargo xtask sim {seed}");
+        let context = client_context(&world, cluster, VIRTUAL, calls, rerun_command, adversary);
+        // Sleeps: virtual time until the gateway knows the first heads.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let trouble = tokio::task::spawn_local(befall(Rc::clone(&crowd), fate, rng));
+        let failures = tokio::task::spawn_local(run_failures(Rc::clone(&context), plan, rng));
         let clients = (0..CLIENTS).map(|client| {
             let gateway = Rc::clone(&gateway);
             let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, client as u8));
             let connect = move || std::future::ready(Ok(gateway.connect(address)));
-            tokio::task::spawn_local(clients::run(Rc::clone(&crowd), manner(seed, client), connect))
+            tokio::task::spawn_local(clients::run(
+                Rc::clone(&context),
+                behavior(seed, client),
+                connect,
+            ))
         });
         for client in clients.collect::<Vec<_>>() {
             client.await.expect("a client does not panic");
         }
-        trouble.abort();
-        outcome(&crowd, &gateway.status())
+        failures.abort();
+        outcome(&context, &gateway.status())
     })
 }
 
-fn outcome(crowd: &Crowd, status: &Status) -> Outcome {
-    let court = &crowd.court;
-    let (world, account) = (&court.world, court.account.borrow().clone());
+/// Returns the result of a run that has ended.
+fn outcome(context: &ClientContext, status: &Status) -> Outcome {
+    let checker = &context.checker;
+    let (world, tally) = (&checker.world, checker.tally.borrow().clone());
     let now = Instant::now();
     let chain = &status.chains[0];
-    let sum = |of: fn(&UpstreamStatus) -> u64| chain.upstreams.iter().map(of).sum::<u64>();
+    let sum = |field: fn(&UpstreamStatus) -> u64| chain.upstreams.iter().map(field).sum::<u64>();
     let reorgs = world.schedule().branch_of_head(world.height_at(now));
     assert!(reorgs < world.schedule().reorgs().len(), "the reorgs ended before the calls");
     let totals = &status.totals;
     let summary = format!(
-        "{account}\n  in {:?}, {} phases; hits {:.1} %, joins {}, retries {}, hedges {} (won {}), \
+        "{tally}\n  in {:?}, {} phases; hits {:.1} %, joins {}, retries {}, hedges {} (won {}), \
          ejections {}, readmissions {}; reorgs of the chain {reorgs}, seen {} (deepest {})",
         now - world.origin(),
-        crowd.cluster.phase_count(),
+        context.cluster.phase_count(),
         status.cache.hit_ratio.unwrap_or_default() * 100.0,
         status.cache.coalesced,
         totals.retries,
@@ -238,35 +246,41 @@ fn outcome(crowd: &Crowd, status: &Status) -> Outcome {
         chain.reorgs,
         chain.reorg_depth_max,
     );
-    Outcome { account, fingerprint: court.fingerprint(), summary }
+    Outcome { tally, fingerprint: checker.fingerprint(), summary }
 }
 
 impl Outcome {
-    /// Fails with every finding.
+    /// Asserts that the checker found no violation.
     fn assert_right(&self, name: &str) {
-        let Account { findings, findings_count, .. } = &self.account;
-        let told = findings.join("\n");
-        assert!(findings.is_empty(), "{name}: {findings_count} findings\n{told}\n{}", self.summary);
+        let Tally { findings, findings_count, .. } = &self.tally;
+        let findings_text = findings.join("\n");
+        assert!(
+            findings.is_empty(),
+            "{name}: {findings_count} findings\n{findings_text}\n{}",
+            self.summary
+        );
     }
 
     fn count(&self, verdict: &str) -> u64 {
-        self.account.verdicts.get(verdict).copied().unwrap_or_default()
+        self.tally.verdicts.get(verdict).copied().unwrap_or_default()
     }
 }
 
+/// Returns a number from an environment variable; `None` if it is not set.
 fn from_environment(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: a whole number is needed")))
 }
 
-const CALM: [Trouble; NODES] = [Trouble::None, Trouble::None, Trouble::None];
+/// All nodes are healthy.
+const NO_FAILURES: [Failure; NODES] = [Failure::None, Failure::None, Failure::None];
 
 #[test]
 fn whatever_happens_answers_are_right() {
     let calls = from_environment("WEIR_SIM_CALLS").unwrap_or(CALLS);
     let seeds = from_environment("WEIR_SIM_SEED").map_or(SEEDS.to_vec(), |seed| vec![seed]);
     for seed in seeds {
-        let outcome = simulate(seed, calls, Fate::Drawn, Adversary::default());
+        let outcome = simulate(seed, calls, FailurePlan::Random, Adversary::default());
         println!("seed {seed}: {}", outcome.summary);
         outcome.assert_right(&format!("seed {seed}"));
         assert!(outcome.count("right") > calls * 3 / 4, "{}", outcome.summary);
@@ -275,37 +289,38 @@ fn whatever_happens_answers_are_right() {
 
 #[test]
 fn equal_seeds_give_equal_runs() {
-    let run = |seed| simulate(seed, CALLS_FEW, Fate::Drawn, Adversary::default());
+    let run = |seed| simulate(seed, CALLS_FEW, FailurePlan::Random, Adversary::default());
     let (first, second, other) = (run(5), run(5), run(6));
     assert_eq!(first.summary, second.summary);
-    assert_eq!(first.fingerprint, second.fingerprint, "the same numbers of other answers");
+    assert_eq!(first.fingerprint, second.fingerprint, "equal counts, but other responses");
     assert_ne!(first.fingerprint, other.fingerprint);
 }
 
 #[test]
-fn planted_crimes_are_found() {
-    for (crime, verdict) in [
-        (Crime::Stale, "stale"),
-        (Crime::Backward, "backward"),
-        (Crime::Mixed, "mixed"),
-        (Crime::Wrong, "wrong"),
+fn planted_violations_are_found() {
+    for (corruption, verdict) in [
+        (Corruption::Stale, "stale"),
+        (Corruption::Backward, "backward"),
+        (Corruption::Mixed, "mixed"),
+        (Corruption::Wrong, "wrong"),
     ] {
-        let outcome = simulate(7, CALLS, Fate::Fixed(CALM), Adversary::committing(crime));
-        assert_eq!(outcome.count(verdict), 1, "{crime:?}: {}", outcome.summary);
-        assert_eq!(outcome.account.findings_count, 1, "{crime:?}: {}", outcome.summary);
-        let told = &outcome.account.findings[0];
-        assert!(told.contains("cargo xtask sim 7"), "{told}");
+        let outcome =
+            simulate(7, CALLS, FailurePlan::Fixed(NO_FAILURES), Adversary::new(corruption));
+        assert_eq!(outcome.count(verdict), 1, "{corruption:?}: {}", outcome.summary);
+        assert_eq!(outcome.tally.findings_count, 1, "{corruption:?}: {}", outcome.summary);
+        let finding = &outcome.tally.findings[0];
+        assert!(finding.contains("cargo xtask sim 7"), "{finding}");
     }
 }
 
 #[test]
-fn nodes_that_all_deceive_are_found() {
-    for trouble in [Trouble::Frozen, Trouble::Lagging(12), Trouble::Lying(40)] {
-        let fate = Fate::Fixed([trouble.clone(), trouble.clone(), trouble.clone()]);
-        let outcome = simulate(8, CALLS_FEW, fate, Adversary::default());
-        // Lies are mostly not believed, so what is left is old.
-        assert!(outcome.count("stale") > 100, "{trouble:?}: {}", outcome.summary);
-        assert!(outcome.account.findings_count > 100, "{trouble:?}: {}", outcome.summary);
+fn stale_responses_are_found_if_all_nodes_fail_alike() {
+    for failure in [Failure::Frozen, Failure::Lagging(12), Failure::Lying(40)] {
+        let plan = FailurePlan::Fixed([failure.clone(), failure.clone(), failure.clone()]);
+        let outcome = simulate(8, CALLS_FEW, plan, Adversary::default());
+        // The gateway mostly rejects false heads, so it serves old ones.
+        assert!(outcome.count("stale") > 100, "{failure:?}: {}", outcome.summary);
+        assert!(outcome.tally.findings_count > 100, "{failure:?}: {}", outcome.summary);
     }
 }
 
@@ -316,33 +331,39 @@ fn over_sockets_in_real_time_answers_are_right() {
         let blocks = REAL_TIME.as_millis() / REAL.block.as_millis() * 4;
         let world = world(seed, blocks as u64, REAL);
         let mut rng = SmallRng::seed_from_u64(seed);
-        let cluster = Cluster::new(&world, Way::Ports, &mut rng);
+        let cluster = Cluster::new(&world, Transport::Ports, &mut rng);
         let any = "127.0.0.1:0".parse().expect("an address");
         let ports: Vec<_> =
             cluster.nodes().map(|node| node.listen(any).expect("a free port")).collect();
         let urls: Vec<_> = ports.iter().map(|port| format!("http://{}", port.addr())).collect();
         let starting = tokio::task::spawn_blocking(move || Gateway::start(config(&urls, REAL, 2)));
         let gateway = starting.await.expect("it does not panic").expect("it starts");
-        let again = "cargo test -p weir --test gateway sim::over_sockets".to_owned();
-        let crowd = crowd(&world, cluster, REAL, u64::MAX, again, Adversary::default());
-        let trouble = tokio::task::spawn_local(befall(Rc::clone(&crowd), Fate::Drawn, rng));
+        let rerun_command = "cargo test -p weir --test gateway sim::over_sockets".to_owned();
+        let context =
+            client_context(&world, cluster, REAL, u64::MAX, rerun_command, Adversary::default());
+        let failures =
+            tokio::task::spawn_local(run_failures(Rc::clone(&context), FailurePlan::Random, rng));
         let clients = (0..CLIENTS).map(|client| {
             let address = gateway.listen;
             let connect = move || tokio::net::TcpStream::connect(address);
-            tokio::task::spawn_local(clients::run(Rc::clone(&crowd), manner(seed, client), connect))
+            tokio::task::spawn_local(clients::run(
+                Rc::clone(&context),
+                behavior(seed, client),
+                connect,
+            ))
         });
         let clients: Vec<_> = clients.collect();
         tokio::time::sleep(REAL_TIME).await; // Sleeps: how long the test lasts.
-        crowd.calls_left.set(0);
+        context.calls_left.set(0);
         for client in clients {
             client.await.expect("a client does not panic");
         }
-        trouble.abort();
+        failures.abort();
         let stopped = tokio::task::spawn_blocking(move || gateway.stop());
         stopped.await.expect("it does not panic");
-        let account = crowd.court.account.borrow().clone();
-        let summary = format!("{account}\n  {} phases", crowd.cluster.phase_count());
-        Outcome { account, fingerprint: 0, summary }
+        let tally = context.checker.tally.borrow().clone();
+        let summary = format!("{tally}\n  {} phases", context.cluster.phase_count());
+        Outcome { tally, fingerprint: 0, summary }
     });
     println!("over sockets: {}", outcome.summary);
     outcome.assert_right("over sockets");

@@ -1,5 +1,5 @@
-//! Goal: the status page as a real browser shows it, in light and in dark: style and script run
-//! under the page's own policy, nothing is refused, and the state of the nodes is on it.
+//! Goal: a real browser renders the status page in light and dark mode. The page's own content
+//! security policy blocks neither its style nor its script, and the page shows the nodes' state.
 //!
 //! Needs Chromium; see `test_support::programs` for what happens without.
 
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use test_support::programs;
 
-/// A child that ends with the test.
+/// A child process. Dropping it kills the process.
 struct Running(Child);
 
 impl Running {
@@ -46,7 +46,7 @@ fn browse(chromium: &Path, folder: &Path, arguments: &[&str], url: &str) -> (Str
     let mut child = Command::new(chromium)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
         .args(["--enable-logging=stderr", "--window-size=1280,1000"])
-        // Long enough for the page to renew itself twice.
+        // Long enough for the page to refresh twice.
         .arg("--virtual-time-budget=5000")
         .arg(format!("--user-data-dir={}", folder.join("profile").display()))
         .args(arguments)
@@ -56,7 +56,7 @@ fn browse(chromium: &Path, folder: &Path, arguments: &[&str], url: &str) -> (Str
         .spawn()
         .expect("chromium starts");
     let mut stderr = child.stderr.take().expect("it is piped");
-    let complaints = std::thread::spawn(move || {
+    let console_errors = std::thread::spawn(move || {
         let mut text = Vec::new();
         stderr.read_to_end(&mut text).expect("its complaints can be read");
         String::from_utf8_lossy(&text).into_owned()
@@ -64,29 +64,28 @@ fn browse(chromium: &Path, folder: &Path, arguments: &[&str], url: &str) -> (Str
     let mut out = String::new();
     child.stdout.take().expect("it is piped").read_to_string(&mut out).expect("it prints text");
     assert!(child.wait().expect("it ends").success(), "chromium failed");
-    // Only what the page causes; Chromium has much to say about a machine without a desktop.
-    let complaints = complaints.join().expect("it does not panic");
-    let of_page = complaints.lines().filter(|line| line.contains("CONSOLE"));
+    // Ignore Chromium's messages about the machine, such as the missing desktop.
+    let console_errors = console_errors.join().expect("it does not panic");
+    let of_page = console_errors.lines().filter(|line| line.contains("CONSOLE"));
     (out, of_page.collect::<Vec<_>>().join("\n"))
 }
 
-/// The colour of the upper left corner of a screenshot: 8-bit RGB or RGBA.
-fn corner(file: &Path) -> [u8; 3] {
+/// Returns the color of the upper left pixel of a screenshot, an 8-bit RGB or RGBA PNG.
+fn corner_color(file: &Path) -> [u8; 3] {
     let png = std::fs::read(file).expect("the screenshot was written");
     let mut rest = png.strip_prefix(b"\x89PNG\r\n\x1a\n").expect("it is a PNG");
-    let mut packed = Vec::new();
+    let mut compressed = Vec::new();
     while let Some((head, body)) = rest.split_at_checked(8) {
         let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
         if &head[4..] == b"IDAT" {
-            packed.extend_from_slice(&body[..length]);
+            compressed.extend_from_slice(&body[..length]);
         }
-        // The checksum follows.
+        // Skip the checksum.
         rest = &body[length + 4..];
     }
-    // The first byte tells how the row is filtered; to the first pixel of the first row every
-    // filter does nothing.
+    // The first byte is the row's filter, which does not change the first pixel of the first row.
     let mut pixel = [0; 4];
-    flate2::read::ZlibDecoder::new(&*packed).read_exact(&mut pixel).expect("it has a pixel");
+    flate2::read::ZlibDecoder::new(&*compressed).read_exact(&mut pixel).expect("it has a pixel");
     [pixel[1], pixel[2], pixel[3]]
 }
 
@@ -101,20 +100,20 @@ fn a_browser_shows_the_page_in_light_and_dark() {
     let (_gateway, admin) = Running::weir(&serve, "metrics on http://");
     let url = format!("http://{admin}/");
 
-    let (dom, complaints) = browse(&chromium, folder.path(), &["--dump-dom"], &url);
-    assert_eq!(complaints, "", "the browser refuses something");
+    let (dom, console_errors) = browse(&chromium, folder.path(), &["--dump-dom"], &url);
+    assert_eq!(console_errors, "", "the browser reports an error");
     assert!(dom.contains(&node), "the node is on the page: {dom}");
     assert!(dom.contains("<span class=\"badge good\">healthy</span>"), "{dom}");
     assert!(dom.contains(">live, every 2 s</span>"), "the script ran: {dom}");
-    assert!(!dom.contains("class=\"silent\""), "the page could renew itself: {dom}");
+    assert!(!dom.contains("class=\"silent\""), "the page could not refresh: {dom}");
 
     for (name, dark) in [("light", "1"), ("dark", "0")] {
         let file = folder.path().join(format!("{name}.png"));
-        let shot = format!("--screenshot={}", file.display());
+        let screenshot = format!("--screenshot={}", file.display());
         let scheme = format!("--blink-settings=preferredColorScheme={dark}");
-        let (_, complaints) = browse(&chromium, folder.path(), &[&shot, &scheme], &url);
-        assert_eq!(complaints, "", "the browser refuses something");
-        let brightness = corner(&file).into_iter().max().expect("three colours");
+        let (_, console_errors) = browse(&chromium, folder.path(), &[&screenshot, &scheme], &url);
+        assert_eq!(console_errors, "", "the browser reports an error");
+        let brightness = corner_color(&file).into_iter().max().expect("three colours");
         // White would mean that the style was not applied.
         let styled = if name == "light" { 200..255 } else { 0..60 };
         assert!(styled.contains(&brightness), "{name}: brightness {brightness}");

@@ -1,4 +1,4 @@
-//! What several modules of these tests start, talk to and watch. It judges nothing.
+//! Helpers of several test modules: servers, clients, proxies and a stall detector.
 
 pub(crate) mod authority;
 pub(crate) mod chain;

@@ -18,20 +18,23 @@ use test_support::raw;
 use test_support::running::{Running, Weir};
 use test_support::wait::wait_until;
 
-/// The name that is asked for unless a test is about names.
+/// The server name that clients send in most tests.
 const NAME: &str = "rpc.test";
 
-/// A gateway with TLS, on two threads, before one node.
-struct Sealed {
-    gateway: Option<gateway::runtime::Gateway>,
+/// A gateway with TLS, on two threads, in front of one node.
+struct TlsGateway {
+    /// `None` once the gateway is stopped.
+    inner: Option<gateway::runtime::Gateway>,
+    /// Address of the TLS listener.
     address: String,
-    clear: String,
+    /// Address of the listener without TLS.
+    plain_address: String,
     admin: String,
 }
 
-impl Sealed {
-    fn start(node: &SimNode, files: &Files, text: &str) -> Sealed {
-        Sealed::configured(Sealed::config(node, files, text))
+impl TlsGateway {
+    fn start(node: &SimNode, files: &Files, text: &str) -> TlsGateway {
+        TlsGateway::with_config(TlsGateway::config(node, files, text))
     }
 
     fn config(node: &SimNode, files: &Files, text: &str) -> Config {
@@ -45,26 +48,28 @@ impl Sealed {
         config.unwrap_or_else(|faults| panic!("{faults}"))
     }
 
-    fn configured(config: Config) -> Sealed {
-        Sealed::of(gateway::runtime::Gateway::start(config).unwrap())
+    fn with_config(config: Config) -> TlsGateway {
+        TlsGateway::from_gateway(gateway::runtime::Gateway::start(config).unwrap())
     }
 
-    fn of(gateway: gateway::runtime::Gateway) -> Sealed {
+    fn from_gateway(gateway: gateway::runtime::Gateway) -> TlsGateway {
         let address = gateway.listen_tls.unwrap().to_string();
-        let (clear, admin) = (gateway.listen.to_string(), gateway.admin.unwrap().to_string());
-        Sealed { gateway: Some(gateway), address, clear, admin }
+        let (plain_address, admin) =
+            (gateway.listen.to_string(), gateway.admin.unwrap().to_string());
+        TlsGateway { inner: Some(gateway), address, plain_address, admin }
     }
 
-    /// The value of a metric with these labels.
-    fn metric(&self, line: &str) -> u64 {
+    /// Returns the value of a metric. `series` is its name with its labels.
+    fn metric(&self, series: &str) -> u64 {
         let mut client = raw::Client::connect(&self.admin);
         client.send(b"GET /metrics HTTP/1.1\r\nHost: admin\r\n\r\n");
-        let text = client.answer().unwrap();
+        let text = client.read_response().unwrap();
         let text = text.text();
-        let found = text.lines().find_map(|row| row.strip_prefix(line));
-        found.unwrap_or_else(|| panic!("no {line} in {text}")).trim().parse().unwrap()
+        let found = text.lines().find_map(|row| row.strip_prefix(series));
+        found.unwrap_or_else(|| panic!("no {series} in {text}")).trim().parse().unwrap()
     }
 
+    /// Returns the number of failed handshakes with this reason.
     fn failed(&self, reason: &str) -> u64 {
         self.metric(&format!("weir_tls_handshakes_failed_total{{reason=\"{reason}\"}}"))
     }
@@ -76,16 +81,16 @@ impl Sealed {
     }
 }
 
-impl Drop for Sealed {
+impl Drop for TlsGateway {
     fn drop(&mut self) {
-        if let Some(gateway) = self.gateway.take() {
+        if let Some(gateway) = self.inner.take() {
             gateway.stop();
         }
     }
 }
 
-/// A scene with one node, an authority, and a certificate of it for [`NAME`].
-fn set() -> (Scene, SimNode, Authority, Files) {
+/// Returns a scene with one node, a certificate authority, and its certificate for [`NAME`].
+fn set_up() -> (Scene, SimNode, Authority, Files) {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let authority = Authority::new("authority");
@@ -94,115 +99,117 @@ fn set() -> (Scene, SimNode, Authority, Files) {
     (scene, node, authority, files)
 }
 
-const OWN: &str = "[[certificate]]\nchain_file = \"own.pem\"\nkey_file = \"own.key\"\n";
+/// Configuration of the gateway's usual certificate.
+const CERTIFICATE: &str = "[[certificate]]\nchain_file = \"own.pem\"\nkey_file = \"own.key\"\n";
 
 #[test]
-fn calls_are_answered_over_tls_and_beside_it() {
-    let (_scene, node, authority, files) = set();
-    let sealed = Sealed::start(&node, &files, OWN);
-    let guest = Guest::new(&authority);
-    let mut talk = guest.connect(&sealed.address, NAME).unwrap();
+fn calls_are_answered_with_and_without_tls() {
+    let (_scene, node, authority, files) = set_up();
+    let gateway = TlsGateway::start(&node, &files, CERTIFICATE);
+    let client = Guest::new(&authority);
+    let mut connection = client.connect(&gateway.address, NAME).unwrap();
     let call = scene::body("eth_getBlockByNumber", "[\"0x10\",true]");
-    let expected = raw::Client::connect(&sealed.clear).call("/", &call).body;
+    let expected = raw::Client::connect(&gateway.plain_address).call("/", &call).body;
     for _ in 0..3 {
-        assert_eq!(talk.post(&call), expected, "one connection carries several calls");
+        assert_eq!(connection.post(&call), expected, "one connection carries several calls");
     }
-    // Many records, more than rustls holds: the answer comes in parts that join.
+    // A response of many TLS records, more than rustls buffers.
     let items: Vec<_> = (0..500)
         .map(|at| scene::body("eth_getBlockByNumber", &format!("[\"{:#x}\",true]", at % 64)))
         .collect();
     let batch = [b"[", &items.join(&b","[..])[..], b"]"].concat();
-    let expected = raw::Client::connect(&sealed.clear).call("/", &batch).body;
+    let expected = raw::Client::connect(&gateway.plain_address).call("/", &batch).body;
     assert!(expected.len() > 300_000, "{}", expected.len());
-    assert!(talk.post(&batch) == expected, "a long answer arrives as it is");
-    assert!(batch.len() > 20_000, "and so does a long request");
-    assert_eq!(sealed.metric("weir_tls_handshakes_total{version=\"1.3\",handshake=\"full\"}"), 1);
-    // A stop does not wait for a connection that waits.
+    assert!(connection.post(&batch) == expected, "a long response arrives unchanged");
+    assert!(batch.len() > 20_000, "the request is long too");
+    assert_eq!(gateway.metric("weir_tls_handshakes_total{version=\"1.3\",handshake=\"full\"}"), 1);
+    // A stop does not wait for an idle connection.
     let began = Instant::now();
-    drop(sealed);
+    drop(gateway);
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    assert!(talk.is_closed());
+    assert!(connection.is_closed());
 }
 
 #[test]
-fn only_the_versions_and_ciphers_of_the_file_are_spoken() {
-    let (_scene, node, authority, mut files) = set();
+fn only_configured_versions_and_ciphers_are_accepted() {
+    let (_scene, node, authority, mut files) = set_up();
     files.certificate("rsa", &authority, Kind::Rsa, &[NAME]);
-    let rsa = OWN.replace("own.", "rsa.");
-    // The cipher of the report on gateways, by the name that nginx has for it.
+    let rsa = CERTIFICATE.replace("own.", "rsa.");
+    // The configuration uses the cipher's OpenSSL name, as nginx does.
     let text = "[tls]\nversions = [\"1.2\"]\nciphers = [\"ECDHE-RSA-AES256-GCM-SHA384\"]\n";
-    let sealed = Sealed::start(&node, &files, &format!("{text}{rsa}"));
-    let talk = Guest::new(&authority).connect(&sealed.address, NAME).unwrap();
-    assert_eq!(talk.version(), ProtocolVersion::TLSv1_2);
-    assert_eq!(talk.suite(), "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384");
+    let gateway = TlsGateway::start(&node, &files, &format!("{text}{rsa}"));
+    let connection = Guest::new(&authority).connect(&gateway.address, NAME).unwrap();
+    assert_eq!(connection.version(), ProtocolVersion::TLSv1_2);
+    assert_eq!(connection.suite(), "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384");
     let newer = Guest::new(&authority).versions(&["1.3"]);
-    assert!(newer.connect(&sealed.address, NAME).is_err(), "1.3 is not spoken");
+    assert!(newer.connect(&gateway.address, NAME).is_err(), "TLS 1.3 is not configured");
     let other = Guest::new(&authority).ciphers(&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]);
-    assert!(other.connect(&sealed.address, NAME).is_err(), "the cipher is not spoken");
-    sealed.wait_for_failed("nothing_in_common", 2);
-    assert_eq!(sealed.metric("weir_tls_handshakes_total{version=\"1.2\",handshake=\"full\"}"), 1);
+    assert!(other.connect(&gateway.address, NAME).is_err(), "the cipher is not configured");
+    gateway.wait_for_failed("nothing_in_common", 2);
+    assert_eq!(gateway.metric("weir_tls_handshakes_total{version=\"1.2\",handshake=\"full\"}"), 1);
 
-    // Several in one's own order; the client has another one.
+    // The gateway's order of ciphers wins over the client's.
     let text = "[tls]\nversions = [\"1.3\"]\n\
                 ciphers = [\"TLS_CHACHA20_POLY1305_SHA256\", \"TLS_AES_128_GCM_SHA256\"]\n";
-    let sealed = Sealed::start(&node, &files, &format!("{text}{OWN}"));
-    let talk = Guest::new(&authority).connect(&sealed.address, NAME).unwrap();
+    let gateway = TlsGateway::start(&node, &files, &format!("{text}{CERTIFICATE}"));
+    let connection = Guest::new(&authority).connect(&gateway.address, NAME).unwrap();
     assert_eq!(
-        (talk.version(), talk.suite()),
+        (connection.version(), connection.suite()),
         (ProtocolVersion::TLSv1_3, "TLS13_CHACHA20_POLY1305_SHA256".into())
     );
-    assert!(Guest::new(&authority).versions(&["1.2"]).connect(&sealed.address, NAME).is_err());
+    assert!(Guest::new(&authority).versions(&["1.2"]).connect(&gateway.address, NAME).is_err());
     let other = Guest::new(&authority).ciphers(&["TLS13_AES_256_GCM_SHA384"]);
-    assert!(other.connect(&sealed.address, NAME).is_err());
+    assert!(other.connect(&gateway.address, NAME).is_err());
 }
 
-/// Connects many times with one guest; all but the first resume, whichever thread they meet.
-fn check_resumed(address: &str, guest: &Guest, times: usize) {
+/// Connects many times with one client. All but the first handshakes must resume the session, on
+/// any thread.
+fn check_resumed(address: &str, client: &Guest, times: usize) {
     for time in 0..times {
-        let mut talk = guest.connect(address, NAME).unwrap();
-        assert!(talk.get().starts_with("HTTP/1.1 200"));
+        let mut connection = client.connect(address, NAME).unwrap();
+        assert!(connection.get().starts_with("HTTP/1.1 200"));
         let expected = if time == 0 { Full } else { Resumed };
-        assert_eq!(talk.kind(), expected, "connection {time}");
+        assert_eq!(connection.kind(), expected, "connection {time}");
     }
 }
 
 #[test]
 fn sessions_resume_on_every_thread() {
-    let (_scene, node, authority, files) = set();
+    let (_scene, node, authority, files) = set_up();
     for (text, versions, label) in [
         ("", "1.2", "by ticket"),
         ("[tls]\ntickets = false\n", "1.2", "by session id"),
         ("", "1.3", "by ticket"),
-        ("[tls]\ntickets = false\n", "1.3", "by a session that is kept"),
+        ("[tls]\ntickets = false\n", "1.3", "by stored session"),
     ] {
-        let sealed = Sealed::start(&node, &files, &format!("{text}{OWN}"));
+        let gateway = TlsGateway::start(&node, &files, &format!("{text}{CERTIFICATE}"));
         println!("{versions} {label}");
-        check_resumed(&sealed.address, &Guest::new(&authority).versions(&[versions]), 20);
+        check_resumed(&gateway.address, &Guest::new(&authority).versions(&[versions]), 20);
         let resumed =
             format!("weir_tls_handshakes_total{{version=\"{versions}\",handshake=\"resumed\"}}");
-        assert_eq!(sealed.metric(&resumed), 19, "{versions} {label}");
+        assert_eq!(gateway.metric(&resumed), 19, "{versions} {label}");
     }
     let text = "[tls]\ntickets = false\nsessions_max = 0\n";
-    let sealed = Sealed::start(&node, &files, &format!("{text}{OWN}"));
+    let gateway = TlsGateway::start(&node, &files, &format!("{text}{CERTIFICATE}"));
     for version in ["1.2", "1.3"] {
-        let guest = Guest::new(&authority).versions(&[version]);
+        let client = Guest::new(&authority).versions(&[version]);
         for _ in 0..3 {
-            let mut talk = guest.connect(&sealed.address, NAME).unwrap();
-            talk.get();
-            assert_eq!(talk.kind(), Full, "{version} with nothing to resume by");
+            let mut connection = client.connect(&gateway.address, NAME).unwrap();
+            connection.get();
+            assert_eq!(connection.kind(), Full, "{version} without tickets and stored sessions");
         }
     }
 }
 
 #[test]
 fn replicas_with_the_same_keys_resume_each_others_sessions() {
-    let (_scene, node, authority, mut files) = set();
-    let key = |seed: u8| (0..80).map(|at| seed.wrapping_mul(31) ^ at).collect::<Vec<u8>>();
+    let (_scene, node, authority, mut files) = set_up();
+    let key = |seed: u8| (0..80).map(|index| seed.wrapping_mul(31) ^ index).collect::<Vec<u8>>();
     files.write("one.key", &key(1));
     files.write("two.key", &key(2));
-    let process = |keys: &str| {
+    let start_gateway = |keys: &str| {
         let folder = files.folder().display();
-        let certificate = OWN.replace("own.", &format!("{folder}/own."));
+        let certificate = CERTIFICATE.replace("own.", &format!("{folder}/own."));
         let keys = keys.replace('@', &format!("{folder}/"));
         Weir::serve()
             .listen_as_configured()
@@ -214,92 +221,104 @@ fn replicas_with_the_same_keys_resume_each_others_sessions() {
             ))
             .start()
     };
-    let first = process("[\"@one.key\"]");
-    let same = process("[\"@one.key\"]");
-    let rolled = process("[\"@two.key\", \"@one.key\"]");
-    let other = process("[\"@two.key\"]");
+    let first = start_gateway("[\"@one.key\"]");
+    let same = start_gateway("[\"@one.key\"]");
+    let rotated = start_gateway("[\"@two.key\", \"@one.key\"]");
+    let other = start_gateway("[\"@two.key\"]");
     for version in ["1.2", "1.3"] {
         let kind = |from: &Running, to: &Running| {
-            let guest = Guest::new(&authority).versions(&[version]);
-            guest.connect(&from.address, NAME).unwrap().get();
-            let mut talk = guest.connect(&to.address, NAME).unwrap();
-            talk.get();
-            talk.kind()
+            let client = Guest::new(&authority).versions(&[version]);
+            client.connect(&from.address, NAME).unwrap().get();
+            let mut connection = client.connect(&to.address, NAME).unwrap();
+            connection.get();
+            connection.kind()
         };
         assert_eq!(kind(&first, &same), Resumed, "{version}");
         assert_eq!(kind(&same, &first), Resumed, "{version}");
-        assert_eq!(kind(&first, &rolled), Resumed, "{version}: the former key is still taken");
-        assert_eq!(kind(&rolled, &other), Resumed, "{version}: the first key makes tickets");
-        assert_eq!(kind(&first, &other), Full, "{version}: an unknown key opens nothing");
+        assert_eq!(
+            kind(&first, &rotated),
+            Resumed,
+            "{version}: the old key still decrypts tickets"
+        );
+        assert_eq!(kind(&rotated, &other), Resumed, "{version}: the first key encrypts tickets");
+        assert_eq!(kind(&first, &other), Full, "{version}: a ticket of an unknown key is ignored");
     }
 }
 
 #[test]
-fn a_reload_changes_certificates_and_keeps_sessions_on_the_same_terms() {
-    let (_scene, node, authority, mut files) = set();
+fn a_reload_changes_certificates_and_keeps_sessions_if_tls_settings_are_equal() {
+    let (_scene, node, authority, mut files) = set_up();
     files.certificate("new", &authority, Kind::Ecdsa, &[NAME]);
     files.write("clients.pem", Authority::new("clients").pem().as_bytes());
-    let other = OWN.replace("own.", "new.");
+    let other = CERTIFICATE.replace("own.", "new.");
     let after_reload = |before: &str, after: &str, version: &str| {
-        let sealed = Sealed::start(&node, &files, &format!("{before}{OWN}"));
-        let guest = Guest::new(&authority).versions(&[version]);
-        let mut open = guest.connect(&sealed.address, NAME).unwrap();
-        open.get();
-        assert_eq!(files.name_of(&open.certificate()), "own");
-        let after = Sealed::config(&node, &files, &format!("{after}{other}"));
-        sealed.gateway.as_ref().unwrap().reload(after);
-        open.get();
-        let stranger = Guest::trusting().connect(&sealed.address, NAME).unwrap();
-        assert_eq!(files.name_of(&stranger.certificate()), "new");
-        let mut talk = guest.connect(&sealed.address, NAME).ok()?;
-        talk.try_get()?;
-        Some(talk.kind())
+        let gateway = TlsGateway::start(&node, &files, &format!("{before}{CERTIFICATE}"));
+        let client = Guest::new(&authority).versions(&[version]);
+        let mut open_connection = client.connect(&gateway.address, NAME).unwrap();
+        open_connection.get();
+        assert_eq!(files.name_of(&open_connection.certificate()), "own");
+        let after = TlsGateway::config(&node, &files, &format!("{after}{other}"));
+        gateway.inner.as_ref().unwrap().reload(after);
+        open_connection.get();
+        let new_connection = Guest::trusting().connect(&gateway.address, NAME).unwrap();
+        assert_eq!(files.name_of(&new_connection.certificate()), "new");
+        let mut connection = client.connect(&gateway.address, NAME).ok()?;
+        connection.try_get()?;
+        Some(connection.kind())
     };
     for version in ["1.2", "1.3"] {
         assert_eq!(after_reload("", "", version), Some(Resumed), "{version} by ticket");
-        let by_id = "[tls]\ntickets = false\n";
-        assert_eq!(after_reload(by_id, by_id, version), Some(Resumed), "{version} by id");
+        let without_tickets = "[tls]\ntickets = false\n";
+        assert_eq!(
+            after_reload(without_tickets, without_tickets, version),
+            Some(Resumed),
+            "{version} by id"
+        );
         let fewer = "[tls]\nsessions_max = 5\n";
-        assert_eq!(after_reload("", fewer, version), Some(Full), "{version}: on other terms");
+        assert_eq!(after_reload("", fewer, version), Some(Full), "{version}: other TLS settings");
     }
-    // A certificate that is needed from now on: in 1.2 the handshake fails without it.
+    // The reload requires client certificates. In TLS 1.2 the handshake itself fails without one.
     let stricter = "[tls]\nclient_ca = \"clients.pem\"\n";
-    let sealed = Sealed::start(&node, &files, OWN);
-    let guests = ["1.2", "1.3"].map(|version| Guest::new(&authority).versions(&[version]));
-    for guest in &guests {
-        check_resumed(&sealed.address, guest, 2);
+    let gateway = TlsGateway::start(&node, &files, CERTIFICATE);
+    let clients = ["1.2", "1.3"].map(|version| Guest::new(&authority).versions(&[version]));
+    for client in &clients {
+        check_resumed(&gateway.address, client, 2);
     }
-    let after = Sealed::config(&node, &files, &format!("{stricter}{OWN}"));
-    sealed.gateway.as_ref().unwrap().reload(after);
-    for guest in &guests {
-        let got = guest.connect(&sealed.address, NAME).ok().and_then(|mut talk| talk.try_get());
-        assert_eq!(got, None);
+    let after = TlsGateway::config(&node, &files, &format!("{stricter}{CERTIFICATE}"));
+    gateway.inner.as_ref().unwrap().reload(after);
+    for client in &clients {
+        let response = client
+            .connect(&gateway.address, NAME)
+            .ok()
+            .and_then(|mut connection| connection.try_get());
+        assert_eq!(response, None);
     }
-    sealed.wait_for_failed("certificate_missing", 2);
+    gateway.wait_for_failed("certificate_missing", 2);
 }
 
 #[test]
-fn the_process_that_takes_over_has_the_same_addresses() {
-    let (_scene, node, authority, files) = set();
-    let first = Sealed::start(&node, &files, OWN);
-    let sockets = first.gateway.as_ref().unwrap().sockets().unwrap();
-    let config = Sealed::config(&node, &files, OWN);
+fn an_upgraded_process_keeps_the_addresses() {
+    let (_scene, node, authority, files) = set_up();
+    let first = TlsGateway::start(&node, &files, CERTIFICATE);
+    let sockets = first.inner.as_ref().unwrap().sockets().unwrap();
+    let config = TlsGateway::config(&node, &files, CERTIFICATE);
     let second = gateway::runtime::Gateway::start_on(config, sockets, None).unwrap();
-    let second = Sealed::of(second);
-    assert_eq!((&second.address, &second.clear), (&first.address, &first.clear));
+    let second = TlsGateway::from_gateway(second);
+    assert_eq!((&second.address, &second.plain_address), (&first.address, &first.plain_address));
     let mut first = first;
-    first.gateway.take().unwrap().stop_replaced();
-    let guest = Guest::new(&authority);
+    first.inner.take().unwrap().stop_replaced();
+    let client = Guest::new(&authority);
     for _ in 0..10 {
-        guest.connect(&second.address, NAME).unwrap().get();
-        raw::Client::connect(&second.clear).call("/", &scene::body("eth_blockNumber", "[]"));
+        client.connect(&second.address, NAME).unwrap().get();
+        raw::Client::connect(&second.plain_address)
+            .call("/", &scene::body("eth_blockNumber", "[]"));
     }
 }
 
-/// The configuration that the page shows is one that starts.
+/// The example of docs/tls.md is a valid configuration.
 #[test]
-fn the_page_on_tls_shows_what_works() {
-    let (_scene, _node, authority, mut files) = set();
+fn the_example_of_the_tls_page_is_valid() {
+    let (_scene, _node, authority, mut files) = set_up();
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tls.md");
     let page = std::fs::read_to_string(page).unwrap();
     let text = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
@@ -315,93 +334,100 @@ fn the_page_on_tls_shows_what_works() {
 
 #[test]
 fn the_certificate_follows_the_server_name() {
-    let (_scene, node, authority, mut files) = set();
+    let (_scene, node, authority, mut files) = set_up();
     files.certificate("wild", &authority, Kind::Ecdsa, &["*.wild.test"]);
     files.certificate("named", &authority, Kind::Ecdsa, &["inside.test"]);
     files.certificate("rsa", &authority, Kind::Rsa, &[NAME]);
-    let entry = |name: &str| OWN.replace("own.", &format!("{name}."));
+    let entry = |name: &str| CERTIFICATE.replace("own.", &format!("{name}."));
     let named = format!("{}names = [\"other.test\", \"a.wild.test\"]\n", entry("named"));
-    let text = [OWN, &entry("wild"), &named, &entry("rsa")].concat();
-    let sealed = Sealed::start(&node, &files, &text);
-    let shown = |name: &str| {
-        let talk = Guest::trusting().connect(&sealed.address, name).unwrap();
-        files.name_of(&talk.certificate())
+    let text = [CERTIFICATE, &entry("wild"), &named, &entry("rsa")].concat();
+    let gateway = TlsGateway::start(&node, &files, &text);
+    let served_certificate = |name: &str| {
+        let connection = Guest::trusting().connect(&gateway.address, name).unwrap();
+        files.name_of(&connection.certificate())
     };
-    assert_eq!(shown(NAME), "own");
-    assert_eq!(shown("b.wild.test"), "wild");
-    assert_eq!(shown("a.wild.test"), "named", "an exact name goes before a star");
-    assert_eq!(shown("other.test"), "named");
-    assert_eq!(shown("inside.test"), "own", "names in the file replace those in it");
-    assert_eq!(shown("c.b.wild.test"), "own");
-    assert_eq!(shown("unknown.test"), "own");
-    // Without a name: an address is none.
-    assert_eq!(shown("127.0.0.1"), "own");
-    // Whoever cannot verify the first kind of key is shown the second.
-    let old =
+    assert_eq!(served_certificate(NAME), "own");
+    assert_eq!(served_certificate("b.wild.test"), "wild");
+    assert_eq!(served_certificate("a.wild.test"), "named", "an exact name wins over a wildcard");
+    assert_eq!(served_certificate("other.test"), "named");
+    assert_eq!(
+        served_certificate("inside.test"),
+        "own",
+        "configured names replace those of the certificate"
+    );
+    assert_eq!(served_certificate("c.b.wild.test"), "own");
+    assert_eq!(served_certificate("unknown.test"), "own");
+    // An IP address is not sent as a server name.
+    assert_eq!(served_certificate("127.0.0.1"), "own");
+    // A client without ECDSA ciphers gets the RSA certificate.
+    let rsa_client =
         Guest::trusting().versions(&["1.2"]).ciphers(&["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"]);
-    let talk = old.connect(&sealed.address, NAME).unwrap();
-    assert_eq!(files.name_of(&talk.certificate()), "rsa");
-    // And the chain is one that a strict client believes.
-    Guest::new(&authority).connect(&sealed.address, "b.wild.test").unwrap();
+    let connection = rsa_client.connect(&gateway.address, NAME).unwrap();
+    assert_eq!(files.name_of(&connection.certificate()), "rsa");
+    // A client that verifies certificates accepts the chain.
+    Guest::new(&authority).connect(&gateway.address, "b.wild.test").unwrap();
 }
 
 #[test]
-fn clients_certificates_are_asked_for_and_verified() {
-    let (_scene, node, authority, mut files) = set();
+fn client_certificates_are_requested_and_verified() {
+    let (_scene, node, authority, mut files) = set_up();
     let clients = Authority::new("clients");
     files.write("clients.pem", clients.pem().as_bytes());
     let good = clients.client("ci");
     let stranger = Authority::new("strangers").client("ci");
-    let ended = clients.ended_client("ci");
+    let expired = clients.ended_client("ci");
     let ca = "client_ca = \"clients.pem\"\n";
     for version in ["1.2", "1.3"] {
-        let start = |auth: &str| Sealed::start(&node, &files, &format!("[tls]\n{auth}{OWN}"));
-        let served = |sealed: &Sealed, own: Option<&authority::Identity>| {
-            let guest = Guest::new(&authority).versions(&[version]);
-            let guest = own.map_or_else(|| guest.clone(), |own| guest.clone().showing(own));
-            // In TLS 1.3 the client learns of a refusal only from what it reads.
-            let mut talk = guest.connect(&sealed.address, NAME).ok()?;
-            talk.try_get().filter(|answer| answer.starts_with("HTTP/1.1 200"))
+        let start = |client_auth: &str| {
+            TlsGateway::start(&node, &files, &format!("[tls]\n{client_auth}{CERTIFICATE}"))
         };
-        let off = start("client_auth = \"off\"\n");
-        for own in [None, Some(&good), Some(&stranger)] {
-            assert!(served(&off, own).is_some(), "{version} off");
+        let response_for = |gateway: &TlsGateway, identity: Option<&authority::Identity>| {
+            let client = Guest::new(&authority).versions(&[version]);
+            let client = identity
+                .map_or_else(|| client.clone(), |identity| client.clone().showing(identity));
+            // In TLS 1.3 the client learns of a rejection only when it reads.
+            let mut connection = client.connect(&gateway.address, NAME).ok()?;
+            connection.try_get().filter(|answer| answer.starts_with("HTTP/1.1 200"))
+        };
+        let disabled = start("client_auth = \"off\"\n");
+        for identity in [None, Some(&good), Some(&stranger)] {
+            assert!(response_for(&disabled, identity).is_some(), "{version} off");
         }
         let optional = start(&format!("{ca}client_auth = \"optional\"\n"));
-        assert!(served(&optional, None).is_some(), "{version} optional, none");
-        assert!(served(&optional, Some(&good)).is_some(), "{version} optional, good");
-        assert!(served(&optional, Some(&stranger)).is_none(), "{version} optional, stranger");
-        assert!(served(&optional, Some(&ended)).is_none(), "{version} optional, ended");
+        assert!(response_for(&optional, None).is_some(), "{version} optional, none");
+        assert!(response_for(&optional, Some(&good)).is_some(), "{version} optional, good");
+        assert!(response_for(&optional, Some(&stranger)).is_none(), "{version} optional, stranger");
+        assert!(response_for(&optional, Some(&expired)).is_none(), "{version} optional, expired");
         optional.wait_for_failed("certificate_refused", 2);
-        // As it is where only the authority is named.
+        // With `client_ca` alone, certificates are required.
         let required = start(ca);
-        assert!(served(&required, None).is_none(), "{version} required, none");
+        assert!(response_for(&required, None).is_none(), "{version} required, none");
         required.wait_for_failed("certificate_missing", 1);
-        assert!(served(&required, Some(&good)).is_some(), "{version} required, good");
-        assert!(served(&required, Some(&stranger)).is_none(), "{version} required, stranger");
-        assert!(served(&required, Some(&ended)).is_none(), "{version} required, ended");
+        assert!(response_for(&required, Some(&good)).is_some(), "{version} required, good");
+        assert!(response_for(&required, Some(&stranger)).is_none(), "{version} required, stranger");
+        assert!(response_for(&required, Some(&expired)).is_none(), "{version} required, expired");
         required.wait_for_failed("certificate_refused", 2);
-        // One that is good is not asked for again when its session resumes.
-        let guest = Guest::new(&authority).versions(&[version]).showing(&good);
-        check_resumed(&required.address, &guest, 3);
+        // A resumed session needs no new certificate.
+        let client = Guest::new(&authority).versions(&[version]).showing(&good);
+        check_resumed(&required.address, &client, 3);
     }
 }
 
 #[test]
-fn a_certificate_stands_for_a_key() {
-    let (_scene, node, authority, mut files) = set();
+fn a_client_certificate_selects_an_api_key() {
+    let (_scene, node, authority, mut files) = set_up();
     let clients = Authority::new("clients");
     files.write("clients.pem", clients.pem().as_bytes());
     let text = format!(
-        "[tls]\nclient_ca = \"clients.pem\"\nclient_auth = \"optional\"\n{OWN}\
+        "[tls]\nclient_ca = \"clients.pem\"\nclient_auth = \"optional\"\n{CERTIFICATE}\
          [[key]]\nname = \"runner\"\ncertificate = \"cn:ci\"\nmethods_allow = [\"eth_chainId\"]\n\
          [[key]]\nname = \"alice\"\nsecret = \"wk_0123456789abcdefghij\"\n"
     );
-    let sealed = Sealed::start(&node, &files, &text);
-    let said = |own: Option<&str>, key: &str, method: &str| {
-        let mut guest = Guest::new(&authority);
-        if let Some(name) = own {
-            guest = guest.showing(&clients.client(name));
+    let gateway = TlsGateway::start(&node, &files, &text);
+    let status_of = |certificate_name: Option<&str>, key: &str, method: &str| {
+        let mut client = Guest::new(&authority);
+        if let Some(name) = certificate_name {
+            client = client.showing(&clients.client(name));
         }
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#);
         let request = format!(
@@ -409,59 +435,78 @@ fn a_certificate_stands_for_a_key() {
              Content-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        let mut talk = guest.connect(&sealed.address, NAME).unwrap();
-        let head = talk.ask(request.as_bytes()).unwrap();
+        let mut connection = client.connect(&gateway.address, NAME).unwrap();
+        let head = connection.ask(request.as_bytes()).unwrap();
         head.split(' ').nth(1).unwrap().to_owned()
     };
     let key = "x-api-key: wk_0123456789abcdefghij\r\n";
-    let calls = |name: &str| sealed.metric(&format!("weir_key_calls_total{{key=\"{name}\"}}"));
-    assert_eq!(said(None, "", "eth_chainId"), "401", "nothing is shown");
-    assert_eq!(said(Some("stranger"), "", "eth_chainId"), "401", "nobody knows the name");
-    assert_eq!(said(Some("ci"), "", "eth_chainId"), "200");
+    let calls = |name: &str| gateway.metric(&format!("weir_key_calls_total{{key=\"{name}\"}}"));
+    assert_eq!(status_of(None, "", "eth_chainId"), "401", "no certificate and no key");
+    assert_eq!(
+        status_of(Some("stranger"), "", "eth_chainId"),
+        "401",
+        "no key has this certificate name"
+    );
+    assert_eq!(status_of(Some("ci"), "", "eth_chainId"), "200");
     assert_eq!(calls("runner"), 1);
-    // What the certificate's key may not call is refused as a method, not as a request.
-    assert_eq!(said(Some("ci"), "", "eth_gasPrice"), "200");
-    assert_eq!(sealed.metric("weir_access_denied_total{reason=\"method\"}"), 1);
-    assert_eq!(said(Some("ci"), key, "eth_gasPrice"), "200", "a key goes before it");
+    // A method that the key forbids is a JSON-RPC error with HTTP status 200.
+    assert_eq!(status_of(Some("ci"), "", "eth_gasPrice"), "200");
+    assert_eq!(gateway.metric("weir_access_denied_total{reason=\"method\"}"), 1);
+    assert_eq!(
+        status_of(Some("ci"), key, "eth_gasPrice"),
+        "200",
+        "a key in a header wins over the certificate"
+    );
     assert_eq!(calls("alice"), 1);
-    assert_eq!(said(Some("ci"), "x-api-key: wrong\r\n", "eth_chainId"), "401", "a wrong key too");
+    assert_eq!(
+        status_of(Some("ci"), "x-api-key: wrong\r\n", "eth_chainId"),
+        "401",
+        "a wrong key in a header wins too"
+    );
 }
 
 #[test]
 fn a_session_from_before_a_certificate_was_required_does_not_resume() {
-    let (_scene, node, authority, mut files) = set();
+    let (_scene, node, authority, mut files) = set_up();
     files.write("clients.pem", Authority::new("clients").pem().as_bytes());
     files.write("ticket.key", &[7; 80]);
     let keys = "[tls]\nticket_key_files = [\"ticket.key\"]\n";
-    let open = Sealed::start(&node, &files, &format!("{keys}{OWN}"));
-    let closed = Sealed::start(&node, &files, &format!("{keys}client_ca = \"clients.pem\"\n{OWN}"));
+    let open = TlsGateway::start(&node, &files, &format!("{keys}{CERTIFICATE}"));
+    let closed = TlsGateway::start(
+        &node,
+        &files,
+        &format!("{keys}client_ca = \"clients.pem\"\n{CERTIFICATE}"),
+    );
     for version in ["1.2", "1.3"] {
-        let guest = Guest::new(&authority).versions(&[version]);
-        check_resumed(&open.address, &guest, 2);
-        let got = guest.connect(&closed.address, NAME).ok().and_then(|mut talk| talk.try_get());
-        assert_eq!(got, None, "{version}");
+        let client = Guest::new(&authority).versions(&[version]);
+        check_resumed(&open.address, &client, 2);
+        let response = client
+            .connect(&closed.address, NAME)
+            .ok()
+            .and_then(|mut connection| connection.try_get());
+        assert_eq!(response, None, "{version}");
     }
     closed.wait_for_failed("certificate_missing", 2);
 }
 
 #[test]
-fn http2_is_agreed_on_in_the_handshake() {
-    let (scene, node, authority, files) = set();
-    let sealed = Sealed::start(&node, &files, OWN);
+fn http2_is_negotiated_in_the_handshake() {
+    let (scene, node, authority, files) = set_up();
+    let gateway = TlsGateway::start(&node, &files, CERTIFICATE);
     let alpn = |offered: &[&str]| {
-        let guest = Guest::new(&authority).alpn(offered);
-        let talk = guest.connect(&sealed.address, NAME).unwrap();
-        talk.alpn()
+        let client = Guest::new(&authority).alpn(offered);
+        let connection = client.connect(&gateway.address, NAME).unwrap();
+        connection.alpn()
     };
     assert_eq!(alpn(&["h2", "http/1.1"]).as_deref(), Some("h2"));
-    assert_eq!(alpn(&["http/1.1", "h2"]).as_deref(), Some("h2"), "ours is the order");
+    assert_eq!(alpn(&["http/1.1", "h2"]).as_deref(), Some("h2"), "the gateway's order wins");
     assert_eq!(alpn(&["http/1.1"]).as_deref(), Some("http/1.1"));
     assert_eq!(alpn(&[]), None);
-    assert!(Guest::new(&authority).alpn(&["spdy/1"]).connect(&sealed.address, NAME).is_err());
+    assert!(Guest::new(&authority).alpn(&["spdy/1"]).connect(&gateway.address, NAME).is_err());
     let call = scene::body("eth_blockNumber", "[]");
-    let expected = raw::Client::connect(&sealed.clear).call("/", &call).body;
-    let guest = Guest::new(&authority).alpn(&["h2"]);
-    let answers = scene.handle.block_on(guest.post_http2(&sealed.address, NAME, call, 20));
+    let expected = raw::Client::connect(&gateway.plain_address).call("/", &call).body;
+    let client = Guest::new(&authority).alpn(&["h2"]);
+    let answers = scene.handle.block_on(client.post_http2(&gateway.address, NAME, call, 20));
     assert_eq!(answers.len(), 20);
     assert!(answers.iter().all(|answer| *answer == expected));
     let text = String::from_utf8(expected).unwrap();
@@ -469,14 +514,14 @@ fn http2_is_agreed_on_in_the_handshake() {
 }
 
 #[test]
-fn a_handshake_that_does_not_come_is_cut() {
-    let (_scene, node, authority, files) = set();
-    let text = format!("[tls]\nhandshake_timeout = \"300ms\"\n{OWN}");
-    let sealed = Sealed::start(&node, &files, &text);
-    let mut silent = TcpStream::connect(&sealed.address).unwrap();
-    let mut slow = TcpStream::connect(&sealed.address).unwrap();
+fn an_incomplete_handshake_times_out() {
+    let (_scene, node, authority, files) = set_up();
+    let text = format!("[tls]\nhandshake_timeout = \"300ms\"\n{CERTIFICATE}");
+    let gateway = TlsGateway::start(&node, &files, &text);
+    let mut silent = TcpStream::connect(&gateway.address).unwrap();
+    let mut slow = TcpStream::connect(&gateway.address).unwrap();
     let hello = Guest::new(&authority).hello(NAME);
-    // All but the last byte, one by one.
+    // Send all bytes but the last, each in its own write.
     slow.set_nodelay(true).unwrap();
     for byte in &hello[..hello.len() - 1] {
         slow.write_all(&[*byte]).unwrap();
@@ -484,62 +529,62 @@ fn a_handshake_that_does_not_come_is_cut() {
     for stream in [&mut silent, &mut slow] {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut rest = Vec::new();
-        assert_eq!(stream.read_to_end(&mut rest).unwrap(), 0, "closed without a word");
+        assert_eq!(stream.read_to_end(&mut rest).unwrap(), 0, "closed without a message");
     }
-    sealed.wait_for_failed("timeout", 2);
-    drop(TcpStream::connect(&sealed.address).unwrap());
-    sealed.wait_for_failed("closed", 1);
-    // One byte at a time is no fault as long as it is in time.
-    Guest::new(&authority).connect(&sealed.address, NAME).unwrap().get();
+    gateway.wait_for_failed("timeout", 2);
+    drop(TcpStream::connect(&gateway.address).unwrap());
+    gateway.wait_for_failed("closed", 1);
+    // A complete handshake still succeeds.
+    Guest::new(&authority).connect(&gateway.address, NAME).unwrap().get();
 }
 
 #[test]
 fn connections_without_a_handshake_are_refused_and_harm_no_others() {
-    let (_scene, node, authority, files) = set();
-    let sealed = Sealed::start(&node, &files, OWN);
+    let (_scene, node, authority, files) = set_up();
+    let gateway = TlsGateway::start(&node, &files, CERTIFICATE);
     let hello = Guest::new(&authority).hello(NAME);
     let mut cases: Vec<Vec<u8>> = vec![
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
         vec![0; 600],
         vec![0xff; 100_000],
         [&[0x16, 3, 1, 0xff, 0xff], &[1; 70_000][..]].concat(),
-        // A record of the right form with nothing sensible in it.
+        // A well-formed record with meaningless content.
         [&[0x16, 3, 1, 0, 5], &[9; 5][..]].concat(),
-        // An alert first.
+        // An alert as the first record.
         vec![0x15, 3, 3, 0, 2, 2, 40],
     ];
-    for at in [5, 9, 11, 43, 44, 76, 80, hello.len() - 2] {
+    for index in [5, 9, 11, 43, 44, 76, 80, hello.len() - 2] {
         let mut broken = hello.clone();
-        broken[at] ^= 0xff;
+        broken[index] ^= 0xff;
         cases.push(broken);
     }
-    let mut refused = 0;
+    let mut alerts = 0;
     for case in &cases {
-        let mut stream = TcpStream::connect(&sealed.address).unwrap();
+        let mut stream = TcpStream::connect(&gateway.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        // The gateway may have closed before all is sent.
+        // An error means that the gateway has closed the connection early.
         let _ = stream.write_all(case);
         let _ = stream.shutdown(std::net::Shutdown::Write);
-        let mut said = Vec::new();
-        // A reset is an end too.
-        let _ = stream.read_to_end(&mut said);
-        refused += usize::from(said.first() == Some(&0x15));
+        let mut reply = Vec::new();
+        // An error means a reset, which also ends the connection.
+        let _ = stream.read_to_end(&mut reply);
+        alerts += usize::from(reply.first() == Some(&0x15));
     }
-    assert!(refused >= 5, "only {refused} were told why by an alert");
-    let classes = ["not_tls", "closed", "alert", "nothing_in_common", "other"];
-    wait_until("every one is counted", || {
-        let failed: u64 = classes.iter().map(|class| sealed.failed(class)).sum();
+    assert!(alerts >= 5, "only {alerts} clients received an alert");
+    let reasons = ["not_tls", "closed", "alert", "nothing_in_common", "other"];
+    wait_until("every failed handshake is counted", || {
+        let failed: u64 = reasons.iter().map(|reason| gateway.failed(reason)).sum();
         failed == cases.len() as u64
     });
-    assert!(sealed.failed("not_tls") >= 4);
-    Guest::new(&authority).connect(&sealed.address, NAME).unwrap().get();
+    assert!(gateway.failed("not_tls") >= 4);
+    Guest::new(&authority).connect(&gateway.address, NAME).unwrap().get();
 }
 
 #[test]
 fn malformed_handshakes_fill_no_log() {
-    let (_scene, node, authority, files) = set();
-    let certificate = OWN.replace("own.", &format!("{}/own.", files.folder().display()));
-    let mut sealed = Weir::serve()
+    let (_scene, node, authority, files) = set_up();
+    let certificate = CERTIFICATE.replace("own.", &format!("{}/own.", files.folder().display()));
+    let mut gateway = Weir::serve()
         .listen_as_configured()
         .config(&format!(
             "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\n{certificate}{}\n{}",
@@ -548,51 +593,51 @@ fn malformed_handshakes_fill_no_log() {
         ))
         .start();
     for _ in 0..20 {
-        let mut stream = TcpStream::connect(&sealed.address).unwrap();
-        // The last message of a handshake, as the first.
+        let mut stream = TcpStream::connect(&gateway.address).unwrap();
+        // A Finished message, which must not come first.
         stream.write_all(&[0x16, 3, 3, 0, 4, 20, 0, 0, 0]).unwrap();
-        let mut said = Vec::new();
-        // A reset is an end too.
-        let _ = stream.read_to_end(&mut said);
+        let mut reply = Vec::new();
+        // An error means a reset, which also ends the connection.
+        let _ = stream.read_to_end(&mut reply);
     }
-    Guest::new(&authority).connect(&sealed.address, NAME).unwrap().get();
-    sealed.assert_sound();
-    assert!(!sealed.log().contains("rustls"), "{}", sealed.log());
+    Guest::new(&authority).connect(&gateway.address, NAME).unwrap().get();
+    gateway.assert_sound();
+    assert!(!gateway.log().contains("rustls"), "{}", gateway.log());
 }
 
 #[test]
-fn connections_are_short_where_the_operator_wants_it() {
-    let (_scene, node, authority, files) = set();
-    let text = format!("[downstream]\nkeep_alive_requests_max = 3\n{OWN}");
-    let sealed = Sealed::start(&node, &files, &text);
-    let mut client = raw::Client::connect(&sealed.clear);
-    for left in [2, 1, 0] {
+fn connections_close_after_the_configured_number_of_requests() {
+    let (_scene, node, authority, files) = set_up();
+    let text = format!("[downstream]\nkeep_alive_requests_max = 3\n{CERTIFICATE}");
+    let gateway = TlsGateway::start(&node, &files, &text);
+    let mut client = raw::Client::connect(&gateway.plain_address);
+    for requests_left in [2, 1, 0] {
         let answer = client.call("/", &scene::body("eth_blockNumber", "[]"));
-        assert_eq!(answer.header("connection"), (left == 0).then_some("close"));
+        assert_eq!(answer.header("connection"), (requests_left == 0).then_some("close"));
     }
     assert!(client.is_closed());
-    let mut talk: Talk = Guest::new(&authority).connect(&sealed.address, NAME).unwrap();
+    let mut connection: Talk = Guest::new(&authority).connect(&gateway.address, NAME).unwrap();
     for _ in 0..3 {
-        talk.get();
+        connection.get();
     }
-    assert!(talk.is_closed());
+    assert!(connection.is_closed());
 }
 
 #[test]
-fn a_node_that_takes_one_call_per_connection_gets_it_so() {
+fn an_upstream_without_keep_alive_gets_one_call_per_connection() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
-    for (more, connects) in [("keep_alive = false", 10), ("", 1)] {
-        let text = format!("[cache]\nenabled = false\n{}{}", polled_once(""), node.entry(more));
+    for (settings, connects) in [("keep_alive = false", 10), ("", 1)] {
+        let text = format!("[cache]\nenabled = false\n{}{}", polled_once(""), node.entry(settings));
         let served = scene::Served::start(&text);
         served.wait_for_candidates(&["node"]);
         let mut client = served.client();
         for number in 0..10 {
             scene::result(&scene::ask(&mut client, scene::READ, &scene::account(number, "0x10")));
         }
-        let line = "weir_upstream_connections_opened_total{chain=\"sim\",upstream=\"node\"} ";
+        let series = "weir_upstream_connections_opened_total{chain=\"sim\",upstream=\"node\"} ";
         let metrics = served.look("/metrics");
-        let found = metrics.text().lines().find_map(|row| row.strip_prefix(line)).unwrap();
-        assert_eq!(found.parse(), Ok(connects), "{more}");
+        let found = metrics.text().lines().find_map(|row| row.strip_prefix(series)).unwrap();
+        assert_eq!(found.parse(), Ok(connects), "{settings}");
     }
 }

@@ -1,6 +1,6 @@
 //! Goal: `weir top` shows a real gateway, as text and in a terminal, and explains an unreachable
-//! one. Method: simulated nodes, a gateway in this process, the binary; `script` (of Debian's
-//! bsdutils) gives it a terminal.
+//! gateway. Method: simulated nodes, a gateway in this process, and the binary, in a terminal of
+//! `script` (from Debian's bsdutils).
 
 use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
@@ -14,7 +14,7 @@ use test_support::wait::wait_until;
 
 const LOAD: Load = Load { connections: 10, calls_per_second: 300 };
 
-/// Runs a command of the binary to its end.
+/// Runs the binary with these arguments and waits for its end.
 fn weir(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(arguments).stdin(Stdio::null()).output().unwrap()
@@ -27,15 +27,15 @@ fn cells<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
 }
 
 #[test]
-fn one_second_is_printed() {
+fn without_a_terminal_one_snapshot_is_printed() {
     let scene = Scene::set();
     let [a, b] = scene.nodes(["node-a", "node-b"]);
-    let more = format!("[cache]\nenabled = false\ncoalesce = false\n{}", polled_often(""));
-    let served = Served::before(&[&a, &b], &more);
+    let settings = format!("[cache]\nenabled = false\ncoalesce = false\n{}", polled_often(""));
+    let served = Served::before(&[&a, &b], &settings);
     let cordon = ["cordon", "node-b", "--reason", "disk full", "--admin", &served.admin];
     assert!(weir(&cordon).status.success());
     let target = Mutex::new(served.address.clone());
-    let seen = under_load(LOAD, &target, || {
+    let load_result = under_load(LOAD, &target, || {
         wait_until("the node is called", || served.attempts(0) > 50);
         // The output is a pipe, so `--once` is the default.
         for arguments in [&["top", "--once"][..], &["top"]] {
@@ -55,33 +55,33 @@ fn one_second_is_printed() {
             assert!(text.contains("group all, least_loaded: node-a  in flight"), "{text}");
         }
     });
-    assert_eq!(seen.faults, Vec::<String>::new());
+    assert_eq!(load_result.faults, Vec::<String>::new());
 }
 
 #[test]
-fn a_terminal_shows_it_live_until_q() {
+fn a_terminal_shows_live_values_until_q() {
     let scene = Scene::set();
     let [a] = scene.nodes(["node-a"]);
     let served = Served::before(&[&a], &polled_often(""));
-    let line = format!(
+    let command = format!(
         "stty rows 24 cols 80; '{}' top --admin {}; echo \"ended $?\"; stty -a",
         env!("CARGO_BIN_EXE_weir"),
         served.admin
     );
     let mut child = Command::new("script")
-        .args(["-qc", &line, "/dev/null"])
+        .args(["-qc", &command, "/dev/null"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("script is on every Debian");
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let (mut shown, mut part, mut sent) = (String::new(), [0; 4096], false);
+    let (mut shown, mut buffer, mut sent) = (String::new(), [0; 4096], false);
     loop {
-        let bytes = stdout.read(&mut part).unwrap();
+        let bytes = stdout.read(&mut buffer).unwrap();
         if bytes == 0 {
             break;
         }
-        shown.push_str(&String::from_utf8_lossy(&part[..bytes]));
+        shown.push_str(&String::from_utf8_lossy(&buffer[..bytes]));
         if !sent && shown.contains("node-a") && shown.contains("q quit") {
             stdin.write_all(b"q").unwrap();
             sent = true;
@@ -89,7 +89,7 @@ fn a_terminal_shows_it_live_until_q() {
     }
     child.wait().unwrap();
     assert!(sent, "{shown:?}");
-    let (_, after) = shown.split_once("\x1b[?1049l").expect("the screen is left");
+    let (_, after) = shown.split_once("\x1b[?1049l").expect("the alternate screen is closed");
     assert!(after.contains("ended 0"), "{after:?}");
     assert!(after.contains("\x1b[?25h"), "the cursor is hidden: {after:?}");
     assert!(after.split_whitespace().any(|setting| setting == "icanon"), "{after:?}");

@@ -1,7 +1,6 @@
-//! Goal: what real clients sent to real nodes comes back through the gateway as it was recorded:
-//! every byte of each result, every id, in order; from the node and from the cache, over every
-//! protocol and coding that is offered. Method: nodes that replay recorded Ethereum and Harmony
-//! exchanges, and the gateway in front of them.
+//! Goal: the gateway returns recorded responses unchanged: every byte of each result, every id, in
+//! order. This holds for responses from the node and from the cache, over every protocol and every
+//! content coding. Method: nodes replay recorded Ethereum and Harmony exchanges behind the gateway.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -17,15 +16,15 @@ use simnode::replay::{FixedHead, Recording};
 use tokio::sync::oneshot;
 
 use test_support::members::{difference, excerpt, items, members};
-use test_support::raw::{Answer, Client, post_with};
+use test_support::raw::{Client, Response, post_with};
 use test_support::running::{Running, Weir};
 
-/// Heads above every recorded block, so that nothing recorded is among the unfinalized ones.
+/// The nodes' head blocks. They are above every recorded block, so all recorded blocks are final.
 const MAINNET_HEAD: u64 = 25_000_000;
 const HARMONY_HEAD: u64 = 90_000_000;
-/// Bytes that a chunked request is cut into; no divisor of anything.
+/// Size of a chunk of a chunked request; a prime, so chunks end at irregular places.
 const CHUNK_BYTES: usize = 97;
-/// The first integer that a double cannot hold, and with it much of JavaScript.
+/// The smallest positive integer that an IEEE 754 double, and so JavaScript, cannot represent.
 const INEXACT_FROM: u128 = (1 << 53) + 1;
 
 fn fixture(path: &str) -> PathBuf {
@@ -36,18 +35,18 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// A request with the path that it belongs to, and what was recorded as its response.
+/// A recorded request, the gateway path of its chain, and the recorded response.
 struct Sent {
     path: &'static str,
     request: String,
     response: Option<String>,
-    /// Whether the gateway, with its cache on, does not send it on as it came: the number of the
-    /// head it answers by itself, a range of logs it asks for in parts, and a node that replays
-    /// knows no parts. (`transparency.rs` compares logs with a node that does.)
+    /// True if a gateway with a cache does not forward the request unchanged. The gateway answers
+    /// the head's number itself, and splits `eth_getLogs` into ranges that a replaying node does
+    /// not know. (`transparency.rs` compares logs with a real node.)
     reworked: bool,
 }
 
-/// A replaying node on a thread of its own.
+/// A node on its own thread that replays recorded responses.
 struct Replaying {
     address: String,
     _stop: oneshot::Sender<()>,
@@ -56,28 +55,30 @@ struct Replaying {
 impl Replaying {
     fn start(recording: Recording) -> Replaying {
         let (stop, stopped) = oneshot::channel();
-        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let (send_address, receive_address) = std::sync::mpsc::sync_channel(1);
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(async {
                 let node = Node::replaying("replaying", Arc::new(recording));
                 let listening = node.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-                tell.send(listening.addr().to_string()).unwrap();
+                send_address.send(listening.addr().to_string()).unwrap();
                 // An error means that the test has ended.
                 let _ = stopped.await;
             });
         });
-        Replaying { address: told.recv().unwrap(), _stop: stop }
+        Replaying { address: receive_address.recv().unwrap(), _stop: stop }
     }
 }
 
+/// Returns a final head block of a chain.
 fn head(chain_id: u64, number: u64) -> Option<FixedHead> {
     let (hash, parent) = ([0xfe; 32].into(), [0xfd; 32].into());
     Some(FixedHead { chain_id, number, hash, parent, finalized: number })
 }
 
-/// Recorded mainnet exchanges, but for those about a moving block: they were recorded without the
-/// value of their moment, and would have the head's polls answered with null.
+/// Adds the recorded mainnet exchanges to the recording and returns them. Leaves out exchanges
+/// about a tag such as `latest`: their recorded result is null, which would answer the gateway's
+/// polls for the head too.
 fn mainnet(recording: &mut Recording) -> Vec<Sent> {
     let mut files: Vec<PathBuf> = Vec::new();
     for folder in std::fs::read_dir(fixture("mainnet/erigon-rpc-tests")).unwrap() {
@@ -86,7 +87,7 @@ fn mainnet(recording: &mut Recording) -> Vec<Sent> {
     }
     files.sort();
     assert_eq!(files.len(), 160);
-    let moving = ["\"latest\"", "\"finalized\"", "\"safe\"", "eth_blockNumber"];
+    let moving_tags = ["\"latest\"", "\"finalized\"", "\"safe\"", "eth_blockNumber"];
     let mut sent = Vec::new();
     for file in &files {
         let text = read(file);
@@ -94,7 +95,7 @@ fn mainnet(recording: &mut Recording) -> Vec<Sent> {
         for pair in items(&text) {
             let pair = members(pair.get());
             let (request, response) = (pair["request"].get(), pair["response"].get());
-            if moving.iter().any(|tag| request.contains(tag)) {
+            if moving_tags.iter().any(|tag| request.contains(tag)) {
                 let result = members(response).get("result").map(|raw| raw.get());
                 assert!(matches!(result, None | Some("null")), "{}", file.display());
                 continue;
@@ -115,7 +116,8 @@ fn mainnet(recording: &mut Recording) -> Vec<Sent> {
     sent
 }
 
-/// Calls for whole blocks with their transactions and receipts: the largest is 908 kB.
+/// Adds whole blocks and receipts to the recording and returns calls for them. The largest
+/// response has 908 kB.
 fn blocks(recording: &mut Recording) -> Vec<Sent> {
     let mut sent = Vec::new();
     let mut send = |method: &str, params: String, result: Option<String>| {
@@ -154,7 +156,7 @@ fn blocks(recording: &mut Recording) -> Vec<Sent> {
     sent
 }
 
-/// The samples of Harmony's documentation.
+/// Adds the samples of Harmony's documentation to the recording and returns them.
 fn harmony(recording: &mut Recording) -> Vec<Sent> {
     let file = fixture("harmony/docs-samples.json");
     assert_eq!(recording.add_pairs(&file).unwrap(), 73);
@@ -164,7 +166,7 @@ fn harmony(recording: &mut Recording) -> Vec<Sent> {
         let pair = members(pair.get());
         let (request, response) = (pair["request"].get(), pair["response"].get());
         if request.contains("\"latest\"") {
-            // The gateway sends it on for the block that the tag names.
+            // The gateway forwards the call with the head's number in place of the tag.
             let request = request.replace("\"latest\"", &HARMONY_HEAD.to_string());
             aliases.push(format!("{{\"request\":{request},\"response\":{response}}}"));
         }
@@ -184,7 +186,7 @@ fn harmony(recording: &mut Recording) -> Vec<Sent> {
     sent
 }
 
-/// Both nodes, and all that is to be sent.
+/// A mainnet node, a Harmony node, and all requests to send.
 struct Scene {
     mainnet: Replaying,
     harmony: Replaying,
@@ -224,7 +226,7 @@ impl Scene {
             .start()
     }
 
-    /// What the nodes answer when nothing stands in between.
+    /// Sends all requests to the nodes themselves and returns the responses.
     fn direct(&self) -> Vec<String> {
         let mut mainnet = Client::connect(&self.mainnet.address);
         let mut harmony = Client::connect(&self.harmony.address);
@@ -242,7 +244,7 @@ impl Scene {
     }
 }
 
-/// The node itself gives what was recorded; else all comparing with it would say nothing.
+/// Fails unless the node returned the recorded result. Comparisons with the node rely on this.
 fn assert_as_recorded(sent: &Sent, answer: &str) {
     let Some(recorded) = &sent.response else { return };
     let check = |recorded: &str, answer: &str| {
@@ -260,38 +262,50 @@ fn assert_as_recorded(sent: &Sent, answer: &str) {
     }
 }
 
-/// Fails unless an answer is the node's, byte for byte. What is no call is refused by the gateway
-/// in its own words, under the node's code.
-fn assert_same(sent: &Sent, theirs: &str, ours: &str, how: &str) {
-    let compare = |request: &str, theirs: &str, ours: &str| {
+/// Fails unless the gateway's response is the node's, byte for byte. The gateway rejects invalid
+/// calls itself: there, only the id and the error code must be equal.
+fn assert_same(sent: &Sent, node_response: &str, gateway_response: &str, variant: &str) {
+    let compare = |request: &str, node_response: &str, gateway_response: &str| {
         let is_call = request.starts_with('{') && members(request).contains_key("method");
-        let found = if is_call {
-            difference(theirs, ours)
+        let difference_found = if is_call {
+            difference(node_response, gateway_response)
         } else {
-            let of = |text: &str| {
-                let all = members(text);
-                let code = members(all["error"].get())["code"].get().to_owned();
-                (all["id"].get().to_owned(), code)
+            let id_and_code = |text: &str| {
+                let fields = members(text);
+                let code = members(fields["error"].get())["code"].get().to_owned();
+                (fields["id"].get().to_owned(), code)
             };
-            (of(theirs) != of(ours)).then(|| format!("{:?} became {:?}", of(theirs), of(ours)))
+            let (node_response, gateway_response) =
+                (id_and_code(node_response), id_and_code(gateway_response));
+            (node_response != gateway_response)
+                .then(|| format!("{node_response:?} became {gateway_response:?}"))
         };
-        if let Some(found) = found {
-            panic!("{how}: {}: {found}", excerpt(request));
+        if let Some(difference_found) = difference_found {
+            panic!("{variant}: {}: {difference_found}", excerpt(request));
         }
     };
     if sent.request.starts_with('[') {
-        let (requests, theirs, ours) = (items(&sent.request), items(theirs), items(ours));
-        assert_eq!((theirs.len(), ours.len()), (requests.len(), requests.len()), "{how}");
-        for at in 0..requests.len() {
-            compare(requests[at].get(), theirs[at].get(), ours[at].get());
+        let (requests, node_response, gateway_response) =
+            (items(&sent.request), items(node_response), items(gateway_response));
+        assert_eq!(
+            (node_response.len(), gateway_response.len()),
+            (requests.len(), requests.len()),
+            "{variant}"
+        );
+        for index in 0..requests.len() {
+            compare(
+                requests[index].get(),
+                node_response[index].get(),
+                gateway_response[index].get(),
+            );
         }
     } else {
-        compare(&sent.request, theirs, ours);
+        compare(&sent.request, node_response, gateway_response);
     }
 }
 
-/// An answer's body with its content coding undone.
-fn unpacked(answer: &Answer) -> String {
+/// Returns an answer's body, decompressed.
+fn decompressed(answer: &Response) -> String {
     let mut text = String::new();
     match answer.header("content-encoding") {
         None => answer.text().clone_into(&mut text),
@@ -302,12 +316,12 @@ fn unpacked(answer: &Answer) -> String {
         Some("zstd") => {
             text = String::from_utf8(zstd::decode_all(&*answer.body).unwrap()).unwrap();
         }
-        Some(other) => panic!("packed as {other}, which was not accepted"),
+        Some(other) => panic!("compressed as {other}, which was not accepted"),
     }
     text
 }
 
-/// A request whose body comes in chunks.
+/// Returns a request with a chunked body.
 fn chunked(path: &str, body: &[u8]) -> Vec<u8> {
     let mut request = format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
@@ -331,7 +345,7 @@ fn recorded_traffic_comes_back_as_recorded() {
     let mut client = Client::connect(&gateway.address);
     let mut hits = 0;
     for round in ["first", "second"] {
-        for (sent, theirs) in scene.sent.iter().zip(&direct) {
+        for (sent, node_response) in scene.sent.iter().zip(&direct) {
             let answer = client.call(sent.path, sent.request.as_bytes());
             assert_eq!(answer.status, 200, "{}", answer.text());
             if sent.reworked {
@@ -339,13 +353,13 @@ fn recorded_traffic_comes_back_as_recorded() {
                     continue;
                 }
                 let head = format!("{HARMONY_HEAD:#x}");
-                let said = members(answer.text())["result"].get().trim_matches('"').to_owned();
-                assert!(said == head || said == HARMONY_HEAD.to_string(), "{said}");
+                let result = members(answer.text())["result"].get().trim_matches('"').to_owned();
+                assert!(result == head || result == HARMONY_HEAD.to_string(), "{result}");
                 continue;
             }
-            assert_same(sent, theirs, answer.text(), round);
-            let mark = answer.header("x-weir-cache").unwrap_or("");
-            hits += usize::from(round == "second" && mark.starts_with("hit"));
+            assert_same(sent, node_response, answer.text(), round);
+            let cache_status = answer.header("x-weir-cache").unwrap_or("");
+            hits += usize::from(round == "second" && cache_status.starts_with("hit"));
         }
     }
     println!("{} requests, {hits} of the second round from the cache", scene.sent.len());
@@ -354,57 +368,61 @@ fn recorded_traffic_comes_back_as_recorded() {
 }
 
 #[test]
-fn without_a_cache_every_call_is_the_nodes() {
+fn without_a_cache_the_node_answers_every_call() {
     let scene = Scene::set();
     let direct = scene.direct();
     let mut gateway = scene.gateway("[cache]\nenabled = false");
     let mut client = Client::connect(&gateway.address);
-    for (sent, theirs) in scene.sent.iter().zip(&direct) {
+    for (sent, node_response) in scene.sent.iter().zip(&direct) {
         let answer = client.call(sent.path, sent.request.as_bytes());
-        assert_same(sent, theirs, answer.text(), "no cache");
-        let mark = answer.header("x-weir-cache").unwrap_or("");
-        assert!(!mark.contains("hit"), "{mark}: {}", excerpt(&sent.request));
+        assert_same(sent, node_response, answer.text(), "no cache");
+        let cache_status = answer.header("x-weir-cache").unwrap_or("");
+        assert!(!cache_status.contains("hit"), "{cache_status}: {}", excerpt(&sent.request));
     }
     gateway.assert_sound();
 }
 
 #[test]
-fn codings_and_chunks_change_no_byte() {
+fn compression_and_chunks_change_no_byte() {
     let scene = Scene::set();
     let direct = scene.direct();
     let mut gateway = scene.gateway("");
     let mut client = Client::connect(&gateway.address);
-    let packed = |accepted: &str, sent: &Sent| {
-        let lines = format!("Accept-Encoding: {accepted}\r\n");
-        post_with(sent.path, &lines, sent.request.as_bytes())
+    let compressed = |accepted: &str, sent: &Sent| {
+        let headers = format!("Accept-Encoding: {accepted}\r\n");
+        post_with(sent.path, &headers, sent.request.as_bytes())
     };
     let mut codings = std::collections::BTreeMap::<String, usize>::new();
-    for (sent, theirs) in scene.sent.iter().zip(&direct).filter(|(sent, _)| !sent.reworked) {
+    for (sent, node_response) in scene.sent.iter().zip(&direct).filter(|(sent, _)| !sent.reworked) {
         let requests = [
-            ("gzip", packed("gzip", sent)),
-            ("zstd", packed("br, zstd", sent)),
-            ("either", packed("gzip;q=0.5, zstd;q=0", sent)),
+            ("gzip", compressed("gzip", sent)),
+            ("zstd", compressed("br, zstd", sent)),
+            ("either", compressed("gzip;q=0.5, zstd;q=0", sent)),
             ("chunks", chunked(sent.path, sent.request.as_bytes())),
         ];
-        for (how, request) in requests {
+        for (variant, request) in requests {
             client.send(&request);
-            let answer = client.answer().unwrap();
-            let text = unpacked(&answer);
-            assert_same(sent, theirs, &text, how);
+            let answer = client.read_response().unwrap();
+            let text = decompressed(&answer);
+            assert_same(sent, node_response, &text, variant);
             let coding = answer.header("content-encoding").unwrap_or("none");
-            // Small answers are not worth packing.
-            assert!(how == "chunks" || coding != "none" || text.len() < 1024, "{}", text.len());
-            *codings.entry(format!("{how}: {coding}")).or_default() += 1;
+            // The gateway does not compress answers below 1 KiB.
+            assert!(variant == "chunks" || coding != "none" || text.len() < 1024, "{}", text.len());
+            *codings.entry(format!("{variant}: {coding}")).or_default() += 1;
         }
     }
     println!("{codings:?}");
-    for way in ["gzip: gzip", "zstd: zstd", "either: gzip", "chunks: none"] {
-        assert!(codings.get(way).is_some_and(|count| *count >= 50), "{way}: {codings:?}");
+    for variant_and_coding in ["gzip: gzip", "zstd: zstd", "either: gzip", "chunks: none"] {
+        assert!(
+            codings.get(variant_and_coding).is_some_and(|count| *count >= 50),
+            "{variant_and_coding}: {codings:?}"
+        );
     }
     gateway.assert_sound();
 }
 
-async fn over_http2(
+/// Sends a request over HTTP/2 and returns the response's status and body.
+async fn post_http2(
     mut sender: SendRequest<Full<Bytes>>,
     address: &str,
     sent: &Sent,
@@ -433,30 +451,32 @@ fn http2_carries_the_same_bytes() {
             TokioIo::new(stream),
         );
         let (sender, connection) = handshake.await.unwrap();
-        let running = tokio::spawn(connection);
+        let connection_task = tokio::spawn(connection);
         for round in ["one after the other", "many at a time"] {
-            let width = if round == "many at a time" { 50 } else { 1 };
-            for (part, direct) in scene.sent.chunks(width).zip(direct.chunks(width)) {
-                let mut asked = Vec::new();
-                for sent in part {
-                    asked.push(Box::pin(over_http2(sender.clone(), &gateway.address, sent)));
+            let concurrency = if round == "many at a time" { 50 } else { 1 };
+            for (group, direct) in scene.sent.chunks(concurrency).zip(direct.chunks(concurrency)) {
+                let mut requests = Vec::new();
+                for sent in group {
+                    requests.push(Box::pin(post_http2(sender.clone(), &gateway.address, sent)));
                 }
-                let answers = join_all(asked).await;
-                for ((sent, theirs), (status, ours)) in part.iter().zip(direct).zip(answers) {
-                    assert_eq!(status, 200, "{ours}");
+                let answers = join_all(requests).await;
+                for ((sent, node_response), (status, gateway_response)) in
+                    group.iter().zip(direct).zip(answers)
+                {
+                    assert_eq!(status, 200, "{gateway_response}");
                     if !sent.reworked {
-                        assert_same(sent, theirs, &ours, round);
+                        assert_same(sent, node_response, &gateway_response, round);
                     }
                 }
             }
         }
         drop(sender);
-        running.await.unwrap().unwrap();
+        connection_task.await.unwrap().unwrap();
     });
     gateway.assert_sound();
 }
 
-/// Drives futures together to their ends.
+/// Polls all futures until each is complete; returns their outputs in order.
 async fn join_all<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F::Output> {
     let mut done: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
     std::future::poll_fn(|cx| {
@@ -476,15 +496,16 @@ async fn join_all<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F::Output> {
     done.into_iter().flatten().collect()
 }
 
-/// Integers outside of strings that a double cannot hold.
-fn inexact(text: &str) -> usize {
+/// Counts the integers outside of strings that a double cannot represent.
+fn count_inexact_integers(text: &str) -> usize {
     let mut count = 0;
-    for (at, part) in text.split('"').enumerate() {
+    for (index, part) in text.split('"').enumerate() {
         // Every second part is inside of a string; no recorded string holds an escaped quote.
-        if at % 2 == 0 {
+        if index % 2 == 0 {
             let digits = part.split(|c: char| !c.is_ascii_digit());
-            let big = |run: &str| run.parse::<u128>().is_ok_and(|value| value >= INEXACT_FROM);
-            count += digits.filter(|run| big(run)).count();
+            let is_inexact =
+                |run: &str| run.parse::<u128>().is_ok_and(|value| value >= INEXACT_FROM);
+            count += digits.filter(|run| is_inexact(run)).count();
         }
     }
     count
@@ -499,7 +520,7 @@ fn integers_beyond_doubles_survive() {
         let mut count = 0;
         for sent in scene.sent.iter().filter(|sent| sent.path == "/harmony") {
             let answer = client.call(sent.path, sent.request.as_bytes());
-            count += inexact(answer.text());
+            count += count_inexact_integers(answer.text());
         }
         assert_eq!(count, 19, "{round}: the samples hold 19 such integers");
     }
@@ -521,38 +542,46 @@ fn a_batch_of_many_large_answers_is_in_order() {
     for round in ["first", "second"] {
         let requests: Vec<_> = singles.iter().map(|(sent, _)| sent.request.as_str()).collect();
         let answer = client.call("/", format!("[{}]", requests.join(",")).as_bytes());
-        let ours = items(answer.text());
-        assert_eq!(ours.len(), singles.len());
-        for ((sent, theirs), ours) in singles.iter().zip(ours) {
-            assert_same(sent, theirs, ours.get(), round);
+        let gateway_responses = items(answer.text());
+        assert_eq!(gateway_responses.len(), singles.len());
+        for ((sent, node_response), gateway_response) in singles.iter().zip(gateway_responses) {
+            assert_same(sent, node_response, gateway_response.get(), round);
         }
         println!("{round}: {} bytes, {:?}", answer.body.len(), answer.header("x-weir-cache"));
     }
 }
 
 #[test]
-fn a_changed_answer_is_seen() {
+fn the_comparison_detects_changed_answers() {
     let sent = |request: &str| Sent {
         path: "/",
         request: request.to_owned(),
         response: None,
         reworked: false,
     };
-    let seen = |request: &str, theirs: &str, ours: &str| {
+    let is_detected = |request: &str, theirs: &str, ours: &str| {
         std::panic::catch_unwind(|| assert_same(&sent(request), theirs, ours, "here")).is_err()
     };
     let call = r#"{"id":1,"method":"m"}"#;
     let answer = r#"{"id":1,"result":9007199254740993}"#;
-    assert!(!seen(call, answer, answer));
-    assert!(seen(call, answer, r#"{"id":1,"result":9007199254740992}"#));
-    assert!(seen(call, answer, r#"{"id":"1","result":9007199254740993}"#));
+    assert!(!is_detected(call, answer, answer));
+    assert!(is_detected(call, answer, r#"{"id":1,"result":9007199254740992}"#));
+    assert!(is_detected(call, answer, r#"{"id":"1","result":9007199254740993}"#));
     let batch = r#"[{"id":1,"method":"m"},{"id":2,"method":"m"},7]"#;
     let refusal = r#"{"id":null,"error":{"code":-32600,"message":"theirs"}}"#;
-    let answers = |first: &str, second: &str, third: &str| format!("[{first},{second},{third}]");
-    let (one, two) = (r#"{"id":1,"result":1}"#, r#"{"id":2,"result":1}"#);
-    let theirs = answers(one, two, refusal);
-    assert!(!seen(batch, &theirs, &answers(one, two, &refusal.replace("theirs", "ours"))));
-    assert!(seen(batch, &theirs, &answers(two, one, refusal)));
-    assert!(seen(batch, &theirs, &answers(one, two, &refusal.replace("-32600", "-32700"))));
-    assert!(seen(batch, &theirs, &format!("[{one},{two}]")));
+    let batch_of = |first: &str, second: &str, third: &str| format!("[{first},{second},{third}]");
+    let (first_answer, second_answer) = (r#"{"id":1,"result":1}"#, r#"{"id":2,"result":1}"#);
+    let theirs = batch_of(first_answer, second_answer, refusal);
+    assert!(!is_detected(
+        batch,
+        &theirs,
+        &batch_of(first_answer, second_answer, &refusal.replace("theirs", "ours"))
+    ));
+    assert!(is_detected(batch, &theirs, &batch_of(second_answer, first_answer, refusal)));
+    assert!(is_detected(
+        batch,
+        &theirs,
+        &batch_of(first_answer, second_answer, &refusal.replace("-32600", "-32700"))
+    ));
+    assert!(is_detected(batch, &theirs, &format!("[{first_answer},{second_answer}]")));
 }

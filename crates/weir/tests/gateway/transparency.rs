@@ -1,7 +1,7 @@
 //! Goal: through the gateway a client gets the node's own bytes, whether from the node, from the
-//! cache or out of a batch. Method: a real geth on the chain of the execution-apis tests; every
-//! request of those tests goes to it directly and through the gateway, twice each, and the raw
-//! text of result, error and id is compared.
+//! cache or in a batch. Method: a real geth on the chain of the execution-apis tests. Each request
+//! of those tests goes twice to geth and twice through the gateway; the raw texts of result, error
+//! and id are compared.
 //!
 //! Needs geth; see `test_support::programs` for what happens without.
 
@@ -16,12 +16,13 @@ use test_support::programs;
 use test_support::raw::Client;
 use test_support::running::Weir;
 
-/// Calls that geth itself answers in different ways: it finds fault with one of several accounts,
-/// whichever comes first as it walks over a map.
+/// Calls to which geth's own responses vary: its error names one of several accounts, in the
+/// random order of a map.
 const VARYING: [&str; 1] =
     ["eth_simulateV1/ethSimulate-move-two-non-precompiles-accounts-to-same.io"];
-/// How often such a call is put to geth to know all its answers: one of two is missed once in 2^39.
-const VARYING_ASKED: usize = 40;
+/// Times that such a call is sent to geth to collect all its responses. With two equally likely
+/// responses, one is missed with a probability of 2^-39.
+const VARYING_REPEATS: usize = 40;
 /// Calls of one batch.
 const BATCH_CALLS: usize = 20;
 
@@ -45,15 +46,16 @@ const IDS: [&str; 16] = [
     r#""<&>""#,
 ];
 
-/// A call of the tests.
-struct Asked {
+/// A call of the execution-apis tests.
+struct TestCall {
     file: String,
     method: String,
     body: String,
 }
 
-/// Every call of the tests that neither changes nor depends on the node's own state.
-fn calls() -> Vec<Asked> {
+/// Returns every call of the tests that neither changes the node's state nor depends on its own
+/// transaction pool.
+fn calls() -> Vec<TestCall> {
     let mut calls = Vec::new();
     let mut left_out = 0;
     for method in sorted(&folder()).into_iter().filter(|path| path.is_dir()) {
@@ -69,7 +71,7 @@ fn calls() -> Vec<Asked> {
                     continue;
                 }
                 let file = file.strip_prefix(folder()).unwrap().display().to_string();
-                calls.push(Asked { file, method, body: body.to_owned() });
+                calls.push(TestCall { file, method, body: body.to_owned() });
             }
         }
     }
@@ -77,6 +79,7 @@ fn calls() -> Vec<Asked> {
     calls
 }
 
+/// Returns the paths in a folder, sorted.
 fn sorted(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap();
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -84,17 +87,17 @@ fn sorted(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// A response as text, and its cache status.
+/// Sends a request and returns the response's text and cache status.
 fn ask(client: &mut Client, body: &str) -> (String, String) {
     let answer = client.call("/", body.as_bytes());
     assert_eq!(answer.status, 200, "{}: {}", excerpt(body), excerpt(answer.text()));
-    let mark = answer.header("x-weir-cache").unwrap_or("").to_owned();
-    (answer.text().to_owned(), mark)
+    let cache_status = answer.header("x-weir-cache").unwrap_or("").to_owned();
+    (answer.text().to_owned(), cache_status)
 }
 
-/// As the node's answers to eth_createAccessList are compared: its storage keys come in another
-/// order with each call. Everything else stays text.
-fn in_order(method: &str, answer: &str) -> String {
+/// Sorts the storage keys of an eth_createAccessList response, whose order varies between calls.
+/// Returns any other response unchanged.
+fn normalized(method: &str, answer: &str) -> String {
     if method != "eth_createAccessList" {
         return answer.to_owned();
     }
@@ -107,15 +110,15 @@ fn in_order(method: &str, answer: &str) -> String {
     value.to_string()
 }
 
-/// How one method fared.
+/// Results of one method.
 #[derive(Default)]
 struct Score {
     answers: usize,
-    /// By the gateway's own word: hit, miss, coalesced, bypass.
-    marks: BTreeMap<String, usize>,
+    /// Number of responses by cache status: hit, miss, coalesced or bypass.
+    cache_statuses: BTreeMap<String, usize>,
 }
 
-/// What was found to differ, and in what.
+/// The number of comparisons, and a description of each difference.
 #[derive(Default)]
 struct Findings {
     compared: usize,
@@ -123,16 +126,19 @@ struct Findings {
 }
 
 impl Findings {
-    /// Compares an answer with those that the node gives, of which there is nearly always one.
-    fn compare(&mut self, asked: &Asked, theirs: &[String], ours: &str) {
+    /// Compares the gateway's response with the node's possible responses. Records a difference if
+    /// it equals none of them.
+    fn compare(&mut self, call: &TestCall, node_responses: &[String], gateway_response: &str) {
         self.compared += 1;
-        let ours = in_order(&asked.method, ours);
-        let mut found = theirs.iter().map(|one| difference(&in_order(&asked.method, one), &ours));
-        let first = found.next().expect("the node has answered");
+        let gateway_response = normalized(&call.method, gateway_response);
+        let mut differences = node_responses
+            .iter()
+            .map(|response| difference(&normalized(&call.method, response), &gateway_response));
+        let first = differences.next().expect("the node has answered");
         if let Some(first) = first
-            && found.all(|other| other.is_some())
+            && differences.all(|other| other.is_some())
         {
-            self.differences.push(format!("{}: {first}", asked.file));
+            self.differences.push(format!("{}: {first}", call.file));
         }
     }
 
@@ -142,80 +148,82 @@ impl Findings {
     }
 }
 
-/// All possible responses of the node to a call: one, unless the call is known to vary.
-fn direct(asked: &Asked, node: &mut Client, itself: &mut Findings) -> Vec<String> {
-    let (first, _) = ask(node, &asked.body);
-    if VARYING.contains(&&*asked.file) {
-        let again = (1..VARYING_ASKED).map(|_| ask(node, &asked.body).0);
+/// Returns all possible responses of the node to a call: one, unless the call is in [`VARYING`].
+/// Differences between two responses of the node itself go into `node_findings`.
+fn direct(call: &TestCall, node: &mut Client, node_findings: &mut Findings) -> Vec<String> {
+    let (first, _) = ask(node, &call.body);
+    if VARYING.contains(&&*call.file) {
+        let again = (1..VARYING_REPEATS).map(|_| ask(node, &call.body).0);
         let all: BTreeSet<_> = again.chain([first]).collect();
-        println!("{}: geth gives {} answers", asked.file, all.len());
+        println!("{}: geth gives {} answers", call.file, all.len());
         return all.into_iter().collect();
     }
-    let (second, _) = ask(node, &asked.body);
+    let (second, _) = ask(node, &call.body);
     let answers = vec![first];
-    itself.compare(asked, &answers, &second);
+    node_findings.compare(call, &answers, &second);
     answers
 }
 
-/// Sends every call twice to both; returns the node's responses and the results by method.
+/// Sends every call twice to the node and to the gateway. Returns the node's possible responses to
+/// each call, and the results by method.
 fn one_by_one(
-    calls: &[Asked],
+    calls: &[TestCall],
     node: &mut Client,
     gateway: &mut Client,
 ) -> (Vec<Vec<String>>, BTreeMap<String, Score>) {
     let mut findings = Findings::default();
-    let mut itself = Findings::default();
+    let mut node_findings = Findings::default();
     let mut scores: BTreeMap<String, Score> = BTreeMap::new();
     let mut answers = Vec::new();
-    for asked in calls {
-        let theirs = direct(asked, node, &mut itself);
-        let score = scores.entry(asked.method.clone()).or_default();
+    for call in calls {
+        let node_responses = direct(call, node, &mut node_findings);
+        let score = scores.entry(call.method.clone()).or_default();
         for _ in 0..2 {
-            let (ours, mark) = ask(gateway, &asked.body);
-            findings.compare(asked, &theirs, &ours);
+            let (gateway_response, cache_status) = ask(gateway, &call.body);
+            findings.compare(call, &node_responses, &gateway_response);
             score.answers += 1;
-            *score.marks.entry(mark).or_default() += 1;
+            *score.cache_statuses.entry(cache_status).or_default() += 1;
         }
-        answers.push(theirs);
+        answers.push(node_responses);
     }
-    itself.assert_none(calls.len() - VARYING.len());
+    node_findings.assert_none(calls.len() - VARYING.len());
     findings.assert_none(2 * calls.len());
     (answers, scores)
 }
 
 fn print(scores: &BTreeMap<String, Score>) {
     let mut total = Score::default();
-    println!("{:<45} answers  from where", "method");
+    println!("{:<45} answers  cache status", "method");
     for (method, score) in scores {
-        println!("{method:<45} {:>7}  {:?}", score.answers, score.marks);
+        println!("{method:<45} {:>7}  {:?}", score.answers, score.cache_statuses);
         total.answers += score.answers;
-        for (mark, count) in &score.marks {
-            *total.marks.entry(mark.clone()).or_default() += count;
+        for (cache_status, count) in &score.cache_statuses {
+            *total.cache_statuses.entry(cache_status.clone()).or_default() += count;
         }
     }
-    println!("{:<45} {:>7}  {:?}", "all", total.answers, total.marks);
+    println!("{:<45} {:>7}  {:?}", "all", total.answers, total.cache_statuses);
 }
 
-/// The same calls in batches: each answer is the one that the call has alone.
-fn in_batches(calls: &[Asked], alone: &[Vec<String>], gateway: &mut Client) {
+/// Sends the calls in batches. Each response must be the one that the call gets alone.
+fn in_batches(calls: &[TestCall], expected: &[Vec<String>], gateway: &mut Client) {
     let mut findings = Findings::default();
-    for (calls, alone) in calls.chunks(BATCH_CALLS).zip(alone.chunks(BATCH_CALLS)) {
-        let bodies: Vec<_> = calls.iter().map(|asked| asked.body.as_str()).collect();
+    for (calls, expected) in calls.chunks(BATCH_CALLS).zip(expected.chunks(BATCH_CALLS)) {
+        let bodies: Vec<_> = calls.iter().map(|call| call.body.as_str()).collect();
         let (answer, _) = ask(gateway, &format!("[{}]", bodies.join(",")));
         let answers = items(&answer);
         assert_eq!(answers.len(), calls.len());
-        for ((asked, alone), ours) in calls.iter().zip(alone).zip(answers) {
-            findings.compare(asked, alone, ours.get());
+        for ((call, expected), gateway_response) in calls.iter().zip(expected).zip(answers) {
+            findings.compare(call, expected, gateway_response.get());
         }
     }
     findings.assert_none(calls.len());
 }
 
-/// Each call under one form of id in turn, and one call under all: the id comes back as it was
-/// sent, and nothing else changes.
-fn under_other_ids(calls: &[Asked], alone: &[Vec<String>], gateway: &mut Client) {
+/// Sends each call with one of [`IDS`] in turn, and the first call with every id. The response must
+/// repeat the id as sent, and nothing else may change.
+fn under_other_ids(calls: &[TestCall], expected: &[Vec<String>], gateway: &mut Client) {
     let mut findings = Findings::default();
-    let mut check = |asked: &Asked, alone: &[String], id: &str| {
+    let mut check = |call: &TestCall, expected: &[String], id: &str| {
         let with_id = |text: &str| {
             let fields = members(text).into_iter().map(|(name, raw)| {
                 let raw = if name == "id" { id } else { raw.get() };
@@ -223,15 +231,15 @@ fn under_other_ids(calls: &[Asked], alone: &[Vec<String>], gateway: &mut Client)
             });
             format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
         };
-        let (ours, _) = ask(gateway, &with_id(&asked.body));
-        let alone: Vec<_> = alone.iter().map(|text| with_id(text)).collect();
-        findings.compare(asked, &alone, &ours);
+        let (gateway_response, _) = ask(gateway, &with_id(&call.body));
+        let expected: Vec<_> = expected.iter().map(|text| with_id(text)).collect();
+        findings.compare(call, &expected, &gateway_response);
     };
-    for (at, (asked, alone)) in calls.iter().zip(alone).enumerate() {
-        check(asked, alone, IDS[at % IDS.len()]);
+    for (index, (call, expected)) in calls.iter().zip(expected).enumerate() {
+        check(call, expected, IDS[index % IDS.len()]);
     }
     for id in IDS {
-        check(&calls[0], &alone[0], id);
+        check(&calls[0], &expected[0], id);
     }
     findings.assert_none(calls.len() + IDS.len());
 }
@@ -241,40 +249,47 @@ fn answers_through_the_gateway_are_the_nodes_own() {
     let Some(geth) = programs::require("geth") else { return };
     let calls = calls();
     let geth = Geth::start(&geth);
-    let mut running = Weir::serve().upstreams(&[format!("http://{}", geth.address)]).start();
+    let mut gateway_process =
+        Weir::serve().upstreams(&[format!("http://{}", geth.address)]).start();
     let mut node = Client::connect(&geth.address);
-    let mut gateway = Client::connect(&running.address);
+    let mut gateway = Client::connect(&gateway_process.address);
 
-    let (alone, scores) = one_by_one(&calls, &mut node, &mut gateway);
+    let (node_responses, scores) = one_by_one(&calls, &mut node, &mut gateway);
     print(&scores);
-    let count = |mark: &str| -> usize {
-        scores.values().map(|score| score.marks.get(mark).copied().unwrap_or(0)).sum()
+    let count = |cache_status: &str| -> usize {
+        scores
+            .values()
+            .map(|score| score.cache_statuses.get(cache_status).copied().unwrap_or(0))
+            .sum()
     };
     // Comparing cached responses is meaningful only with many hits.
     assert!(count("hit") >= calls.len() / 2, "only {} from the cache", count("hit"));
-    assert!(count("miss") >= calls.len() / 2, "only {} to be kept", count("miss"));
+    assert!(count("miss") >= calls.len() / 2, "only {} misses", count("miss"));
 
-    in_batches(&calls, &alone, &mut gateway);
-    under_other_ids(&calls, &alone, &mut gateway);
-    running.assert_sound();
+    in_batches(&calls, &node_responses, &mut gateway);
+    under_other_ids(&calls, &node_responses, &mut gateway);
+    gateway_process.assert_sound();
 
     let mut uncached = Weir::serve()
         .upstreams(&[format!("http://{}", geth.address)])
         .args(&["--no-cache"])
         .start();
     let (_, scores) = one_by_one(&calls, &mut node, &mut Client::connect(&uncached.address));
-    assert!(scores.values().all(|score| !score.marks.contains_key("hit")), "nothing is kept");
+    assert!(
+        scores.values().all(|score| !score.cache_statuses.contains_key("hit")),
+        "a gateway without a cache has no hits"
+    );
     uncached.assert_sound();
 }
 
 #[test]
-fn one_changed_byte_is_a_difference() {
+fn the_comparison_detects_one_changed_byte() {
     let answer = r#"{"jsonrpc":"2.0","id":1,"result":{"a":[1.0,"0x1"],"b":null}}"#;
     assert_eq!(difference(answer, answer), None);
-    // The order of an envelope's members means nothing; that of a result's is the node's.
-    let moved = r#"{"result":{"a":[1.0,"0x1"],"b":null}, "id":1,"jsonrpc":"2.0"}"#;
-    assert_eq!(difference(answer, moved), None);
-    let others = [
+    // The order of the envelope's members is irrelevant. The order within a result must be kept.
+    let reordered = r#"{"result":{"a":[1.0,"0x1"],"b":null}, "id":1,"jsonrpc":"2.0"}"#;
+    assert_eq!(difference(answer, reordered), None);
+    let changed = [
         r#"{"jsonrpc":"2.0","id":1,"result":{"a":[1.0,"0x2"],"b":null}}"#,
         r#"{"jsonrpc":"2.0","id":1,"result":{"a":[1,"0x1"],"b":null}}"#,
         r#"{"jsonrpc":"2.0","id":1,"result":{"a":[1.0,"0x1"], "b":null}}"#,
@@ -284,25 +299,25 @@ fn one_changed_byte_is_a_difference() {
         r#"{"jsonrpc":"2.0","id":1,"error":{"a":[1.0,"0x1"],"b":null}}"#,
         r#"{"jsonrpc":"2.0","id":1,"result":{"a":[1.0,"0x1"],"b":null},"more":1}"#,
     ];
-    for other in others {
+    for other in changed {
         assert!(difference(answer, other).is_some(), "{other}");
     }
-    let listed = |keys: &str| {
+    let access_list = |keys: &str| {
         format!(r#"{{"id":1,"result":{{"accessList":[{{"storageKeys":[{keys}]}}]}}}}"#)
     };
-    let sets = |keys: &str| in_order("eth_createAccessList", &listed(keys));
-    assert_eq!(difference(&sets(r#""1","2""#), &sets(r#""2","1""#)), None);
-    assert!(difference(&sets(r#""1","2""#), &sets(r#""1","3""#)).is_some());
-    assert!(difference(&sets(r#""1","2""#), &sets(r#""1""#)).is_some());
+    let normalized_list = |keys: &str| normalized("eth_createAccessList", &access_list(keys));
+    assert_eq!(difference(&normalized_list(r#""1","2""#), &normalized_list(r#""2","1""#)), None);
+    assert!(difference(&normalized_list(r#""1","2""#), &normalized_list(r#""1","3""#)).is_some());
+    assert!(difference(&normalized_list(r#""1","2""#), &normalized_list(r#""1""#)).is_some());
 }
 
 #[test]
-fn a_response_that_the_node_never_gives_is_found() {
-    let asked = Asked { file: "f".to_owned(), method: "m".to_owned(), body: String::new() };
+fn the_comparison_detects_a_response_that_the_node_never_sends() {
+    let call = TestCall { file: "f".to_owned(), method: "m".to_owned(), body: String::new() };
     let theirs = [r#"{"id":1,"result":1}"#.to_owned(), r#"{"id":1,"result":2}"#.to_owned()];
     for (result, differences) in [("1", 0), ("2", 0), ("3", 1)] {
         let mut findings = Findings::default();
-        findings.compare(&asked, &theirs, &format!("{{\"id\":1,\"result\":{result}}}"));
+        findings.compare(&call, &theirs, &format!("{{\"id\":1,\"result\":{result}}}"));
         assert_eq!((findings.compared, findings.differences.len()), (1, differences));
     }
 }

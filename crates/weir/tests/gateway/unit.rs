@@ -1,29 +1,30 @@
-//! Goal: the systemd unit is one that systemd takes, shuts the service in, and runs commands that
-//! exist. Method: its lines are read; where systemd's own checker is there, it judges them too.
+//! Goal: systemd accepts the unit file, which isolates the service and runs existing commands.
+//! Method: parse the file; check it with systemd-analyze if that is installed.
 
 use std::path::Path;
 use std::process::Command;
 
 use test_support::programs;
 
-/// Systemd's measure of what a service may do, times ten: 0 is nothing, 100 everything. Below 20 it
-/// calls it fine.
+/// Maximum exposure level of `systemd-analyze security`, times ten: 0 is isolated, 100 has all
+/// rights. systemd rates levels below 20 as OK.
 const EXPOSURE_MAX: &str = "20";
 
+/// Returns the unit file's text.
 fn unit() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/systemd/weir.service");
     std::fs::read_to_string(path).unwrap()
 }
 
-/// The values of a key, in their order.
+/// Returns the values of a key, in the order of the file.
 fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
     let lines = unit.lines().filter(|line| !line.starts_with('#'));
     let pairs = lines.filter_map(|line| line.split_once('='));
-    pairs.filter(|(own, _)| *own == key).map(|(_, value)| value).collect()
+    pairs.filter(|(name, _)| *name == key).map(|(_, value)| value).collect()
 }
 
 #[test]
-fn it_runs_commands_that_exist() {
+fn the_unit_runs_existing_commands() {
     let unit = unit();
     let mut commands = 0;
     for key in ["ExecStart", "ExecReload"] {
@@ -31,18 +32,20 @@ fn it_runs_commands_that_exist() {
             commands += 1;
             let mut words = line.split(' ');
             assert_eq!(words.next(), Some("/usr/local/bin/weir"));
-            // A command line that is wrong ends with 2 and a usage; a missing file is another
-            // thing.
+            // A valid command line fails only because the configuration file is missing.
             let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(words).output().unwrap();
-            let told = String::from_utf8_lossy(&output.stderr);
-            assert!(told.starts_with("/etc/weir/gateway.toml: cannot read"), "{line}: {told}");
+            let messages = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                messages.starts_with("/etc/weir/gateway.toml: cannot read"),
+                "{line}: {messages}"
+            );
         }
     }
     assert_eq!(commands, 2);
 }
 
 #[test]
-fn it_shuts_the_service_in() {
+fn the_unit_isolates_the_service() {
     let unit = unit();
     for (key, value) in [
         ("Type", "notify"),
@@ -61,7 +64,7 @@ fn it_shuts_the_service_in() {
 }
 
 #[test]
-fn systemd_takes_it_and_finds_it_shut_in() {
+fn systemd_accepts_the_unit_and_rates_it_as_isolated() {
     let unit = unit();
     let Some(analyze) = programs::require("systemd-analyze") else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -70,22 +73,22 @@ fn systemd_takes_it_and_finds_it_shut_in() {
         std::fs::write(&file, text.replace("/usr/local/bin/weir", env!("CARGO_BIN_EXE_weir")))
             .unwrap();
         let output = Command::new(&analyze).args(arguments).arg(&file).output().unwrap();
-        let told = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8_lossy(&told).into_owned())
+        let messages = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&messages).into_owned())
     };
-    let (right, told) = check(unit.clone(), &["verify"]);
-    assert!(right && told.is_empty(), "{told}");
-    let (_, told) = check(unit.replace("PrivateTmp=yes", "PrivateTemp=yes"), &["verify"]);
-    assert!(told.contains("PrivateTemp"), "a slip is not seen: {told}");
+    let (is_valid, messages) = check(unit.clone(), &["verify"]);
+    assert!(is_valid && messages.is_empty(), "{messages}");
+    let (_, messages) = check(unit.replace("PrivateTmp=yes", "PrivateTemp=yes"), &["verify"]);
+    assert!(messages.contains("PrivateTemp"), "a misspelled key is not reported: {messages}");
     let threshold = format!("--threshold={EXPOSURE_MAX}");
     let exposure = ["security", "--offline=true", "--no-pager", &threshold];
-    let (fine, told) = check(unit.clone(), &exposure);
-    if told.contains("unrecognized option") {
+    let (is_isolated, messages) = check(unit.clone(), &exposure);
+    if messages.contains("unrecognized option") {
         return programs::skip_missing("a systemd-analyze that judges files (250 or later)");
     }
-    assert!(fine, "{told}");
-    let open: String =
+    assert!(is_isolated, "{messages}");
+    let unprotected: String =
         unit.lines().filter(|line| !line.starts_with("Protect")).collect::<Vec<_>>().join("\n");
-    let (fine, _) = check(open, &exposure);
-    assert!(!fine, "the measure has no bar");
+    let (is_isolated, _) = check(unprotected, &exposure);
+    assert!(!is_isolated, "a unit without protection must exceed the threshold");
 }

@@ -1,6 +1,6 @@
-//! Goal: over a WebSocket clients get what they get over HTTP, under the same keys and limits, and
-//! none of them can hold up or outlast the gateway. Method: tungstenite as the client where a
-//! client behaves, and bytes over a socket where it does not; simulated nodes behind the gateway.
+//! Goal: clients get the same responses over a WebSocket as over HTTP, under the same keys and
+//! limits. No client can block the gateway or delay its stop for long. Method: tungstenite is the
+//! well-behaved client, raw bytes over a socket the other; simulated nodes behind the gateway.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,8 +15,8 @@ use crate::support::socket::{PATIENCE, Socket};
 use test_support::raw::Client;
 use test_support::wait::{pause, wait_until};
 
-fn served(node: &SimNode, more: &str) -> Served {
-    Served::before(&[node], &format!("{more}{}", polled_once("")))
+fn served(node: &SimNode, settings: &str) -> Served {
+    Served::before(&[node], &format!("{settings}{}", polled_once("")))
 }
 
 #[test]
@@ -41,10 +41,10 @@ fn calls_and_batches_are_answered_as_over_http() {
         socket.send(call);
         assert_eq!(socket.text(), over_http.text(), "{}", String::from_utf8_lossy(call));
     }
-    // A notification is answered by nothing: the next answer is that of the next call.
+    // A notification has no response, so the next message is the next call's response.
     socket.send(br#"{"jsonrpc":"2.0","method":"eth_chainId"}"#);
     assert_eq!(socket.ask(&body("eth_chainId", "[]"))["id"], 7);
-    // Bytes are as good as text.
+    // A binary message is accepted like a text message.
     socket.0.send(Message::binary(body("eth_chainId", "[]"))).unwrap();
     assert!(socket.text().contains("\"result\""));
     let metrics = served.look("/metrics").text().to_owned();
@@ -72,8 +72,8 @@ fn a_slow_call_delays_no_other_call_and_calls_in_flight_are_limited() {
     for number in 2..12 {
         socket.send(&slow(number));
     }
-    wait_until("four are under way", || node.calls() - before >= 4);
-    assert_eq!(node.calls() - before, 4, "further ones wait unread");
+    wait_until("four calls are in flight", || node.calls() - before >= 4);
+    assert_eq!(node.calls() - before, 4, "further messages wait unread");
     for _ in 2..12 {
         answers.push(serde_json::from_str(&socket.text()).unwrap());
     }
@@ -84,71 +84,80 @@ fn a_slow_call_delays_no_other_call_and_calls_in_flight_are_limited() {
 }
 
 #[test]
-fn who_may_not_call_opens_none() {
+fn clients_without_access_cannot_open_a_websocket() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
-    let front = "[downstream]\ncors_origins = [\"https://good.example\"]\n";
-    let open = Served::before(
+    let downstream = "[downstream]\ncors_origins = [\"https://good.example\"]\n";
+    let without_keys = Served::before(
         &[&node],
-        &format!("{front}{}", polled_once("default = false\npaths = [\"/sim\"]")),
+        &format!("{downstream}{}", polled_once("default = false\npaths = [\"/sim\"]")),
     );
-    let try_open =
-        |path: &str, origin: &str| Socket::try_open(&open.address, path, &[("origin", origin)]);
+    let try_open = |path: &str, origin: &str| {
+        Socket::try_open(&without_keys.address, path, &[("origin", origin)])
+    };
     assert!(try_open("/sim", "https://good.example").is_ok());
-    assert!(Socket::try_open(&open.address, "/sim", &[]).is_ok());
+    assert!(Socket::try_open(&without_keys.address, "/sim", &[]).is_ok());
     assert_eq!(try_open("/sim", "https://evil.example").err(), Some(403));
     assert_eq!(try_open("/", "https://good.example").err(), Some(404));
-    let off = served(&node, "[downstream]\nwebsocket = false\n");
-    assert_eq!(Socket::try_open(&off.address, "/", &[]).err(), Some(200));
+    let disabled = served(&node, "[downstream]\nwebsocket = false\n");
+    assert_eq!(Socket::try_open(&disabled.address, "/", &[]).err(), Some(200));
 
     let secret = |key: &str| format!("weir_{key}_0123456789abcdef");
-    let keyed = |key: &str| format!("[[key]]\nname = \"{key}\"\nsecret = \"{}\"\n", secret(key));
-    let closed = served(&node, &keyed("alice"));
-    assert_eq!(Socket::try_open(&closed.address, "/", &[]).err(), Some(401));
-    let own = secret("alice");
+    let key_entry =
+        |key: &str| format!("[[key]]\nname = \"{key}\"\nsecret = \"{}\"\n", secret(key));
+    let with_keys = served(&node, &key_entry("alice"));
+    assert_eq!(Socket::try_open(&with_keys.address, "/", &[]).err(), Some(401));
+    let right_key = secret("alice");
     let (mut socket, _) =
-        Socket::try_open(&closed.address, "/", &[("x-api-key", &own)]).ok().unwrap();
+        Socket::try_open(&with_keys.address, "/", &[("x-api-key", &right_key)]).ok().unwrap();
     assert!(socket.ask(&body("eth_chainId", "[]"))["result"].is_string());
-    let wrong = secret("mallory");
-    assert_eq!(Socket::try_open(&closed.address, "/", &[("x-api-key", &wrong)]).err(), Some(401));
-    assert!(Socket::try_open(&closed.address, &format!("/?key={}", secret("alice")), &[]).is_ok());
-    // A key that is taken away serves no open connection either.
-    closed.reload(&format!("{}{}{}", keyed("bob"), polled_once(""), node.entry("")));
+    let wrong_key = secret("mallory");
+    assert_eq!(
+        Socket::try_open(&with_keys.address, "/", &[("x-api-key", &wrong_key)]).err(),
+        Some(401)
+    );
+    assert!(
+        Socket::try_open(&with_keys.address, &format!("/?key={}", secret("alice")), &[]).is_ok()
+    );
+    // The removal of a key affects open connections too.
+    with_keys.reload(&format!("{}{}{}", key_entry("bob"), polled_once(""), node.entry("")));
     let answer = socket.ask(&body("eth_chainId", "[]"));
     assert_eq!(answer["error"]["message"], "the API key or token is not valid");
 }
 
-/// A request for a WebSocket in bytes.
-fn opening(lines: &str) -> Vec<u8> {
+/// Returns an HTTP upgrade request with these additional header lines.
+fn upgrade_request(header_lines: &str) -> Vec<u8> {
     format!(
-        "GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n{lines}\r\n"
+        "GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n{header_lines}\r\n"
     )
     .into_bytes()
 }
 
-const RIGHT: &str = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+/// Valid header lines of an upgrade request.
+const WEBSOCKET_HEADERS: &str =
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 #[test]
-fn requests_that_open_none() {
+fn invalid_upgrade_requests_are_rejected() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let served = served(&node, "");
     let mut client = served.client();
-    client.send(&opening(RIGHT));
-    let opened = client.answer().unwrap();
-    // RFC 6455, 1.3.
+    client.send(&upgrade_request(WEBSOCKET_HEADERS));
+    let opened = client.read_response().unwrap();
+    // The key and the accept value are the example of RFC 6455, section 1.3.
     let accept = Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     assert_eq!((opened.status, opened.header("sec-websocket-accept")), (101, accept));
-    for (lines, status) in [
-        (RIGHT.replace("13", "8"), 426),
+    for (header_lines, status) in [
+        (WEBSOCKET_HEADERS.replace("13", "8"), 426),
         ("Sec-WebSocket-Version: 13\r\n".to_owned(), 400),
-        (RIGHT.replace("dGhl", "d"), 400),
-        (format!("{RIGHT}Content-Length: 2\r\n"), 400),
+        (WEBSOCKET_HEADERS.replace("dGhl", "d"), 400),
+        (format!("{WEBSOCKET_HEADERS}Content-Length: 2\r\n"), 400),
     ] {
         let mut client = served.client();
-        client.send(&opening(&lines));
-        let answer = client.answer().unwrap();
-        assert_eq!(answer.status, status, "{lines}");
+        client.send(&upgrade_request(&header_lines));
+        let answer = client.read_response().unwrap();
+        assert_eq!(answer.status, status, "{header_lines}");
         assert!(client.is_closed());
         if status == 426 {
             assert_eq!(answer.header("sec-websocket-version"), Some("13"));
@@ -186,18 +195,18 @@ fn a_silent_client_gets_a_ping_and_is_then_disconnected() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let served = served(&node, "[downstream]\nwebsocket_ping = \"200ms\"\n");
-    // This one answers pings as it reads.
+    // tungstenite answers pings while it reads.
     let mut alive = Socket::open(&served.address);
     for _ in 0..4 {
         let waited = alive.0.read();
         assert!(matches!(waited, Ok(Message::Ping(_))), "{waited:?}");
     }
     assert_eq!(alive.ask(&body("eth_chainId", "[]"))["id"], 7);
-    // This one does not.
+    // A raw client does not answer pings.
     let mut silent = served.client();
-    silent.send(&opening(RIGHT));
-    assert!(silent.answer().unwrap().status == 101);
-    assert_eq!(silent.rest(), [0x89, 0], "a ping, and the end");
+    silent.send(&upgrade_request(WEBSOCKET_HEADERS));
+    assert!(silent.read_response().unwrap().status == 101);
+    assert_eq!(silent.read_to_end(), [0x89, 0], "a ping, then the end of the connection");
 }
 
 #[test]
@@ -212,16 +221,16 @@ fn clients_that_break_the_protocol_get_the_reason() {
         (b"\x81\x81\0\0\0\0\xff", 1007),
     ] {
         let mut client = served.client();
-        client.send(&[&opening(RIGHT), bytes].concat());
-        assert!(client.answer().unwrap().status == 101);
+        client.send(&[&upgrade_request(WEBSOCKET_HEADERS), bytes].concat());
+        assert!(client.read_response().unwrap().status == 101);
         client.half_close();
-        let said = client.rest();
-        assert_eq!(said[0], 0x88, "{said:?}");
-        assert_eq!(said[2..4], code.to_be_bytes(), "{said:?}");
+        let reply = client.read_to_end();
+        assert_eq!(reply[0], 0x88, "{reply:?}");
+        assert_eq!(reply[2..4], code.to_be_bytes(), "{reply:?}");
     }
 }
 
-/// A masked frame with this first byte; a mask of zeros leaves its payload as it is.
+/// Returns a client's frame with this first byte. Its mask is zero, so the payload is unchanged.
 fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first];
     match u8::try_from(payload.len()) {
@@ -236,7 +245,7 @@ fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// First byte and payload of the next frame.
+/// Reads the next frame and returns its first byte and its payload.
 fn next_frame(stream: &mut impl Read) -> (u8, Vec<u8>) {
     let mut head = [0; 2];
     stream.read_exact(&mut head).unwrap();
@@ -254,34 +263,34 @@ fn next_frame(stream: &mut impl Read) -> (u8, Vec<u8>) {
     (head[0], payload)
 }
 
-/// A message as it is packed, without what every one ends with.
-fn packed(message: &[u8]) -> Vec<u8> {
-    let mut packed = Vec::with_capacity(message.len() + 64);
+/// Compresses a message for permessage-deflate, which removes the final bytes 00 00 ff ff.
+fn compressed(message: &[u8]) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(message.len() + 64);
     let mut deflate = flate2::Compress::new(flate2::Compression::default(), false);
-    deflate.compress_vec(message, &mut packed, flate2::FlushCompress::Sync).unwrap();
-    assert!(packed.ends_with(&[0, 0, 0xff, 0xff]));
-    packed.truncate(packed.len() - 4);
-    packed
+    deflate.compress_vec(message, &mut payload, flate2::FlushCompress::Sync).unwrap();
+    assert!(payload.ends_with(&[0, 0, 0xff, 0xff]));
+    payload.truncate(payload.len() - 4);
+    payload
 }
 
-/// And back.
-fn unpacked(packed: &[u8]) -> String {
+/// Decompresses the payload of a permessage-deflate message.
+fn decompressed(payload: &[u8]) -> String {
     let mut message = Vec::with_capacity(1 << 20);
     let mut inflate = flate2::Decompress::new(false);
-    let whole = [packed, &[0, 0, 0xff, 0xff]].concat();
+    let whole = [payload, &[0, 0, 0xff, 0xff]].concat();
     inflate.decompress_vec(&whole, &mut message, flate2::FlushDecompress::Sync).unwrap();
     String::from_utf8(message).unwrap()
 }
 
 #[test]
-fn messages_are_packed_where_both_sides_want_it() {
+fn messages_are_compressed_if_both_sides_support_it() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let offer = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n";
     let open = |served: &Served| {
         let mut stream = TcpStream::connect(&served.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(&opening(&format!("{RIGHT}{offer}"))).unwrap();
+        stream.write_all(&upgrade_request(&format!("{WEBSOCKET_HEADERS}{offer}"))).unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
@@ -290,67 +299,67 @@ fn messages_are_packed_where_both_sides_want_it() {
         }
         (stream, String::from_utf8(head).unwrap())
     };
-    let off = served(&node, "");
-    assert!(!open(&off).1.contains("Extensions"), "not unless the operator wants it");
-    let more = "[downstream]\nwebsocket_compression = true\nbody_bytes_max = \"64KiB\"\n";
-    let served = served(&node, more);
+    let disabled = served(&node, "");
+    assert!(!open(&disabled).1.contains("Extensions"), "compression is off by default");
+    let settings = "[downstream]\nwebsocket_compression = true\nbody_bytes_max = \"64KiB\"\n";
+    let served = served(&node, settings);
     let (mut stream, head) = open(&served);
-    let taken = "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; \
+    let accepted_extensions = "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; \
                  client_no_context_takeover\r\n";
-    assert!(head.contains(taken), "{head}");
+    assert!(head.contains(accepted_extensions), "{head}");
 
-    // A packed call in two frames, with a long answer.
+    // A compressed call in two frames, with a long response.
     let block = body("eth_getBlockByNumber", r#"["0x64",true]"#);
-    let whole = packed(&block);
-    let (first, second) = whole.split_at(10);
+    let compressed_call = compressed(&block);
+    let (first, second) = compressed_call.split_at(10);
     stream.write_all(&[masked(0x41, first), masked(0x80, second)].concat()).unwrap();
-    let (kind, answer) = next_frame(&mut stream);
-    assert_eq!(kind, 0xc1);
-    let plain = served.client().call("/", &block);
-    assert_eq!(unpacked(&answer), plain.text());
-    assert!(answer.len() < plain.text().len() / 2);
-    // A plain one, whose answer is not worth it.
+    let (first_byte, answer) = next_frame(&mut stream);
+    assert_eq!(first_byte, 0xc1);
+    let over_http = served.client().call("/", &block);
+    assert_eq!(decompressed(&answer), over_http.text());
+    assert!(answer.len() < over_http.text().len() / 2);
+    // An uncompressed call, whose response is too short to compress.
     stream.write_all(&masked(0x81, &body("eth_chainId", "[]"))).unwrap();
-    let (kind, answer) = next_frame(&mut stream);
-    assert!(kind == 0x81 && answer.starts_with(b"{\"jsonrpc\""), "{kind:x}");
-    // One that is too long when it is unpacked; the next is answered.
-    let bomb = packed(&vec![b' '; 10 << 20]);
+    let (first_byte, answer) = next_frame(&mut stream);
+    assert!(first_byte == 0x81 && answer.starts_with(b"{\"jsonrpc\""), "{first_byte:x}");
+    // A message that is too long after decompression is rejected; the next one is answered.
+    let bomb = compressed(&vec![b' '; 10 << 20]);
     stream.write_all(&masked(0xc1, &bomb)).unwrap();
     let (_, answer) = next_frame(&mut stream);
     assert!(String::from_utf8_lossy(&answer).contains("exceeds the limit of 65536 bytes"));
-    stream.write_all(&masked(0xc2, &packed(&body("eth_chainId", "[]")))).unwrap();
+    stream.write_all(&masked(0xc2, &compressed(&body("eth_chainId", "[]")))).unwrap();
     assert!(next_frame(&mut stream).1.starts_with(b"{\"jsonrpc\""));
-    // One that is none, and text that is not UTF-8.
-    for payload in [b"\xff\xff\xff".to_vec(), packed(b"\xff")] {
+    // Invalid compressed data, and valid data whose text is not UTF-8.
+    for payload in [b"\xff\xff\xff".to_vec(), compressed(b"\xff")] {
         let (mut stream, _) = open(&served);
         stream.write_all(&masked(0xc1, &payload)).unwrap();
-        let (kind, said) = next_frame(&mut stream);
-        assert_eq!((kind, &said[..2]), (0x88, &1007_u16.to_be_bytes()[..]));
+        let (first_byte, reply) = next_frame(&mut stream);
+        assert_eq!((first_byte, &reply[..2]), (0x88, &1007_u16.to_be_bytes()[..]));
     }
 }
 
 #[test]
-fn who_does_not_read_is_not_read_from_and_costs_a_bounded_queue() {
+fn a_client_that_does_not_read_is_not_read_from_and_its_queue_is_bounded() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let config = "[downstream]\nwebsocket_queue_bytes_max = \"64KiB\"\nwebsocket_messages_max = 100\n\
                   write_timeout = \"10m\"\n";
     let served = served(&node, config);
     let mut client = Client::with_small_receive_buffer(&served.address);
-    client.send(&opening(RIGHT));
-    assert!(client.answer().unwrap().status == 101);
+    client.send(&upgrade_request(WEBSOCKET_HEADERS));
+    assert!(client.read_response().unwrap().status == 101);
     let call = body("eth_getBlockByNumber", r#"["0x64",true]"#);
     let mut frame = vec![0x81, 0xfe];
     frame.extend_from_slice(&(call.len() as u16).to_be_bytes());
     frame.extend_from_slice(&[0; 4]);
     frame.extend_from_slice(&call);
-    let calls = || served.count("/totals/requests");
+    let answered_calls = || served.count("/totals/requests");
     let many: Vec<u8> = frame.repeat(2000);
     client.send(&many);
-    wait_until("it is closed", || {
+    wait_until("the connection is closed", || {
         served.look("/metrics").text().contains("weir_websockets_open 0")
     });
-    assert!(calls() < 2000, "{}", calls());
+    assert!(answered_calls() < 2000, "{}", answered_calls());
 }
 
 #[test]
@@ -363,18 +372,17 @@ fn a_stop_completes_calls_in_flight_and_closes_with_1001() {
     assert_eq!(idle.ask(&body("eth_chainId", "[]"))["id"], 7);
     let before = node.calls();
     busy.send(&body(READ, &account(1, "0x10")));
-    wait_until("it is under way", || node.calls() > before);
+    wait_until("the call is in flight", || node.calls() > before);
     let stopping = std::thread::spawn(move || served.stop());
     assert_eq!(idle.closed(), (CloseCode::Away, "the gateway is stopping".to_owned()));
     let answer: Value = serde_json::from_str(&busy.text()).unwrap();
     assert!(answer["result"].is_string(), "{answer}");
     assert_eq!(busy.closed().0, CloseCode::Away);
     let took = stopping.join().unwrap();
-    assert!(took < Duration::from_secs(4), "{took:?} of 5 s that it may wait");
+    assert!(took < Duration::from_secs(4), "{took:?}; the drain deadline is 5 s");
 }
 
-/// What had begun to be written when the gateway was told to stop is written to its end, however
-/// slow the client is.
+/// A stop completes a response that the gateway has started to write, even to a slow client.
 #[test]
 fn a_stop_waits_for_a_response_that_is_still_being_read() {
     let scene = Scene::set();
@@ -385,45 +393,45 @@ fn a_stop_waits_for_a_response_that_is_still_being_read() {
         "params": ["0x64", true]});
     let calls = vec![call; 900];
     slow.send(&serde_json::to_vec(&calls).unwrap());
-    wait_until("it is answered", || served.count("/totals/requests") > 0);
+    wait_until("the batch is answered", || served.count("/totals/requests") > 0);
     let stopping = std::thread::spawn(move || served.stop());
-    // Sleeps: longer than a client has that is told to go.
+    // Sleeps: longer than a client may take to answer a close frame.
     pause(Duration::from_secs(3));
     let answer = slow.text();
-    assert!(answer.len() > 8 << 20, "{} bytes: nobody had to wait", answer.len());
+    assert!(answer.len() > 8 << 20, "{} bytes: too short to make the gateway wait", answer.len());
     let answers: Vec<Value> = serde_json::from_str(&answer).unwrap();
     assert_eq!(answers.len(), calls.len());
     assert_eq!(slow.closed().0, CloseCode::Away);
     let took = stopping.join().unwrap();
-    assert!(took < Duration::from_secs(5), "{took:?} of 5 s that it may wait");
+    assert!(took < Duration::from_secs(5), "{took:?}; the drain deadline is 5 s");
 }
 
 #[test]
-fn who_opened_under_other_headers_is_asked_to_connect_anew() {
+fn a_reload_that_reads_other_headers_makes_clients_reconnect() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let rule = |header: &str| {
         format!("[[rule]]\nname = \"gold\"\nheaders = [\"{header}: gold\"]\ndeny = 403\n")
     };
-    let text = |more: &str| format!("{more}{}{}", polled_once(""), node.entry(""));
-    let served = Served::start(&text(&rule("x-region")));
+    let config = |more: &str| format!("{more}{}{}", polled_once(""), node.entry(""));
+    let served = Served::start(&config(&rule("x-region")));
     served.wait_for_candidates(&["node"]);
     let mut socket = Socket::open(&served.address);
     let call = body("eth_chainId", "[]");
     assert_eq!(socket.ask(&call)["id"], 7);
-    // Others in the same order: what was kept is looked at as before.
-    served.reload(&text(&format!("{}[call]\nhedge = false\n", rule("x-region"))));
+    // A reload that needs the same headers keeps the connection.
+    served.reload(&config(&format!("{}[call]\nhedge = false\n", rule("x-region"))));
     assert_eq!(socket.ask(&call)["id"], 7);
-    served.reload(&text(&rule("x-plan")));
+    served.reload(&config(&rule("x-plan")));
     socket.send(&call);
-    let (code, why) = socket.closed();
-    assert_eq!(code, CloseCode::Again, "{why}");
-    assert!(why.contains("configuration changed"), "{why}");
+    let (code, reason) = socket.closed();
+    assert_eq!(code, CloseCode::Again, "{reason}");
+    assert!(reason.contains("configuration changed"), "{reason}");
     assert_eq!(Socket::open(&served.address).ask(&call)["id"], 7);
 }
 
 #[test]
-fn a_client_that_leaves_takes_its_calls_along() {
+fn a_disconnect_ends_the_connection_and_its_calls() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let served = served(&node, "");
@@ -433,7 +441,7 @@ fn a_client_that_leaves_takes_its_calls_along() {
     while socket.0.read().is_ok() {}
     let abrupt = Socket::open(&served.address);
     drop(abrupt);
-    wait_until("both are gone", || {
+    wait_until("both connections are closed", || {
         served.look("/metrics").text().contains("weir_websockets_open 0")
     });
     wait_until("no call is in flight", || served.count("/totals/in_flight") == 0);

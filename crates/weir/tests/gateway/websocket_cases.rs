@@ -1,6 +1,6 @@
 //! Goal: WebSocket frames conform to RFC 6455 byte by byte. Method: the cases of the Autobahn test
-//! suite, reimplemented with its numbers; its echo is a call whose response has its id. Each case
-//! runs on a new connection, and again with one write per byte where the suite requires it.
+//! suite, reimplemented with its numbers. The suite's echo becomes a call whose response repeats
+//! the id. Each case runs on a new connection, and again with one write per byte.
 //!
 //! Not included: cases that the suite calls not strict (6.4, 7.13), and its measurements (9, except
 //! one long message). Compressed messages (12, 13) are in `websocket.rs`.
@@ -14,19 +14,21 @@ use crate::support::scene::{Scene, Served, polled_once};
 const OPENING: &[u8] =
     b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+/// Read timeout, which only a failing test reaches.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The gateway's reaction.
+/// What the gateway sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Says {
-    /// The answer to the call with this id.
+enum Message {
+    /// The response to the call with this id.
     Answer(String),
     Pong(Vec<u8>),
-    /// It closes with this code, if any, and sends nothing more.
+    /// A close frame with this code, after which the gateway sends nothing. `None` if the frame has
+    /// no code.
     Close(Option<u16>),
 }
 
-/// A frame from a client; a mask of zeros leaves its payload as it is.
+/// Returns a client's frame with this first byte. Its mask is zero, so the payload is unchanged.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first];
     match payload.len() {
@@ -45,31 +47,34 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A call whose answer carries this id, as long as is wanted.
-fn call(id: &str, bytes: usize) -> Vec<u8> {
+/// Returns a call with this id, padded with spaces to at least this length.
+fn call(id: &str, length_min: usize) -> Vec<u8> {
     let mut call =
         format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"eth_chainId"}}"#).into_bytes();
-    call.resize(call.len().max(bytes), b' ');
+    call.resize(call.len().max(length_min), b' ');
     call
 }
 
+/// Returns a text frame with a call.
 fn text(id: &str) -> Vec<u8> {
     frame(0x81, &call(id, 0))
 }
 
+/// Returns a close frame.
 fn close(code: u16, reason: &[u8]) -> Vec<u8> {
     frame(0x88, &[&code.to_be_bytes()[..], reason].concat())
 }
 
-fn answer(id: &str) -> Says {
-    Says::Answer(id.to_owned())
+fn answer(id: &str) -> Message {
+    Message::Answer(id.to_owned())
 }
 
-const FAILED: Says = Says::Close(Some(1002));
+/// The reaction to a violation of the protocol.
+const FAILED: Message = Message::Close(Some(1002));
 
-/// Sends these bytes, so many at a time, and reads what is said, up to a close or as many as
-/// expected.
-fn converse(served: &Served, bytes: &[u8], step: usize, expected: usize) -> Vec<Says> {
+/// Sends these bytes on a new connection, `step` bytes per write. Returns the gateway's messages,
+/// up to a close frame or the expected count.
+fn converse(served: &Served, bytes: &[u8], step: usize, expected_count: usize) -> Vec<Message> {
     let mut stream = TcpStream::connect(&served.address).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -82,54 +87,55 @@ fn converse(served: &Served, bytes: &[u8], step: usize, expected: usize) -> Vec<
     }
     assert!(head.starts_with(b"HTTP/1.1 101 "));
     for piece in bytes.chunks(step) {
-        // Who has closed need not take the rest.
+        // A gateway that has closed the connection need not accept more bytes.
         if stream.write_all(piece).is_err() {
             break;
         }
     }
-    let mut said = Vec::new();
-    while said.len() < expected {
+    let mut received = Vec::new();
+    while received.len() < expected_count {
         let next = next(&mut stream);
-        let ends = matches!(next, Says::Close(_));
-        said.push(next);
+        let ends = matches!(next, Message::Close(_));
+        received.push(next);
         if ends {
-            // It waits for our side of it, or has it already; whom it cannot understand any more
-            // may just leave.
+            // Answer the close frame. This may fail, because the gateway may have closed the
+            // connection already.
             let _ = stream.write_all(&close(1000, b""));
             let _ = stream.shutdown(std::net::Shutdown::Write);
             let mut rest = Vec::new();
             let _ = stream.read_to_end(&mut rest);
-            assert!(rest.is_empty(), "said after a close: {rest:x?}");
-            return said;
+            assert!(rest.is_empty(), "sent after a close: {rest:x?}");
+            return received;
         }
     }
-    // Nothing more is said than what was expected: the next word is the answer to a close.
+    // The gateway sends no message beyond the expected ones: the next one answers our close.
     stream.write_all(&close(1000, b"")).unwrap();
-    assert_eq!(next(&mut stream), Says::Close(Some(1000)), "after {said:?}");
-    said
+    assert_eq!(next(&mut stream), Message::Close(Some(1000)), "after {received:?}");
+    received
 }
 
-fn next(stream: &mut TcpStream) -> Says {
+/// Reads the gateway's next message.
+fn next(stream: &mut TcpStream) -> Message {
     let mut head = [0; 2];
     stream.read_exact(&mut head).unwrap();
-    assert!(head[1] < 126, "no answer here is longer: {head:x?}");
+    assert!(head[1] < 126, "every expected message is shorter: {head:x?}");
     let mut payload = vec![0; usize::from(head[1])];
     stream.read_exact(&mut payload).unwrap();
     match head[0] {
         0x81 => {
             let answer: serde_json::Value = serde_json::from_slice(&payload).unwrap();
-            Says::Answer(answer["id"].as_str().unwrap().to_owned())
+            Message::Answer(answer["id"].as_str().unwrap().to_owned())
         }
-        0x8a => Says::Pong(payload),
-        0x88 => Says::Close(payload.first_chunk().map(|code| u16::from_be_bytes(*code))),
-        other => panic!("{other:x} was said"),
+        0x8a => Message::Pong(payload),
+        0x88 => Message::Close(payload.first_chunk().map(|code| u16::from_be_bytes(*code))),
+        other => panic!("unexpected first byte {other:x}"),
     }
 }
 
-/// Case number, the client's bytes, the gateway's reaction.
-type Case<'a> = (&'a str, Vec<Vec<u8>>, Vec<Says>);
+/// The case's number in the suite, the client's frames, and the expected messages.
+type Case<'a> = (&'a str, Vec<Vec<u8>>, Vec<Message>);
 
-/// Runs a table of cases, at once and byte by byte.
+/// Runs cases with a single write, and those with at most 2000 bytes also byte by byte.
 fn check(cases: &[Case<'_>]) {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
@@ -141,8 +147,8 @@ fn check(cases: &[Case<'_>]) {
             if step == 1 && bytes.len() > 2000 {
                 continue;
             }
-            let said = converse(&served, &bytes, step, expected.len().max(1));
-            assert_eq!(said, *expected, "case {name}, {step} bytes at a time");
+            let received = converse(&served, &bytes, step, expected.len().max(1));
+            assert_eq!(received, *expected, "case {name}, {step} bytes at a time");
         }
     }
 }
@@ -161,7 +167,7 @@ fn messages_of_every_length() {
 
 #[test]
 fn pings_and_pongs() {
-    let pong = |payload: &[u8]| Says::Pong(payload.to_vec());
+    let pong = |payload: &[u8]| Message::Pong(payload.to_vec());
     let ten: Vec<Vec<u8>> = (0..10).map(|number| frame(0x89, &[number; 5])).collect();
     check(&[
         ("2.1", vec![frame(0x89, b"")], vec![pong(b"")]),
@@ -177,7 +183,7 @@ fn pings_and_pongs() {
 }
 
 #[test]
-fn reserved_bits_and_kinds() {
+fn reserved_bits_and_opcodes_are_rejected() {
     let mut cases = vec![
         ("3.1", vec![frame(0x91, b"{}")], vec![FAILED]),
         ("3.2", vec![frame(0xa1, b"{}"), frame(0x89, b"")], vec![FAILED]),
@@ -186,9 +192,9 @@ fn reserved_bits_and_kinds() {
         ("3.6", vec![frame(0xe9, b"p")], vec![FAILED]),
         ("3.7", vec![frame(0xf8, &[3, 0xe8])], vec![FAILED]),
     ];
-    for kind in [3, 4, 5, 6, 7, 11, 12, 13, 14, 15] {
-        cases.push(("4", vec![frame(0x80 | kind, b""), frame(0x89, b"")], vec![FAILED]));
-        cases.push(("4", vec![frame(0x80 | kind, b"payload")], vec![FAILED]));
+    for opcode in [3, 4, 5, 6, 7, 11, 12, 13, 14, 15] {
+        cases.push(("4", vec![frame(0x80 | opcode, b""), frame(0x89, b"")], vec![FAILED]));
+        cases.push(("4", vec![frame(0x80 | opcode, b"payload")], vec![FAILED]));
     }
     check(&cases);
 }
@@ -197,22 +203,22 @@ fn reserved_bits_and_kinds() {
 fn fragments() {
     let whole = call("a", 0);
     let (start, end) = whole.split_at(20);
-    let pong = |payload: &[u8]| Says::Pong(payload.to_vec());
-    let fifths = |between: bool| -> Vec<Vec<u8>> {
+    let pong = |payload: &[u8]| Message::Pong(payload.to_vec());
+    let fifths = |with_pings: bool| -> Vec<Vec<u8>> {
         let pieces: Vec<&[u8]> = whole.chunks(whole.len().div_ceil(5)).collect();
         let last = pieces.len() - 1;
         let mut frames = Vec::new();
-        for (at, piece) in pieces.iter().enumerate() {
-            let first = if at == 0 { 0x01 } else { 0x00 };
-            frames.push(frame(if at == last { 0x80 | first } else { first }, piece));
-            if between && at < last {
-                frames.push(frame(0x89, &[at as u8]));
+        for (index, piece) in pieces.iter().enumerate() {
+            let opcode = if index == 0 { 0x01 } else { 0x00 };
+            frames.push(frame(if index == last { 0x80 | opcode } else { opcode }, piece));
+            if with_pings && index < last {
+                frames.push(frame(0x89, &[index as u8]));
             }
         }
         frames
     };
-    let mut pinged: Vec<Says> = (0..4).map(|number| pong(&[number])).collect();
-    pinged.push(answer("a"));
+    let mut pongs_and_answer: Vec<Message> = (0..4).map(|number| pong(&[number])).collect();
+    pongs_and_answer.push(answer("a"));
     check(&[
         ("5.1", vec![frame(0x09, b"a"), frame(0x80, b"b")], vec![FAILED]),
         ("5.2", vec![frame(0x0a, b"a"), frame(0x80, b"b")], vec![FAILED]),
@@ -226,7 +232,7 @@ fn fragments() {
         ("5.12", vec![frame(0x00, b"x"), text("a")], vec![FAILED]),
         ("5.18", vec![frame(0x01, start), frame(0x81, end)], vec![FAILED]),
         ("5.18", vec![frame(0x02, start), frame(0x02, end)], vec![FAILED]),
-        ("5.19", fifths(true), pinged),
+        ("5.19", fifths(true), pongs_and_answer),
         ("5.20", fifths(false), vec![answer("a")]),
         (
             "empty ones",
@@ -238,15 +244,15 @@ fn fragments() {
 
 #[test]
 fn text_is_utf8() {
-    // A code point of four bytes, cut in every place.
+    // A code point of four bytes, split between frames at every position.
     let call = call("\u{1f49b}", 0);
-    let at = call.iter().position(|byte| *byte == 0xf0).unwrap();
+    let code_point_start = call.iter().position(|byte| *byte == 0xf0).unwrap();
     let mut cases = vec![("6.1", vec![frame(0x81, &call)], vec![answer("\u{1f49b}")])];
-    for cut in at..at + 5 {
-        let frames = vec![frame(0x01, &call[..cut]), frame(0x80, &call[cut..])];
+    for split_at in code_point_start..code_point_start + 5 {
+        let frames = vec![frame(0x01, &call[..split_at]), frame(0x80, &call[split_at..])];
         cases.push(("6.2", frames, vec![answer("\u{1f49b}")]));
     }
-    let wrong = Says::Close(Some(1007));
+    let invalid_text = Message::Close(Some(1007));
     for bytes in [
         &b"\xce\xba\xed\xa0\x80"[..],
         b"\xff",
@@ -258,22 +264,22 @@ fn text_is_utf8() {
         b"\xed\xbf\xbf",
         b"\xe2\x82",
     ] {
-        cases.push(("6.3", vec![frame(0x81, bytes)], vec![wrong.clone()]));
+        cases.push(("6.3", vec![frame(0x81, bytes)], vec![invalid_text.clone()]));
         let (start, end) = bytes.split_at(1);
-        cases.push(("6.3", vec![frame(0x01, start), frame(0x80, end)], vec![wrong.clone()]));
+        cases.push(("6.3", vec![frame(0x01, start), frame(0x80, end)], vec![invalid_text.clone()]));
     }
     check(&cases);
 }
 
 #[test]
 fn closes() {
-    let closed = |code: u16| Says::Close(Some(code));
+    let closed = |code: u16| Message::Close(Some(code));
     let mut cases = vec![
         ("7.1.2", vec![close(1000, b""), close(1000, b"")], vec![closed(1000)]),
         ("7.1.3", vec![close(1000, b""), frame(0x89, b"p")], vec![closed(1000)]),
         ("7.1.4", vec![close(1000, b""), text("a")], vec![closed(1000)]),
         ("7.1.5", vec![frame(0x01, b"{"), close(1000, b""), frame(0x80, b"}")], vec![closed(1000)]),
-        ("7.3.1", vec![frame(0x88, b"")], vec![Says::Close(None)]),
+        ("7.3.1", vec![frame(0x88, b"")], vec![Message::Close(None)]),
         ("7.3.2", vec![frame(0x88, b"\x03")], vec![FAILED]),
         ("7.3.4", vec![close(1000, b"Hello, world!")], vec![closed(1000)]),
         ("7.3.5", vec![close(1000, &[b'*'; 123])], vec![closed(1000)]),

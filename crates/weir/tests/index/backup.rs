@@ -1,8 +1,10 @@
-//! Goal: the commands of `docs/backup.md` back up an index and the quota file while they are in use,
-//! and restore them. Method: the commands are read from the page and run in a shell, while a sync
-//! writes and a gateway reads; the restored index is verified and continued.
+//! Goal: the commands of `docs/backup.md` back up and restore an index and the quota file while
+//! they are in use. Method: the test reads the commands from the page and runs them in a shell,
+//! while a sync writes and a gateway reads. Then it verifies the restored index and continues the
+//! sync.
 //!
-//! Needs sqlite3 and postgres; see `test_support::programs` for what happens without.
+//! These tests need sqlite3 and postgres; `test_support::programs` decides what happens without
+//! them.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -15,7 +17,7 @@ use test_support::raw::{Client, post_with};
 use test_support::running::{Running, Weir, command_killed_with_test, spawn, weir};
 use test_support::wait::wait_until;
 
-/// The server in the commands of the page.
+/// The database URL in the commands of the page.
 const SERVER: &str = "postgres://weir@db.example/chains";
 /// Blocks that the index must have before it is backed up.
 const BLOCKS: u64 = 100;
@@ -63,7 +65,8 @@ impl Sync {
 
 impl Drop for Sync {
     fn drop(&mut self) {
-        // Killed, as by a failure of the machine: a restore must cope with its files.
+        // SIGKILL, as in a failure of the machine: a restore must cope with the files that the sync
+        // leaves behind.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -86,28 +89,29 @@ fn start_node() -> Running {
     Weir::node().args(&["--head", "150", "--block-time", "100ms", "--finality-depth", "10"]).start()
 }
 
-/// A gateway that reads the index.
+/// Starts a gateway that reads the index.
 fn start_gateway(node: &Running, db: &str) -> Running {
     let url = node.url();
     let config = format!("[[upstream]]\nname = \"one\"\nurl = \"{url}\"\n[index]\ndb = \"{db}\"\n");
     Weir::serve().config(&config).start()
 }
 
-/// Backs an index up with the commands of a section, destroys it, restores it and continues it.
-fn back_up_and_restore(section: &str, folder: &Path, db: &str, local: impl Fn(&str) -> String) {
+/// Backs up an index with the commands of a section of the page, restores it and continues the
+/// sync. `localize` replaces the locations in the commands by those of the test.
+fn back_up_and_restore(section: &str, folder: &Path, db: &str, localize: impl Fn(&str) -> String) {
     let [back_up, restore] = &commands(section)[..] else { panic!("two blocks of commands") };
     let node = start_node();
     let sync = Sync::start(&node, db);
     wait_for_block(db, BLOCKS);
     let mut gateway = start_gateway(&node, db);
-    let printed = run(&local(back_up), folder);
+    let printed = run(&localize(back_up), folder);
     let backed_up_max = last_block(db).unwrap();
     wait_for_block(db, backed_up_max + 5);
     drop(sync);
     gateway.assert_sound();
     drop(gateway);
 
-    let printed = printed + &run(&local(restore), folder);
+    let printed = printed + &run(&localize(restore), folder);
     assert!(printed.contains("sound"), "{printed}");
     let restored = last_block(db).unwrap();
     assert!((BLOCKS..=backed_up_max).contains(&restored), "{restored} of {backed_up_max}");
@@ -137,11 +141,11 @@ fn an_index_in_postgresql_is_backed_up_and_restored() {
     }
     let folder = tempfile::tempdir().unwrap();
     let db = format!("postgres://weir@127.0.0.1:{}/postgres", postgres.port);
-    let local = |commands: &str| {
+    let localize = |commands: &str| {
         assert!(commands.contains(SERVER), "{commands}");
         commands.replace(SERVER, &db)
     };
-    back_up_and_restore("An index in PostgreSQL", folder.path(), &db, local);
+    back_up_and_restore("An index in PostgreSQL", folder.path(), &db, localize);
 }
 
 #[test]
@@ -150,7 +154,7 @@ fn the_quota_file_is_backed_up_and_restored() {
     let file = folder.path().join("quota.json");
     let file = file.to_str().unwrap();
     let [back_up, restore] = &commands("The quota file")[..] else { panic!("two commands") };
-    let local = |commands: &str| commands.replace("/var/lib/weir/quota.json", file);
+    let localize = |commands: &str| commands.replace("/var/lib/weir/quota.json", file);
     let node = start_node();
     let url = node.url();
     let config = format!(
@@ -162,9 +166,10 @@ fn the_quota_file_is_backed_up_and_restored() {
         let body = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
         let mut client = Client::connect(&gateway.address);
         client.send(&post_with("/", &format!("x-api-key: {SECRET}\r\n"), body));
-        client.answer().unwrap().status
+        client.read_response().unwrap().status
     };
-    let used = || std::fs::read_to_string(file).is_ok_and(|text| text.contains("\"alice\": 3"));
+    let is_used_up =
+        || std::fs::read_to_string(file).is_ok_and(|text| text.contains("\"alice\": 3"));
 
     let gateway = Weir::serve().admin().config(&config).start();
     let admin = gateway.admin.clone().unwrap();
@@ -175,12 +180,12 @@ fn the_quota_file_is_backed_up_and_restored() {
     for _ in 0..3 {
         assert_eq!(call(&gateway), 200);
     }
-    wait_until("the gateway has written its usage", used);
-    run(&local(back_up), folder.path());
+    wait_until("the gateway has written its usage", is_used_up);
+    run(&localize(back_up), folder.path());
     drop(gateway);
     std::fs::remove_file(file).unwrap();
 
-    run(&local(restore), folder.path());
+    run(&localize(restore), folder.path());
     let gateway = Weir::serve().config(&config).start();
     assert_eq!(call(&gateway), 429, "the restored quota is used up");
 }

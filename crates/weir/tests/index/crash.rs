@@ -1,9 +1,10 @@
-//! Goal: a sync that is killed at any instant loses nothing and writes nothing twice. Method: a
-//! simulated node whose chain is reorganised all the time; the program follows it and is killed
-//! with SIGKILL over and over, at random instants and, a third of the times, while it rewinds; in
-//! the end the file is looked through whole and compared with one that was synced in one go.
+//! Goal: a sync that is killed at any instant loses no block and stores no block twice. Method: a
+//! sync follows a simulated node with frequent reorgs, and is killed with SIGKILL again and again:
+//! at random instants, and in a third of the cases while it removes the blocks that a reorg
+//! dropped. In the end the file is verified and compared with the file of an undisturbed sync.
 //!
-//! 25 kills here; `WEIR_KILLS=200 cargo test -p weir --test index crash::` for more.
+//! The test kills 25 times; `WEIR_KILLS=200 cargo test -p weir --test index crash::` kills 200
+//! times.
 
 #[test]
 fn a_killed_sync_loses_nothing_and_repeats_nothing() {

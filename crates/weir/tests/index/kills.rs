@@ -1,6 +1,6 @@
-//! A sync that is killed with SIGKILL over and over while its chain is reorganised all the time, at
-//! random instants and in the midst of rewinds: in the end what it has is looked through whole and
-//! compared with what was synced in one go.
+//! Kills a sync with SIGKILL again and again while its chain has frequent reorgs: at random
+//! instants, and while the sync rewinds (removes the blocks that a reorg dropped). In the end the
+//! index is verified and compared with the index of an undisturbed sync.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -18,85 +18,88 @@ use wire::logs::LogMatcher;
 use test_support::running::{self, Weir};
 use test_support::wait::pause;
 
-/// Where the randomness begins: the instants of the kills.
+/// Seed of the random instants of the kills.
 const SEED: u64 = 0x1bde;
-/// Shortest and longest life of a sync: from before it has opened the file to long after it has
-/// caught up with the head and followed some reorgs.
-const LIFE: std::ops::Range<u64> = 10..900;
-/// How many times as long a slow machine may let it live.
-const LONGER_MAX: u32 = 16;
+/// Range of a sync's life before the kill. The shortest ends before the sync has opened the file;
+/// the longest ends after the sync has reached the head and followed some reorgs.
+const LIFE_MS: std::ops::Range<u64> = 10..900;
+/// Largest factor by which lives are extended on a slow machine.
+const LIFE_FACTOR_MAX: u32 = 16;
 
-/// Blocks that a reorg drops at most; so many that it takes a while to rewind them.
+/// Most blocks that a reorg drops: deep enough for a kill to hit the rewind.
 const REORG_DEPTH: u64 = 36;
-/// One kill of so many hits the sync while it rewinds, at least; three in a row, since one that was
-/// killed begins with the same rewind again.
-const REWINDS_ONE_OF: usize = 3;
+/// At least one kill in this many must hit the sync while it rewinds.
+const KILLS_PER_REWIND: usize = 3;
+/// Hits of rewinds that are sought in a row. A killed sync starts with the same rewind again, so
+/// the next kill can hit that rewind too.
 const REWINDS_IN_A_ROW: usize = 3;
-/// Longest time from the sign of a rewind to the kill, in microseconds, so that kills are spread
-/// over its course.
-const AFTER_SIGN: std::ops::Range<u64> = 0..1_500;
+/// Range of the time from the report of a rewind to the kill, which spreads the kills over the
+/// rewind.
+const KILL_DELAY_US: std::ops::Range<u64> = 0..1_500;
 
-fn sync(url: &str, at: &str, end: &str, more: &[&str]) -> Child {
+/// Starts a sync. `db` is a path or the URL of a PostgreSQL database, here and below.
+fn start_sync(url: &str, db: &str, end: &str, more_arguments: &[&str]) -> Child {
     let mut command = running::command_killed_with_test(Path::new(env!("CARGO_BIN_EXE_weir")));
     command
-        .args(["index", "sync", "--from", url, "--end", end, "--concurrency", "4", "--db", at])
-        .args(more)
+        .args(["index", "sync", "--from", url, "--end", end, "--concurrency", "4", "--db", db])
+        .args(more_arguments)
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     running::spawn(command).unwrap()
 }
 
-/// From which block to which a sync goes back.
+/// The last block before a rewind, and after it.
 #[derive(Debug, Clone, Copy)]
 struct Rewind {
     from: u64,
     to: u64,
 }
 
-/// Waits until a sync reports a rewind.
-fn begun_to_rewind(child: &mut Child) -> Rewind {
-    let mut said = Vec::new();
+/// Waits until a sync reports that it begins to rewind.
+fn wait_for_rewind(child: &mut Child) -> Rewind {
+    let mut other_lines = Vec::new();
     for line in BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap) {
-        let told = line.strip_prefix("reorg: dropping ");
-        if let Some((blocks, to)) = told.and_then(|rest| rest.split_once(" blocks, back to block "))
+        let reorg = line.strip_prefix("reorg: dropping ");
+        if let Some((blocks, to)) =
+            reorg.and_then(|text| text.split_once(" blocks, back to block "))
         {
             let (blocks, to): (u64, u64) = (blocks.parse().unwrap(), to.parse().unwrap());
             return Rewind { from: to + blocks, to };
         }
-        said.push(line);
+        other_lines.push(line);
     }
-    panic!("it ended before a rewind: {said:#?}")
+    panic!("the sync ended before a rewind: {other_lines:#?}")
 }
 
-/// Kills a sync so long after it has begun to rewind.
-fn kill_in_rewind(url: &str, at: &str, after: Duration) -> Rewind {
-    let mut child = sync(url, at, "follow", &[]);
-    let rewind = begun_to_rewind(&mut child);
-    pause(after); // Sleeps: the instant of the kill.
+/// Starts a sync, waits until it begins to rewind, and kills it after this delay.
+fn kill_in_rewind(url: &str, db: &str, delay: Duration) -> Rewind {
+    let mut child = start_sync(url, db, "follow", &[]);
+    let rewind = wait_for_rewind(&mut child);
+    pause(delay); // Sleeps: the instant of the kill.
     child.kill().unwrap();
     child.wait().unwrap();
     rewind
 }
 
-/// Kills a sync after this time.
-fn kill_after(url: &str, at: &str, life: Duration) {
-    let mut child = sync(url, at, "follow", &["--quiet"]);
+/// Starts a sync and kills it after this time.
+fn kill_after(url: &str, db: &str, life: Duration) {
+    let mut child = start_sync(url, db, "follow", &["--quiet"]);
     pause(life); // Sleeps: the instant of the kill.
     child.kill().unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn location(at: &str) -> Location {
-    at.parse().unwrap()
+fn location(db: &str) -> Location {
+    db.parse().unwrap()
 }
 
-fn reader(at: &str) -> Reader {
-    Reader::open(location(at), Settings::default()).unwrap().unwrap()
+fn reader(db: &str) -> Reader {
+    Reader::open(location(db), Settings::default()).unwrap().unwrap()
 }
 
-/// All responses of an index about a block.
-fn told(reader: &mut Reader, number: u64) -> Vec<u8> {
+/// Reads a block and its receipts from an index.
+fn read_block(reader: &mut Reader, number: u64) -> Vec<u8> {
     let mut out = Vec::new();
     assert!(reader.write_block(&mut out, number, TransactionPart::Body).unwrap(), "block {number}");
     let (_, context) = reader.block_row(number).unwrap().unwrap();
@@ -104,16 +107,17 @@ fn told(reader: &mut Reader, number: u64) -> Vec<u8> {
     out
 }
 
-fn logs(reader: &mut Reader, filter: &str, to: u64) -> Vec<u8> {
+/// Reads the logs that match a filter in the blocks from 0 to `last`.
+fn read_logs(reader: &mut Reader, filter: &str, last: u64) -> Vec<u8> {
     let mut out = Vec::new();
     let selection = LogMatcher::parse(filter.as_bytes()).unwrap();
-    reader.write_logs(&mut out, &selection, (0, to), SearchLimits::NONE).unwrap();
+    reader.write_logs(&mut out, &selection, (0, last), SearchLimits::NONE).unwrap();
     out
 }
 
-/// Syncs into `killed` with so many kills, unless `WEIR_KILLS` says how many, and into `fresh`
-/// without.
-pub(crate) fn check(killed: &str, fresh: &str, kills: usize) {
+/// Syncs into `killed_db` with kills and into `fresh_db` without, and compares them. `kills` is the
+/// number of kills if `WEIR_KILLS` is not set.
+pub(crate) fn check(killed_db: &str, fresh_db: &str, kills: usize) {
     let kills = std::env::var("WEIR_KILLS").map_or(kills, |text| text.parse().unwrap());
     let node = Weir::node()
         .args(&[
@@ -127,72 +131,76 @@ pub(crate) fn check(killed: &str, fresh: &str, kills: usize) {
             "20..40",
         ])
         .start();
-    let mut random = StdRng::seed_from_u64(SEED);
+    let mut rng = StdRng::seed_from_u64(SEED);
     let (mut heights, mut in_rewinds, mut after_rewinds) = (Vec::new(), 0, 0);
-    // A slow machine lets a sync live longer: a life that stored nothing doubles the next one.
-    let mut lives = 1;
+    // A sync that stored no block doubles the factor, so that a slow machine progresses too.
+    let mut life_factor = 1;
     for kill in 0..kills {
-        let row = kill / (REWINDS_ONE_OF * REWINDS_IN_A_ROW) + 1;
-        // There must be something to go back from.
-        let rewind = if heights.len() > 1 && in_rewinds < row * REWINDS_IN_A_ROW {
-            let after = Duration::from_micros(random.random_range(AFTER_SIGN));
-            Some(kill_in_rewind(&node.url(), killed, after))
+        let required_groups = kill / (KILLS_PER_REWIND * REWINDS_IN_A_ROW) + 1;
+        // Only an index with blocks can be rewound.
+        let rewind = if heights.len() > 1 && in_rewinds < required_groups * REWINDS_IN_A_ROW {
+            let delay = Duration::from_micros(rng.random_range(KILL_DELAY_US));
+            Some(kill_in_rewind(&node.url(), killed_db, delay))
         } else {
-            let life = Duration::from_millis(random.random_range(LIFE));
-            kill_after(&node.url(), killed, life * lives);
-            lives = (lives * 2).min(LONGER_MAX);
+            let life = Duration::from_millis(rng.random_range(LIFE_MS));
+            kill_after(&node.url(), killed_db, life * life_factor);
+            life_factor = (life_factor * 2).min(LIFE_FACTOR_MAX);
             None
         };
-        // What is there now is a beginning of the chain, without holes.
-        let Ok(store) = store::open_to_read(location(killed), Settings::default()) else {
+        // The stored blocks must start at block 0 and have no gaps.
+        let Ok(store) = store::open_to_read(location(killed_db), Settings::default()) else {
             continue;
         };
-        let Some(held) = store.stored_range().unwrap() else { continue };
-        assert_eq!((held.first, store.totals().unwrap().0), (0, held.last + 1), "kill {kill}");
-        if heights.last() != Some(&held.last) {
-            lives = (lives / 4).max(1);
+        let Some(stored) = store.stored_range().unwrap() else { continue };
+        assert_eq!((stored.first, store.totals().unwrap().0), (0, stored.last + 1), "kill {kill}");
+        if heights.last() != Some(&stored.last) {
+            life_factor = (life_factor / 4).max(1);
         }
-        heights.push(held.last);
-        // It had said that it goes back, and has not: nothing of that rewind is there.
-        in_rewinds += usize::from(rewind.is_some_and(|rewind| held.last == rewind.from));
-        after_rewinds += usize::from(rewind.is_some_and(|rewind| held.last == rewind.to));
+        heights.push(stored.last);
+        // The kill hit the rewind if the last block is still the one before: a rewind is stored
+        // as a whole or not at all.
+        in_rewinds += usize::from(rewind.is_some_and(|rewind| stored.last == rewind.from));
+        after_rewinds += usize::from(rewind.is_some_and(|rewind| stored.last == rewind.to));
     }
     println!(
         "{kills} kills, {in_rewinds} in a rewind, {after_rewinds} just after one; heights {heights:?}"
     );
-    assert!(heights.windows(2).filter(|two| two[1] != two[0]).count() > kills / 4);
-    assert!(in_rewinds * REWINDS_ONE_OF >= kills, "{in_rewinds} of {kills} hit a rewind");
+    assert!(heights.windows(2).filter(|pair| pair[1] != pair[0]).count() > kills / 4);
+    assert!(in_rewinds * KILLS_PER_REWIND >= kills, "{in_rewinds} of {kills} hit a rewind");
 
-    // To the end of what is final now, in the killed index and in a new one.
-    let finish = |at: &str, end: &str| {
-        let output = sync(&node.url(), at, end, &["--quiet"]).wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{said}");
+    // Both indexes sync to the same block.
+    let finish = |db: &str, end: &str| {
+        let output = start_sync(&node.url(), db, end, &["--quiet"]).wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{stderr}");
     };
-    // The last block must lie above all that was rewound.
+    // The last block must be above all blocks that were rewound.
     let end = (heights.last().unwrap() + REORG_DEPTH).to_string();
-    finish(killed, &end);
-    finish(fresh, &end);
-    let (mut ours, mut theirs) = (reader(killed), reader(fresh));
-    // The newest blocks may have been dropped between the two.
-    let last = ours.stored_range().unwrap().unwrap().last - REORG_DEPTH;
+    finish(killed_db, &end);
+    finish(fresh_db, &end);
+    let (mut killed_reader, mut fresh_reader) = (reader(killed_db), reader(fresh_db));
+    // A reorg between the two syncs may have replaced the newest blocks.
+    let last = killed_reader.stored_range().unwrap().unwrap().last - REORG_DEPTH;
     for number in 0..=last {
-        assert!(told(&mut ours, number) == told(&mut theirs, number), "block {number}");
+        assert!(
+            read_block(&mut killed_reader, number) == read_block(&mut fresh_reader, number),
+            "block {number}"
+        );
     }
     for filter in [
         "{}",
         r#"{"topics":["0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"]}"#,
     ] {
-        let found = logs(&mut ours, filter, last);
-        assert!(!found.is_empty());
-        assert!(found == logs(&mut theirs, filter, last), "{filter}");
+        let logs = read_logs(&mut killed_reader, filter, last);
+        assert!(!logs.is_empty());
+        assert!(logs == read_logs(&mut fresh_reader, filter, last), "{filter}");
     }
-    drop((ours, theirs));
-    // Every table against every other, and every block against its hash.
+    drop((killed_reader, fresh_reader));
+    // This verifies the tables against each other and every block against its hash.
     let audit = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(["index", "verify", "--db", killed])
+        .args(["index", "verify", "--db", killed_db])
         .output()
         .unwrap();
-    let said = [audit.stdout, audit.stderr].concat();
-    assert!(audit.status.success(), "{}", String::from_utf8_lossy(&said));
+    let printed = [audit.stdout, audit.stderr].concat();
+    assert!(audit.status.success(), "{}", String::from_utf8_lossy(&printed));
 }

@@ -1,8 +1,8 @@
-//! The tests of the index, its commands, and the gateway with it: one program, so that the product
-//! is linked once.
+//! The tests of the index, its commands, and the gateway with an index. They form one program, so
+//! that the product is linked once.
 //!
-//! Each module says its goal and method at its top. `cargo test -p weir --test index crash::` runs
-//! those of one.
+//! Each module states its goal and method at its top. `cargo test -p weir --test index crash::`
+//! runs the tests of the module `crash`.
 
 #![allow(clippy::unwrap_used)] // A failure fails the test.
 

@@ -1,5 +1,5 @@
-//! Goal: the files for CI servers say what the exit codes say, and workflows are valid.
-//! Method: the real binary with `--junit` and `--summary`, and actionlint.
+//! Goal: the files for CI servers agree with the exit codes, and the shipped workflows are valid.
+//! Method: the real binary runs with `--junit` and `--summary`; actionlint checks the workflows.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use test_support::programs;
 use test_support::proxy::start_proxy;
 use test_support::running::Weir;
 
-/// Exit code, JUnit XML and summary of a command that writes both.
+/// Runs a command that writes both files. Returns its exit code, the JUnit XML and the summary.
 fn run(arguments: &[&str], folder: &Path) -> (i32, String, String) {
     let (junit, summary) = (folder.join("junit.xml"), folder.join("summary.md"));
     let files = ["--junit", junit.to_str().unwrap(), "--summary", summary.to_str().unwrap()];

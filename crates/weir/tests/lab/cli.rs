@@ -1,5 +1,5 @@
 //! Goal: the commands do what their help and docs/cli.md say, with the exit codes stated there.
-//! Method: the real binary, run from the repository's folder; output compared to the letter.
+//! Method: the real binary runs from the repository's folder, and its output is compared exactly.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -24,15 +24,15 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// Runs a command to its end and compares exit code, output and complaints.
+/// Runs a command to its end and compares its exit code, standard output and standard error.
 fn check(arguments: &[&str], expected: Expect) {
     let Output { status, stdout, stderr } = weir(arguments).output().unwrap();
-    let mut told = format!("exit {}\n{}", status.code().unwrap(), text(&stdout));
+    let mut actual = format!("exit {}\n{}", status.code().unwrap(), text(&stdout));
     if !stderr.is_empty() {
-        told.push_str("-- stderr\n");
-        told.push_str(text(&stderr));
+        actual.push_str("-- stderr\n");
+        actual.push_str(text(&stderr));
     }
-    expected.assert_eq(&told);
+    expected.assert_eq(&actual);
 }
 
 #[test]
@@ -101,8 +101,8 @@ fn check_reports_every_fault_and_no_secret() {
     let output = weir(&["check", file.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
-    let told = text(&output.stderr).replace(folder.path().to_str().unwrap(), "FOLDER");
-    assert!(!told.contains("sekrit"));
+    let printed = text(&output.stderr).replace(folder.path().to_str().unwrap(), "FOLDER");
+    assert!(!printed.contains("sekrit"));
     expect![[r#"
         FOLDER/gateway.toml:2:1: downstream.body_max: there is no such key
            2 | body_max = 1
@@ -115,7 +115,7 @@ fn check_reports_every_fault_and_no_secret() {
              allowed: http[s]://host[:port][/path], ws[s]://… or ipc:/path
 
         2 faults
-    "#]].assert_eq(&told);
+    "#]].assert_eq(&printed);
 }
 
 #[test]
@@ -357,9 +357,9 @@ fn explain_uses_the_rate_of_the_client_s_key() {
     let call = r#"{"method":"eth_chainId"}"#;
     let output =
         weir(&["explain", file.to_str().unwrap(), call, "--key", "load"]).output().unwrap();
-    let told = text(&output.stdout);
-    assert!(told.contains("zone each, 900 a second by API key, burst 10"), "{told}");
-    assert!(told.contains("(the key's own)"), "{told}");
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("zone each, 900 a second by API key, burst 10"), "{stdout}");
+    assert!(stdout.contains("(the key's own)"), "{stdout}");
 }
 
 #[test]
@@ -384,15 +384,15 @@ fn faulty_arguments_end_with_2() {
 
 #[test]
 fn an_address_that_is_taken_ends_with_1() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
     let serve =
         ["serve", "--upstream", "http://127.0.0.1:1", "--admin", "off", "--listen", &address];
     for arguments in [&serve[..], &["node", "--listen", &address]] {
         let output = weir(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-        let told = text(&output.stderr);
-        assert!(told.contains(&format!("cannot listen on {address}")), "{told}");
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains(&format!("cannot listen on {address}")), "{stderr}");
     }
 }
 
@@ -404,12 +404,12 @@ fn a_signal_stops_serving_with_0() {
         let mut child =
             weir(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut told = lines.map(|line| line.unwrap());
-        let listens = told.find(|line| line.contains("listens on http://127.0.0.1:"));
+        let mut printed_lines = lines.map(|line| line.unwrap());
+        let listens = printed_lines.find(|line| line.contains("listens on http://127.0.0.1:"));
         assert!(listens.is_some(), "{arguments:?}");
         let id = child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
-        assert!(!told.any(|line| line.contains("sekrit")));
+        assert!(!printed_lines.any(|line| line.contains("sekrit")));
         assert_eq!(child.wait().unwrap().code(), Some(0), "{arguments:?}");
     }
 }

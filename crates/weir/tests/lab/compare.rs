@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 const TWO_SERVERS: &str = "dell_g55587__eth_getBalance_2023-12-24-15-39-39_perf.csv";
 
-/// Exit code, output and complaints.
+/// Runs `weir compare`. Returns its exit code, standard output and standard error.
 fn weir(arguments: &[&str]) -> (i32, String, String) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/erigon-perf");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -46,7 +46,7 @@ fn two_servers_of_one_report() {
     assert!(verdicts.contains(&"better") && verdicts.contains(&"worse"), "{verdicts:?}");
 }
 
-/// As `weir study sync` takes them.
+/// `NAME=FILE,FILE` names a variant with several results, as for `weir study sync`.
 #[test]
 fn a_variant_is_named_and_has_several_results() {
     let one = "asustek_w680__eth_getBlockByNumber_2023-10-26-10-48-43_rpcdaemon_perf.csv";

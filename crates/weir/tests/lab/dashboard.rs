@@ -1,13 +1,15 @@
 //! Goal: every panel of the dashboard of load runs has data, in both forms of distributions.
-//! Method: runs over HTTP and over WebSockets that push to a real Prometheus, which runs every query
-//! of the file for each. Those over WebSockets send signed transactions to a real geth.
+//! Method: runs over HTTP and over WebSockets push their metrics to a real Prometheus, which then
+//! runs every query of the dashboard for each run. The runs over WebSockets send signed
+//! transactions to a real geth.
 //!
-//! Needs prometheus and geth; see `test_support::programs` for what happens without.
+//! These tests need prometheus and geth; `test_support::programs` decides what happens without
+//! them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use test_support::dashboard::{queries, wait_for_data};
+use test_support::dashboard::{read_queries, wait_for_data};
 use test_support::geth::Geth;
 use test_support::prometheus::Prometheus;
 use test_support::running::{Running, Weir, command_killed_with_test, spawn, weir};
@@ -67,10 +69,10 @@ transactions = "transactions.txt"
 
 /// A gateway with TLS that rejects most calls.
 fn target(node: &Running, folder: &Path) -> Running {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let certificate = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let (chain, key) = (folder.join("cert.pem"), folder.join("key.pem"));
-    std::fs::write(&chain, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    std::fs::write(&chain, certificate.cert.pem()).unwrap();
+    std::fs::write(&key, certificate.signing_key.serialize_pem()).unwrap();
     let config = format!(
         "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\n\
          [[certificate]]\nchain_file = \"{}\"\nkey_file = \"{}\"\n\
@@ -105,7 +107,7 @@ fn every_panel_has_data() {
     let target = target(&node, folder.path());
     let plan = folder.path().join("plan.toml");
     std::fs::write(&plan, PLAN).unwrap();
-    let queries = queries(&dashboard());
+    let queries = read_queries(&dashboard());
     let target = format!("https://{}", target.address);
     // One run at a time: the gateway rejects most calls of a run, and so could reject the calls by
     // which a second run learns about its target.
@@ -131,7 +133,7 @@ fn panels_of_websockets_and_transactions_have_data() {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("plan.toml");
     std::fs::write(&plan, WEBSOCKET_PLAN).unwrap();
-    let mut queries = queries(&dashboard());
+    let mut queries = read_queries(&dashboard());
     queries.retain(|query| WEBSOCKET_AND_TRANSACTIONS.contains(&&*query.title));
     let upstream = format!("http://{}", geth.address);
     for (sender, (name, trends)) in (0..).zip(RUNS) {

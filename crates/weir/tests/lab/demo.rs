@@ -1,6 +1,6 @@
-//! Goal: the demo shows what it promises: no error and no wrong answer reaches a client while a
-//! node lags, stalls, dies and comes back, and its JSON says so. Method: the real binary, over real
-//! sockets, in a run shorter than a newcomer's.
+//! Goal: the demo keeps its promise: no error and no wrong response reaches a client while a node
+//! lags, stalls, dies and comes back, and the demo's JSON reports this. Method: the real binary,
+//! over real sockets, in a run shorter than the default.
 
 use std::process::{Command, Output, Stdio};
 
@@ -20,20 +20,20 @@ fn a_demo_ends_well_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("demo.json");
     let output = demo(&["--duration", "12s", "--json", file.to_str().unwrap()]);
-    let (told, progress) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(0), "{told}\n{progress}");
+    let (printed, progress) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{printed}\n{progress}");
     for line in ["0 errors, 0 wrong answers", "p99 through weir", "try next"] {
-        assert!(told.contains(line), "{line:?} is missing: {told}");
+        assert!(printed.contains(line), "{line:?} is missing: {printed}");
     }
-    assert!(!told.contains('\x1b'), "colours where there is no terminal: {told}");
+    assert!(!printed.contains('\x1b'), "colours where there is no terminal: {printed}");
     assert!(progress.lines().filter(|line| line.contains(" calls ")).count() >= 4, "{progress}");
     assert!(progress.contains("node-3 dies"), "{progress}");
-    assert!(!told.contains("node-3 dies"), "events are told twice: {told}");
+    assert!(!printed.contains("node-3 dies"), "events are printed twice: {printed}");
 
     let report: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let number =
         |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("no {name}: {report}"));
-    // 1,500 calls a second were planned, and every one of them ends.
+    // The demo plans 1,500 calls per second, and every call must end.
     assert_eq!(number("requests"), 18_000.0);
     assert_eq!(number("client_errors"), 0.0);
     assert_eq!(number("wrong_answers"), 0.0);
@@ -41,7 +41,7 @@ fn a_demo_ends_well_and_says_so() {
     assert!(number("compared") >= 9_000.0, "{report}");
     assert!(number("hit_ratio") > 0.5, "{report}");
     assert!(number("joined") > 0.0, "{report}");
-    // A node that stalls or dies leaves calls that another one must answer.
+    // Another node must answer the calls that a stalled or dead node has not answered.
     assert!(number("retried") + number("hedged") > 0.0, "{report}");
     assert!(number("ejected") >= 1.0, "{report}");
     assert!(number("heads") >= 15.0, "{report}");

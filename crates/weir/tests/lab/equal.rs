@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use test_support::proxy::start_proxy;
 use test_support::running::{Running, Weir};
 
-/// Exit code, output and messages of `weir equal`.
+/// Runs `weir equal`. Returns its exit code, standard output and standard error.
 fn equal(arguments: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("equal").args(arguments).stdin(Stdio::null());
@@ -18,7 +18,8 @@ fn equal(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// Exit code and result of `weir equal --json -`, which is valid by its published schema.
+/// Runs `weir equal --json -` and validates the result against the published schema. Returns the
+/// exit code and the result.
 fn equal_json(arguments: &[&str]) -> (i32, Value) {
     let (code, text, messages) = equal(&[arguments, &["--json", "-"]].concat());
     let result: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{messages}"));
@@ -30,12 +31,13 @@ fn equal_json(arguments: &[&str]) -> (i32, Value) {
     (code, result)
 }
 
-/// A node whose chain does not move.
+/// A node whose chain does not grow during the test.
 fn node() -> Running {
     Weir::node().args(&["--block-time", "1h"]).start()
 }
 
-/// The rows of differences as method, class and pointer.
+/// The differences as method, class and JSON pointer; `counts` selects those that count for the
+/// verdict, or the others.
 fn differences(result: &Value, counts: bool) -> Vec<(String, String, String)> {
     let rows = result["differences"].as_array().unwrap().iter();
     let rows = rows.filter(|row| row["counts"] == counts);
@@ -43,7 +45,7 @@ fn differences(result: &Value, counts: bool) -> Vec<(String, String, String)> {
     rows.map(|row| (text(row, "method"), text(row, "class"), text(row, "pointer"))).collect()
 }
 
-/// Rewrites a response: a difference of each class, each in a method of its own or in its errors.
+/// Plants a difference into the response of some methods: one of each class.
 fn plant(request: &str, response: String) -> String {
     let request: Value = serde_json::from_str(request).unwrap();
     let Ok(mut body) = serde_json::from_str::<Value>(&response) else { return response };

@@ -1,6 +1,6 @@
-//! Goal: `weir study load` runs variants in turn, finds a planted difference, calls no difference
-//! between equal variants, continues after a kill without counting a round twice, and refuses faulty
-//! files. Method: the real binary; simulated nodes that the studies start themselves.
+//! Goal: `weir study load` runs variants in turn, finds a planted difference, finds none between
+//! equal variants, continues after a kill without counting a round twice, and rejects invalid
+//! files. Method: the real binary, and simulated nodes that the studies start themselves.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -37,7 +37,7 @@ scheduling_delay_share_max = 100
 waited_share_max = 1
 "#;
 
-/// Exit code, standard output, standard error.
+/// Runs `weir study load`. Returns its exit code, standard output and standard error.
 pub(crate) fn weir(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["study", "load"]).args(arguments).current_dir(folder).stdin(Stdio::null());
@@ -46,7 +46,7 @@ pub(crate) fn weir(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// A result that fits the published schema.
+/// Parses a result and validates it against the published schema.
 pub(crate) fn published(json: &str) -> Value {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/study-load.schema.json");
     let schema = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
@@ -57,7 +57,7 @@ pub(crate) fn published(json: &str) -> Value {
     result
 }
 
-/// A variant whose node has this latency.
+/// The configuration of a variant whose node has this latency.
 fn variant(name: &str, latency: &str) -> String {
     format!(
         "[[variant]]\nname = '{name}'\ntarget = 'http://127.0.0.1:{{port.node}}'\n\
@@ -75,15 +75,16 @@ fn study(folder: &TempDir, keys: &str, variants: &[String]) {
     std::fs::write(folder.path().join("plan.toml"), PLAN).unwrap();
 }
 
-/// The verdicts of a variant about one metric, by method.
+/// The differences of one metric, as method, verdict and relative change.
 fn verdicts<'a>(comparison: &'a Value, metric: &str) -> Vec<(&'a str, &'a str, f64)> {
-    let all = comparison["differences"].as_array().unwrap().iter();
-    let own = all.filter(|one| one["metric"] == metric);
-    own.map(|one| {
-        let text = |key: &str| one[key].as_str().unwrap();
-        (text("method"), text("verdict"), one["change"].as_f64().unwrap())
-    })
-    .collect()
+    let differences = comparison["differences"].as_array().unwrap().iter();
+    let of_metric = differences.filter(|difference| difference["metric"] == metric);
+    of_metric
+        .map(|difference| {
+            let text = |key: &str| difference[key].as_str().unwrap();
+            (text("method"), text("verdict"), difference["change"].as_f64().unwrap())
+        })
+        .collect()
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn a_dry_run_prints_the_order_and_the_time_and_starts_nothing() {
     assert!(String::from_utf8_lossy(&checked.stdout).contains("the A/A control"), "{checked:?}");
 }
 
-/// Starts a study in its own process.
+/// Starts a study as a separate process.
 fn start(folder: &Path) -> Child {
     let mut command = command_killed_with_test(Path::new(env!("CARGO_BIN_EXE_weir")));
     command.args(["study", "load", "study.toml", "--out", "result", "--quiet"]);
@@ -170,8 +171,8 @@ fn start(folder: &Path) -> Child {
     .unwrap()
 }
 
-/// Number of finished runs in the folder of a study.
-fn finished(folder: &Path) -> usize {
+/// Counts the finished runs in the folder of a study.
+fn count_finished_runs(folder: &Path) -> usize {
     let runs = |variant: &str| {
         let path = folder.join("result/runs").join(variant).join("plan");
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -189,15 +190,17 @@ fn a_killed_study_continues_and_counts_no_round_twice() {
         .unwrap();
     // Twenty kills: in the first run, at the start of a round, within a round, while a file is
     // written, and soon after each start.
-    for runs in [0, 1, 3, 5, 8] {
+    for finished_runs in [0, 1, 3, 5, 8] {
         let mut child = start(folder.path());
-        if runs == 0 {
+        if finished_runs == 0 {
             wait_until("a lock", || folder.path().join("result/state.json").exists());
         }
-        wait_until(&format!("{runs} finished runs"), || finished(folder.path()) >= runs);
+        wait_until(&format!("{finished_runs} finished runs"), || {
+            count_finished_runs(folder.path()) >= finished_runs
+        });
         child.kill().unwrap();
         child.wait().unwrap();
-        // While it reads the folder, starts the servers, and loads them.
+        // The study reads its folder, starts the servers, or loads them at these times.
         for milliseconds in [20, 150, 350] {
             let mut child = start(folder.path());
             // Sleeps: the instant of the kill.
@@ -206,11 +209,12 @@ fn a_killed_study_continues_and_counts_no_round_twice() {
             child.wait().unwrap();
         }
     }
-    let before: Vec<String> = std::fs::read_to_string(folder.path().join("result/processes"))
-        .unwrap_or_default()
-        .lines()
-        .map(str::to_owned)
-        .collect();
+    let old_processes: Vec<String> =
+        std::fs::read_to_string(folder.path().join("result/processes"))
+            .unwrap_or_default()
+            .lines()
+            .map(str::to_owned)
+            .collect();
     let (code, json, progress) = weir(folder.path(), &["study.toml", "--out", "result", "--json"]);
     assert_eq!(code, 0, "{progress}");
     assert!(progress.contains("continues after round 2"), "{progress}");
@@ -232,9 +236,9 @@ fn a_killed_study_continues_and_counts_no_round_twice() {
         .collect();
     assert!(starts.windows(2).all(|pair| pair[0] < pair[1]), "{starts:?}");
     assert_eq!(result["plans"][0]["rounds"], 4);
-    assert_eq!(finished(folder.path()), 12);
+    assert_eq!(count_finished_runs(folder.path()), 12);
     // The servers of the killed studies are gone.
-    for line in before {
+    for line in old_processes {
         let id = line.split(' ').next().unwrap();
         let command = std::fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
         assert!(!command.contains("--latency"), "process {id} still runs: {command}");
@@ -342,12 +346,13 @@ fn the_harmony_study_compares_direct_proxied_and_cached_calls() {
         let (verdict, change) = (&difference["verdict"], &difference["change"]);
         (verdict.as_str().unwrap(), change.as_f64().unwrap(), difference)
     };
-    // The node takes 20 ms for each call, a hit far less.
+    // The node takes 20 ms for each call; a cache hit takes far less.
     for variant in ["memory", "redis"] {
         for method in ["hmyv2_blockNumber", "hmyv2_getBlocks", "hmyv2_call"] {
             let (_, change, difference) = find(variant, method);
             assert!(change < -0.5, "{variant}: {difference:#} {progress}");
-            // The interval of the single figure. The verdict is corrected for hundreds of figures.
+            // The interval is of this difference alone. The verdict is corrected for hundreds of
+            // comparisons.
             let high = difference["interval"][1].as_f64();
             assert!(high.is_some_and(|high| high < -0.3), "{variant}: {difference:#} {progress}");
         }

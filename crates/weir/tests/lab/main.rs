@@ -1,8 +1,8 @@
-//! The tests of the commands, those of the lab most of all: one program, so that the product is
-//! linked once.
+//! The tests of the lab's commands, and of the commands `check`, `explain` and `diff`. They form
+//! one program, so that the product is linked once.
 //!
-//! Each module says its goal and method at its top. `cargo test -p weir --test lab studies::` runs
-//! those of one.
+//! Each module states its goal and method at its top. `cargo test -p weir --test lab studies::`
+//! runs the tests of the module `studies`.
 
 #![allow(clippy::unwrap_used)] // A failure fails the test.
 

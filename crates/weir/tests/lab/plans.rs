@@ -21,15 +21,15 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// Exit code, output and complaints of a check.
+/// Runs a command and compares its exit code, standard output and standard error.
 fn check(arguments: &[&str], expected: Expect) {
     let Output { status, stdout, stderr } = weir(&[&["check"], arguments].concat());
-    let mut told = format!("exit {}\n{}", status.code().unwrap(), text(&stdout));
+    let mut actual = format!("exit {}\n{}", status.code().unwrap(), text(&stdout));
     if !stderr.is_empty() {
-        told.push_str("-- stderr\n");
-        told.push_str(text(&stderr));
+        actual.push_str("-- stderr\n");
+        actual.push_str(text(&stderr));
     }
-    expected.assert_eq(&told);
+    expected.assert_eq(&actual);
 }
 
 #[test]
@@ -72,13 +72,13 @@ fn the_somnia_study_is_reported_with_its_true_shares_and_its_blind_spot() {
 
 #[test]
 fn a_set_variable_changes_the_plan() {
-    let told = |set: &str| {
+    let printed = |set: &str| {
         let output = weir(&["check", "studies/rpcstest.toml", "--set", set]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         format!("{}{}", text(&output.stdout), text(&output.stderr))
     };
-    assert!(told("workers=100").contains("start at most 1000 iterations/s"));
-    assert!(told("workers=30").contains("start at most 300 iterations/s"));
+    assert!(printed("workers=100").contains("start at most 1000 iterations/s"));
+    assert!(printed("workers=30").contains("start at most 300 iterations/s"));
 }
 
 #[test]
@@ -106,8 +106,8 @@ fn faults_of_plans_end_with_two_and_hold_no_secret() {
     let output = weir(&["check", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
-    let told = text(&output.stderr).replace(folder.path().to_str().unwrap(), "FOLDER");
-    assert!(!told.contains("sekrit"));
+    let printed = text(&output.stderr).replace(folder.path().to_str().unwrap(), "FOLDER");
+    assert!(!printed.contains("sekrit"));
     expect![[r#"
         FOLDER/plan.toml:3:11: target.timeout = 5: a duration needs a unit
            3 | timeout = 5
@@ -126,7 +126,7 @@ fn faults_of_plans_end_with_two_and_hold_no_secret() {
 
         3 faults
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&printed);
 }
 
 /// Only the first faults are printed, but all are counted.

@@ -1,8 +1,8 @@
-//! Goal: a probe's series are in Prometheus by both ways, a stopped and a lagging node are seen within
-//! seconds, and the probe survives the loss of Prometheus. Method: simulated nodes, a real
-//! Prometheus, and the page's own alerts.
+//! Goal: Prometheus gets a probe's series by scrape and by remote write. A stopped or lagging node
+//! is detected within seconds, and the probe survives the loss of Prometheus. Method: simulated
+//! nodes, a real Prometheus, and the alerts from `docs/probe.md`.
 //!
-//! Needs prometheus; see `test_support::programs` for what happens without.
+//! These tests need prometheus; `test_support::programs` decides what happens without it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,18 +12,18 @@ use test_support::prometheus::Prometheus;
 use test_support::running::{Running, Weir};
 use test_support::wait::wait_until;
 
-/// Maximum time until a change is seen, on a busy machine. The probes of these tests make five
+/// Maximum time until a change is detected, on a busy machine. The probes of most tests make five
 /// calls per second.
-const SEEN_WITHIN: Duration = Duration::from_secs(20);
+const DETECTION_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Starts a probe of nodes, each of which is named by its place: `n0`, `n1`, …. Every second one is
-/// called over a WebSocket.
+/// Starts a probe of nodes with the names `n0`, `n1`, …. The probe calls every second node over a
+/// WebSocket.
 fn probe(nodes: &[&Running], options: &[&str]) -> Running {
     let schemes = ["http", "ws"].iter().cycle();
-    let named = nodes.iter().zip(schemes).enumerate();
-    let named =
-        named.map(|(place, (node, scheme))| format!("n{place}={scheme}://{}", node.address));
-    let targets: Vec<String> = named.collect();
+    let nodes = nodes.iter().zip(schemes).enumerate();
+    let targets: Vec<String> = nodes
+        .map(|(index, (node, scheme))| format!("n{index}={scheme}://{}", node.address))
+        .collect();
     let targets = targets.iter().map(String::as_str);
     let arguments: Vec<&str> =
         targets.chain(["--rate", "5"]).chain(options.iter().copied()).collect();
@@ -42,14 +42,15 @@ fn wait_for_line(probe: &Running, text: &str) {
     wait_until(text, || probe.log().contains(text));
 }
 
-fn end(mut probe: Running, signal: &str) {
+/// Ends a probe with a signal; it must end with exit code 0.
+fn end_probe(mut probe: Running, signal: &str) {
     probe.assert_sound();
     probe.signal(signal);
-    let status = probe.ended();
+    let status = probe.wait_for_exit();
     assert_eq!(status.code(), Some(0), "{}", probe.log());
 }
 
-/// The alerts of the page, with seconds in place of minutes.
+/// The alert rules from `docs/probe.md`, which here fire without a delay.
 fn alerts() -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/probe.md");
     let page = std::fs::read_to_string(page).unwrap();
@@ -89,14 +90,14 @@ fn a_stopped_and_a_lagging_node_are_seen_within_seconds() {
     assert!(prometheus.values("ALERTS").is_empty());
 
     let lagged_at = Instant::now();
-    second.set(r#"{"lag_blocks": 50}"#);
+    second.set_node_settings(r#"{"lag_blocks": 50}"#);
     wait_for_line(&probe, "n1 lags ");
     let lag = r#"weir_probe_head_lag_blocks{target="n1"} > 40"#;
     let blocks = prometheus.wait_for_value(lag);
     assert!((45.0..=55.0).contains(&blocks), "{blocks}");
     prometheus.wait_for_value(r#"ALERTS{alertname="NodeLags",target="n1",alertstate="firing"}"#);
-    assert!(lagged_at.elapsed() < SEEN_WITHIN, "{:?}", lagged_at.elapsed());
-    second.set(r#"{"lag_blocks": 0}"#);
+    assert!(lagged_at.elapsed() < DETECTION_TIME_MAX, "{:?}", lagged_at.elapsed());
+    second.set_node_settings(r#"{"lag_blocks": 0}"#);
     wait_for_line(&probe, "n1 caught up");
 
     let stopped_at = Instant::now();
@@ -105,11 +106,11 @@ fn a_stopped_and_a_lagging_node_are_seen_within_seconds() {
     assert!(probe.log().contains("the connection was refused"), "{}", probe.log());
     prometheus.wait_for_value(r#"weir_probe_up{target="n0"} == 0"#);
     prometheus.wait_for_value(r#"ALERTS{alertname="NodeDown",target="n0",alertstate="firing"}"#);
-    assert!(stopped_at.elapsed() < SEEN_WITHIN, "{:?}", stopped_at.elapsed());
+    assert!(stopped_at.elapsed() < DETECTION_TIME_MAX, "{:?}", stopped_at.elapsed());
     wait_until("no alert of the other node", || {
         prometheus.values(r#"ALERTS{target="n1"}"#).is_empty()
     });
-    end(probe, "-TERM");
+    end_probe(probe, "-TERM");
 }
 
 #[test]
@@ -121,7 +122,7 @@ fn a_node_that_hangs_fails_and_recovers() {
     wait_for_line(&probe, "did not respond within 300ms (2 calls in a row failed)");
     node.signal("-CONT");
     wait_for_line(&probe, "n0 recovered after ");
-    end(probe, "-INT");
+    end_probe(probe, "-INT");
 }
 
 #[test]
@@ -137,7 +138,7 @@ fn a_node_that_starts_later_is_found_and_secrets_are_masked() {
     let metrics = get(&probe.address, "/metrics");
     assert!(metrics.contains("weir_probe_up{"), "{metrics}");
     assert!(!metrics.contains("hunter2"), "{metrics}");
-    end(probe, "-TERM");
+    end_probe(probe, "-TERM");
 }
 
 #[test]
@@ -148,7 +149,7 @@ fn pushed_series_survive_the_loss_of_prometheus_and_end_with_the_probe() {
     let without = probe(&[&node], &["--remote-write", &dead_url]);
     wait_for_line(&without, "remote write failed: ");
     wait_for_line(&without, "n0 is up: ");
-    end(without, "-TERM");
+    end_probe(without, "-TERM");
 
     let Some(prometheus) = Prometheus::start(&[]) else { return };
     let url = prometheus.write_url();
@@ -161,7 +162,7 @@ fn pushed_series_survive_the_loss_of_prometheus_and_end_with_the_probe() {
     let down = r#"weir_probe_up{site="x",target="n0"} == 0"#;
     assert_eq!(prometheus.wait_for_value(down), 0.0);
     assert!(!probe.log().contains("remote write"), "{}", probe.log());
-    end(probe, "-TERM");
+    end_probe(probe, "-TERM");
     assert_eq!(prometheus.values(r#"count({site="x"})"#), [0.0; 0], "every series has ended");
 }
 
@@ -177,7 +178,7 @@ fn the_rate_is_never_exceeded_and_memory_is_bounded() {
     assert!(calls(&node) as f64 <= allowed, "{} of {allowed}", calls(&node));
     let (late, _) = probe.memory();
     assert!(late < early + (8 << 20), "{early} bytes became {late}");
-    end(probe, "-TERM");
+    end_probe(probe, "-TERM");
 }
 
 /// Returns the number of calls that a node has received.
@@ -191,7 +192,7 @@ fn calls(node: &Running) -> u64 {
 fn get(address: &str, path: &str) -> String {
     let mut client = test_support::raw::Client::connect(address);
     client.send(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes());
-    client.answer().expect("the server responds").text().to_owned()
+    client.read_response().expect("the server responds").text().to_owned()
 }
 
 #[test]
@@ -209,7 +210,7 @@ fn calls_of_a_plan_are_sent_and_faults_are_explained() {
     wait_until("a call of the plan", || {
         get(&probe.address, "/metrics").contains(r#"method="eth_getBalance",class="ok""#)
     });
-    end(probe, "-TERM");
+    end_probe(probe, "-TERM");
 
     for (arguments, fault) in [
         (&["http://127.0.0.1:1", "--rate", "50"][..], "from 0.001 to 10"),

@@ -1,4 +1,4 @@
 //! Bugs that users met once, a test for each, written before its fix.
 //!
-//! A test is named by the number of its issue and what went wrong: `r123_a_reload_loses_limits`. It
-//! asserts what is right, by the shortest way to it.
+//! A test's name holds the number of the issue and the wrong behaviour:
+//! `r123_a_reload_loses_limits`. The test asserts the right behaviour in few steps.

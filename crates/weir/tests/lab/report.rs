@@ -1,5 +1,5 @@
-//! Goal: `weir report` puts the results of real runs together, and refuses what is no result. Method:
-//! the real binary against two simulated nodes, one of which is slow.
+//! Goal: `weir report` combines the results of real runs, and rejects files that are no results.
+//! Method: the real binary against two simulated nodes, one of which is slow.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use test_support::running::Weir;
 
-/// Exit code, output and complaints.
+/// Runs the program. Returns its exit code, standard output and standard error.
 fn weir(arguments: &[&str], folder: &Path) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(arguments).current_dir(folder).stdin(Stdio::null());
@@ -30,7 +30,7 @@ fn plan(url: &str) -> String {
     )
 }
 
-/// Attribute values of a page or of Markdown.
+/// Returns each text between `start` and `end`, such as the values of an attribute.
 fn values<'a>(text: &'a str, start: &str, end: char) -> BTreeSet<&'a str> {
     text.split(start).skip(1).filter_map(|part| part.split(end).next()).collect()
 }
@@ -54,7 +54,7 @@ fn two_nodes_in_one_report() {
     ]
     .concat();
     let (code, text, complaints) = weir(&search, folder.path());
-    // A busy machine may limit the generator; the search is a result all the same.
+    // On a busy machine the search may end as invalid (4) or client-limited (5), with a result.
     assert!([0, 4, 5].contains(&code), "{code} {text}{complaints}");
 
     let report = ["report", "fast", "slow", "capacity", "--out", "report"];
@@ -82,7 +82,7 @@ fn two_nodes_in_one_report() {
             assert!(form.contains(fact), "{fact}: {form}");
         }
     }
-    // One run of each node is no basis for a choice.
+    // One run per node is too few to recommend a node.
     assert!(!markdown.contains("Choose "), "{markdown}");
 
     let (_, printed, _) = weir(&["report", "fast", "slow", "--markdown"], folder.path());

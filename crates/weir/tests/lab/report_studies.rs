@@ -1,6 +1,6 @@
-//! Goal: the shipped studies of rate limits and connection modes give the figures that arithmetic
-//! and the servers' access logs give. Method: the shipped files with few cases and short runs; the
-//! real binary, a real nginx, simulated nodes.
+//! Goal: the results of the shipped studies of rate limits and connection modes agree with
+//! arithmetic and with the servers' access logs. Method: the real binary runs the shipped files,
+//! with few cases and short runs, against a real nginx and simulated nodes.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use crate::load_study::{published, weir};
 
-/// Tests share their machine, so the validity limits are wide.
-const WIDE: &str = "\n[validity]\nscheduling_delay_p99_max = \"10m\"\n\
+/// Wide validity limits, because tests share their machine.
+const WIDE_LIMITS: &str = "\n[validity]\nscheduling_delay_p99_max = \"10m\"\n\
                     scheduling_delay_share_max = 100\nwaited_share_max = 1\n";
 
 fn shipped(name: &str) -> String {
@@ -21,11 +21,11 @@ fn shipped(name: &str) -> String {
 /// Writes plans with wide validity limits into a folder.
 fn write_plans(folder: &TempDir, names: &[&str]) {
     for name in names {
-        std::fs::write(folder.path().join(name), shipped(name) + WIDE).unwrap();
+        std::fs::write(folder.path().join(name), shipped(name) + WIDE_LIMITS).unwrap();
     }
 }
 
-/// Returns a study with the cases whose names have this property.
+/// Returns the study with only the cases whose names `keep` accepts.
 fn with_cases(text: &str, keep: impl Fn(&str) -> bool) -> String {
     let mut parts = text.split("\n[[case]]\n");
     let head = parts.next().unwrap().to_owned();
@@ -64,7 +64,7 @@ fn number(row: &Value, pointer: &str) -> f64 {
         .unwrap_or_else(|| panic!("no {pointer} in {row:#}"))
 }
 
-/// The access log has the generator's requests, neither more nor fewer.
+/// Asserts that the access log and the generator counted the same requests.
 fn assert_log_agrees(row: &Value) {
     assert!(number(row, "/access_log/total") > 0.0, "{row:#}");
     for name in ["total", "limited"] {
@@ -108,7 +108,7 @@ fn the_limits_of_nginx_and_the_gateway_admit_what_their_arithmetic_says() {
                     assert!(number(row, "/limited") > 0.0, "{row:#}");
                 }
             }
-            // The burst of 3,600 admits all of at most 2,000 requests.
+            // The run sends at most 2,000 requests, all within the burst of 3,600.
             "05 " => assert_eq!(number(row, "/limited"), 0.0, "{row:#}"),
             // The second call of each pair waits for one refill, 125 ms and 31.25 ms, and longer on
             // a machine that other programs use.
@@ -135,7 +135,7 @@ fn the_five_connection_modes_differ_in_their_handshakes() {
         "rounds_min = 1\nrounds_max = 1\nwarm_up_rounds = 0\ncontrol = false\npause = \"0s\"",
     );
     let study = with_cases(&study, |name| name.ends_with(" 1 CPU"));
-    // The variant with a cache is left out, because it adds nothing to this test but time.
+    // The variant with a cache is removed, because it would only make the test slower.
     let (head, rest) = study.split_once("\n[[variant]]\nname = \"cached\"").unwrap();
     let (_, cases) = rest.split_once("\n[[case]]\n").unwrap();
     let (rows, log) = counts(&folder, "five-modes.toml", &format!("{head}\n[[case]]\n{cases}"));
@@ -144,7 +144,7 @@ fn the_five_connection_modes_differ_in_their_handshakes() {
         assert_log_agrees(row);
         assert_eq!(number(row, "/failed_share"), 0.0, "{row:#}");
         let requests = number(row, "/requests");
-        // CPU time is counted in ticks of 10 ms, which few requests do not fill.
+        // CPU time is counted in ticks of 10 ms; few requests may use less than a tick.
         assert!(number(row, "/cpu_ms_per_request") > 0.0 || requests < 1_000.0, "{row:#}");
         assert_eq!(number(row, "/cpu_limit/cpus"), 1.0, "{row:#}");
         let (full, resumed) = (number(row, "/handshakes_full"), number(row, "/handshakes_resumed"));

@@ -1,6 +1,6 @@
-//! Goal: the lab's results are correct for its use cases: the studies in `studies/` against targets
-//! with planted causes, and TLS sessions and a rate limit as nginx counts them. Method: the real
-//! binary, simulated nodes, a real nginx.
+//! Goal: the lab's results are correct for its use cases. Method: the real binary runs the studies
+//! in `studies/` against simulated nodes with planted causes. It also runs loads against a real
+//! nginx, whose counts of TLS handshakes and admitted requests are compared with the results.
 
 mod front;
 
@@ -14,7 +14,7 @@ use front::Front;
 use test_support::raw::Client;
 use test_support::running::Weir;
 
-/// A run of `weir load`: exit code and result.
+/// Runs `weir load`. Returns its exit code and result.
 fn load(target: &str, arguments: &[&str]) -> (i32, Value) {
     let output = Command::new(env!("CARGO_BIN_EXE_weir"))
         .env("TARGET", target)
@@ -28,9 +28,9 @@ fn load(target: &str, arguments: &[&str]) -> (i32, Value) {
     (output.status.code().unwrap(), result)
 }
 
-/// A shipped study that allows any scheduling delay: tests share their machine, and what is tested is not
-/// how punctual the engine is.
-fn study(folder: &TempDir, name: &str) -> String {
+/// Writes a shipped study that allows any scheduling delay, because tests share their machine.
+/// Returns the file's path.
+fn write_study(folder: &TempDir, name: &str) -> String {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies").join(name);
     let text = std::fs::read_to_string(shipped).unwrap();
     let path = folder.path().join(name);
@@ -53,40 +53,49 @@ fn the_somnia_study_fails_for_the_method_that_hangs_above_a_rate() {
     let node = Weir::node().admin().start();
     // 1.087 % of two calls an iteration: reached at 230 iterations/s, in the stage step1 of 300/s.
     let rates = r#"{"rates":{"eth_getLogs":{"per_second":5,"burst":1,"over":{"do":"hang"}}}}"#;
-    node.set(rates);
+    node.set_node_settings(rates);
     let folder = TempDir::new().unwrap();
     let (code, result) = load(
         &node.url(),
-        &[&study(&folder, "somnia.toml"), "--set", "load_percent=1", "--set", "time_percent=3"],
+        &[
+            &write_study(&folder, "somnia.toml"),
+            "--set",
+            "load_percent=1",
+            "--set",
+            "time_percent=3",
+        ],
     );
     let verdict = &result["verdict"];
     assert_eq!((code, &verdict["outcome"]), (3, &Value::from("fail")), "{verdict}");
     let thresholds = result["thresholds"].as_array().unwrap();
     assert_eq!(thresholds.len(), 3);
-    assert!(thresholds.iter().all(|one| one["kept"] == true), "the report's own see nothing");
+    assert!(
+        thresholds.iter().all(|threshold| threshold["kept"] == true),
+        "the report's own see nothing"
+    );
     let failed = number(&result, "/overall/failed_share");
     assert!(failed > 0.002 && failed < 0.01, "{failed}");
     assert!(row(&result, "eth_getLogs")["failed_share"].as_f64().unwrap() > 0.4);
     assert_eq!(row(&result, "eth_blockNumber")["failed_share"], 0.0);
 
-    let told = verdict["reasons"][0].as_str().unwrap();
-    assert!(told.contains("of the calls of eth_getLogs scheduled since "), "{told}");
+    let reason = verdict["reasons"][0].as_str().unwrap();
+    assert!(reason.contains("of the calls of eth_getLogs scheduled since "), "{reason}");
     // Step1 is from 3.6 s to 7.2 s; then the rate rises from 300/s to 600/s until 12.6 s.
     let between = |before: &str, after: &str| -> f64 {
-        let (_, rest) = told.split_once(before).unwrap();
+        let (_, rest) = reason.split_once(before).unwrap();
         let (number, _) = rest.split_once(after).unwrap();
-        number.trim().replace(',', "").parse().unwrap_or_else(|_| panic!("{number:?} in {told}"))
+        number.trim().replace(',', "").parse().unwrap_or_else(|_| panic!("{number:?} in {reason}"))
     };
     let since = between("scheduled since ", " s");
-    assert!((3.0..=13.0).contains(&since), "{told}");
-    assert!(told.contains("mostly timeout") && told.contains("iterations/s"), "{told}");
+    assert!((3.0..=13.0).contains(&since), "{reason}");
+    assert!(reason.contains("mostly timeout") && reason.contains("iterations/s"), "{reason}");
 }
 
 #[test]
 fn a_machine_with_few_open_files_is_told_which_load_fits() {
     let node = Weir::node().start();
     let folder = TempDir::new().unwrap();
-    let plan = study(&folder, "somnia.toml");
+    let plan = write_study(&folder, "somnia.toml");
     let run = |arguments: &str| {
         let weir = env!("CARGO_BIN_EXE_weir");
         let output = Command::new("sh")
@@ -112,17 +121,17 @@ fn a_machine_with_few_open_files_is_told_which_load_fits() {
     assert_ne!(code, 1, "the advice is right: {errors}");
 }
 
-/// How each shipped study is scaled down to seconds, and the node that it is made for. The
-/// variables are the study's own; a study of syncs has none, and `examples.rs` runs it.
+/// Each shipped plan: its file, the arguments of the node that it is made for, and the variables
+/// that shorten it to seconds.
 const SCALED: &[(&str, &[&str], &[&str])] = &[
     ("connection-modes.toml", &[], &["seconds=3", "connections=4"]),
     ("harmony-plan.toml", HARMONY, &["seconds=0.6", "concurrency=4"]),
     ("pairs.toml", &[], &["seconds=3"]),
-    // Few workers and long pauses: what the study sends stays far below what they allow.
+    // The plan's rate is far below the rate that its workers and pauses allow.
     ("rpcstest.toml", &["--latency", "20ms"], &["seconds=5", "workers=20"]),
     ("somnia.toml", &[], &["load_percent=0.2", "time_percent=1"]),
 ];
-/// Shipped studies that are no plans. Other tests run them.
+/// Files in `studies/` that are studies of several runs, not plans. Other tests run them.
 const STUDIES: [&str; 5] = [
     "batches.toml",
     "five-modes.toml",
@@ -146,16 +155,18 @@ fn every_shipped_study_passes_against_a_sound_node() {
     let folder = TempDir::new().unwrap();
     for (name, node, variables) in SCALED {
         let node = Weir::node().args(node).start();
-        let plan = study(&folder, name);
+        let plan = write_study(&folder, name);
         let set = variables.iter().flat_map(|variable| ["--set", variable]);
         let arguments: Vec<&str> = std::iter::once(plan.as_str()).chain(set).collect();
         let (code, result) = load(&node.url(), &arguments);
         let verdict = &result["verdict"];
-        // Where others use the cores, the run says so and gives no verdict; its thresholds must
-        // hold all the same.
+        // On a busy machine the run is client-limited. Its thresholds must hold nevertheless.
         if code == 5 && verdict.to_string().contains("other processes used this machine") {
             let thresholds = result["thresholds"].as_array().unwrap();
-            assert!(thresholds.iter().all(|one| one["kept"] == true), "{name}: {result}");
+            assert!(
+                thresholds.iter().all(|threshold| threshold["kept"] == true),
+                "{name}: {result}"
+            );
         } else {
             assert_eq!((code, &verdict["outcome"]), (0, &Value::from("pass")), "{name}: {verdict}");
         }
@@ -169,13 +180,13 @@ fn every_shipped_study_passes_against_a_sound_node() {
 fn the_rpcstest_study_is_limited_by_its_own_pauses() {
     let node = Weir::node().args(&["--latency", "2ms"]).start();
     let folder = TempDir::new().unwrap();
-    let plan = study(&folder, "rpcstest.toml");
+    let plan = write_study(&folder, "rpcstest.toml");
     let (code, result) = load(&node.url(), &[&plan, "--set", "seconds=5"]);
     let verdict = &result["verdict"];
     assert_eq!((code, &verdict["outcome"]), (5, &Value::from("client-limited")), "{verdict}");
     assert!(verdict.to_string().contains("at most 1000/s (100 workers"), "{verdict}");
     let rate = number(&result, "/overall/calls") / 5.0;
-    // Fewer where this machine is busy, never more.
+    // A busy machine sends fewer calls, never more.
     assert!((800.0..=985.0).contains(&rate), "the report's figure is 980: {rate}");
 }
 
@@ -200,12 +211,12 @@ fn responses_of_another_length_are_no_failures() {
 fn as_many_sessions_are_resumed_as_nginx_counts() {
     let node = Weir::node().start();
     for (version, tickets) in [("1.2", "on"), ("1.2", "off"), ("1.3", "on"), ("1.3", "off")] {
-        let lines = format!(
+        let directives = format!(
             "ssl_protocols TLSv{version}; ssl_session_tickets {tickets}; ssl_session_cache off;"
         );
-        let Some(front) = Front::secure(&node.address, &lines) else { return };
+        let Some(front) = Front::secure(&node.address, &directives) else { return };
         for resume in ["on", "off"] {
-            let before = front.handshakes();
+            let (full_before, resumed_before) = front.handshakes();
             let (code, result) = load(
                 &front.url(),
                 &[
@@ -228,41 +239,42 @@ fn as_many_sessions_are_resumed_as_nginx_counts() {
             let case = format!("TLS {version}, tickets {tickets}, resumption {resume}");
             assert_ne!(code, 1, "{case}");
             assert_eq!(result["overall"]["failed_share"], 0.0, "{case}");
-            let (full, resumed) = front.handshakes();
-            let ours = |name| number(&result, &format!("/wire/traffic/handshakes_{name}"));
-            // What looks at the target before and after the run makes connections as well.
-            let outside =
-                (full - before.0 + resumed - before.1) as f64 - ours("full") - ours("resumed");
-            assert!((0.0..=12.0).contains(&outside), "{case}: {outside}");
-            let theirs = (resumed - before.1) as f64;
-            assert!((theirs - ours("resumed")).abs() <= outside, "{case}: {theirs}");
-            let expected = tickets == "on" && resume == "on";
-            // The first connection of each worker has nothing to resume.
-            assert_eq!(ours("resumed") >= 190.0, expected, "{case}: {}", ours("resumed"));
-            assert_eq!(ours("resumed") == 0.0, !expected, "{case}: {}", ours("resumed"));
+            let (full_after, resumed_after) = front.handshakes();
+            let nginx_full = (full_after - full_before) as f64;
+            let nginx_resumed = (resumed_after - resumed_before) as f64;
+            let reported = |name| number(&result, &format!("/wire/traffic/handshakes_{name}"));
+            let resumed = reported("resumed");
+            // The checks of the target before and after the run open connections too.
+            let outside_run = nginx_full + nginx_resumed - reported("full") - resumed;
+            assert!((0.0..=12.0).contains(&outside_run), "{case}: {outside_run}");
+            assert!((nginx_resumed - resumed).abs() <= outside_run, "{case}: {nginx_resumed}");
+            let is_resumption_expected = tickets == "on" && resume == "on";
+            // The first connection of each worker has no session to resume.
+            assert_eq!(resumed >= 190.0, is_resumption_expected, "{case}: {resumed}");
+            assert_eq!(resumed == 0.0, !is_resumption_expected, "{case}: {resumed}");
         }
     }
 }
 
 #[test]
-fn a_rate_limit_admits_what_it_is_set_to() {
+fn nginx_admits_the_rate_that_its_limit_is_set_to() {
     let node = Weir::node().start();
     for rate in [50_u32, 200] {
         let zone = format!("limit_req_zone $server_addr zone=all:1m rate={rate}r/s;");
-        // The burst evens out how requests fall into nginx's milliseconds, and what a machine that
-        // stalls for up to 400 ms sends late; it is used up in the warm-up.
+        // nginx counts in whole milliseconds, and a busy machine may send up to 400 ms late. The
+        // burst absorbs both; the warm-up uses up the rest of the burst.
         let location = format!(
             "limit_req zone=all burst={} nodelay; limit_req_status 429; add_header Retry-After 1 always;",
             rate * 2 / 5
         );
         let Some(front) = Front::plain(&node.address, &zone, &location) else { return };
-        let asked = (rate * 4).to_string();
+        let offered_rate = (rate * 4).to_string();
         let (_, result) = load(
             &front.url(),
             &[
                 &front.url(),
                 "-r",
-                &asked,
+                &offered_rate,
                 "--warmup",
                 "1s",
                 "-d",

@@ -1,6 +1,6 @@
-//! Goal: `weir study sync` ends with the exit codes that its help states, and finds what is
-//! planted. Method: the real binary on the shipped table, on small files, on simulated nodes, and
-//! on a study whose variants are shell scripts.
+//! Goal: `weir study sync` ends with the exit codes that its help states, and finds planted
+//! differences. Method: the real binary runs on a published data set, on small files, on simulated
+//! nodes, and on a study whose variants are shell scripts.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use test_support::running::Weir;
 
-/// Exit code, standard output, standard error.
+/// Runs `weir study sync`. Returns its exit code, standard output and standard error.
 fn weir(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["study", "sync"]).args(arguments).current_dir(folder).stdin(Stdio::null());
@@ -19,18 +19,19 @@ fn weir(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// What `--json` printed, held against the schema that is published.
-fn published(json: &str) -> Value {
+/// Parses the output of `--json` and validates it against the published schema.
+fn parse_valid(json: &str) -> Value {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/study.schema.json");
     let schema = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();
-    let told: Value = serde_json::from_str(json).unwrap_or_else(|_| panic!("{json}"));
-    let faults: Vec<String> = schema.iter_errors(&told).map(|fault| fault.to_string()).collect();
+    let result: Value = serde_json::from_str(json).unwrap_or_else(|_| panic!("{json}"));
+    let faults: Vec<String> = schema.iter_errors(&result).map(|fault| fault.to_string()).collect();
     assert!(faults.is_empty(), "{faults:#?}");
-    told
+    result
 }
 
-fn shipped() -> std::path::PathBuf {
+/// The folder with measurements of two real syncs.
+fn pocketnet_folder() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/pocketnet")
 }
 
@@ -42,7 +43,7 @@ fn the_published_run_and_its_folder() {
     let heights = "100000,500000,1000000,1250000,1349351";
     let common = ["--csv", variants[0], variants[1], "--at", heights];
     let (code, text, complaints) =
-        weir(&shipped(), &[&common[..], &["--out", dir.to_str().unwrap()]].concat());
+        weir(&pocketnet_folder(), &[&common[..], &["--out", dir.to_str().unwrap()]].concat());
     assert_eq!(code, 0, "{complaints}");
     assert!(text.starts_with("CANNOT TELL  5MB against 500MB\n"), "{text}");
     for part in [
@@ -57,11 +58,11 @@ fn the_published_run_and_its_folder() {
         assert!(dir.join(name).exists(), "{name}");
         assert!(complaints.contains(name), "{complaints}");
     }
-    let (code, json, _) = weir(&shipped(), &[&common[..], &["--json"]].concat());
-    let json = published(&json);
+    let (code, json, _) = weir(&pocketnet_folder(), &[&common[..], &["--json"]].concat());
+    let json = parse_valid(&json);
     assert_eq!((code, json["schema"].as_str()), (0, Some("weir.study/1")));
     assert_eq!(json["variants"][0]["runs"][0]["accesses"]["hit"], 53_700_127_496_u64);
-    let (code, markdown, _) = weir(&shipped(), &[&common[..], &["--markdown"]].concat());
+    let (code, markdown, _) = weir(&pocketnet_folder(), &[&common[..], &["--markdown"]].concat());
     assert_eq!(code, 0);
     assert!(markdown.starts_with("## Study: 5MB against 500MB\n"), "{markdown}");
 }
@@ -79,10 +80,10 @@ fn faulty_input_ends_with_two_and_says_where() {
         command = ['p', '-a', '1', '-b', '1', '{samples}']\n[[variant]]\nname = 'b'\n\
         command = ['p', '-a', '2', '-b', '2', '{samples}']\n",
     );
-    let check = |arguments: &[&str], code: i32, told: &str| {
-        let (ended, _, complaints) = weir(folder.path(), arguments);
-        assert_eq!(ended, code, "{arguments:?}: {complaints}");
-        assert!(complaints.contains(told), "{arguments:?}: {complaints}");
+    let check = |arguments: &[&str], code: i32, expected: &str| {
+        let (exit_code, _, complaints) = weir(folder.path(), arguments);
+        assert_eq!(exit_code, code, "{arguments:?}: {complaints}");
+        assert!(complaints.contains(expected), "{arguments:?}: {complaints}");
     };
     check(&["--csv", "good.csv"], 0, "");
     check(&["--csv", "good.csv", "back.csv"], 2, "back.csv:3: time goes back from");
@@ -108,7 +109,7 @@ fn faulty_input_ends_with_two_and_says_where() {
     check(&["both.toml"], 2, "the variants differ in 2 settings: -a, -b");
     check(&["gone.toml"], 2, "cannot read the study gone.toml");
     check(&["a.csv", "b.csv"], 2, "need --log, --csv, --samples or --rpc");
-    // What was to be compared was not reached by all.
+    // No run reached the height at which the variants are to be compared.
     check(&["--csv", "a=good.csv", "b=good.csv", "--at", "1000"], 4, "");
 }
 
@@ -124,7 +125,7 @@ fn variants_come_from_files_of_different_formats() {
         )
     };
     write("debug.log", &(0..50).map(|minute| record(minute, 100)).collect::<String>());
-    let rows = |blocks: u64| (0..50).map(move |at| format!("{},{}\n", at * 60, at * blocks));
+    let rows = |blocks: u64| (0..50).map(move |row| format!("{},{}\n", row * 60, row * blocks));
     for (name, blocks) in [("slow.csv", 80), ("slower.csv", 50)] {
         write(name, &format!("seconds,height\n{}", rows(blocks).collect::<String>()));
     }
@@ -141,7 +142,7 @@ fn variants_come_from_files_of_different_formats() {
     ];
     let (code, json, complaints) = weir(folder.path(), &arguments);
     assert_eq!(code, 0, "{complaints}");
-    let json = published(&json);
+    let json = parse_valid(&json);
     assert_eq!(json["source"], "mixed");
     let variants = json["variants"].as_array().unwrap();
     let seconds: Vec<(&str, f64)> = variants
@@ -170,19 +171,24 @@ fn two_running_nodes_are_watched() {
         ["--rpc", &first, &second, "--every", "100ms", "--duration", "3s", "--out", dir, "--json"];
     let (code, json, complaints) = weir(out.path(), &arguments);
     assert!(code == 0 || code == 4, "{code}: {complaints}");
-    let json = published(&json);
+    let json = parse_valid(&json);
     assert_eq!((&json["source"], &json["align"]), (&Value::from("nodes"), &Value::from("clock")));
-    let grown = |variant: usize| {
+    let blocks_grown = |variant: usize| {
         let run = &json["variants"][variant]["runs"][0];
         run["height"].as_u64().unwrap() - run["height_first"].as_u64().unwrap()
     };
-    assert!(grown(0) > grown(1) && grown(1) > 0, "{} and {}", grown(0), grown(1));
+    assert!(
+        blocks_grown(0) > blocks_grown(1) && blocks_grown(1) > 0,
+        "{} and {}",
+        blocks_grown(0),
+        blocks_grown(1)
+    );
     assert_eq!(json["block_time"], 12.0, "ethereum's");
-    let kept = std::fs::read_to_string(out.path().join("samples-quick.jsonl")).unwrap();
-    assert!(kept.lines().count() >= 10, "{kept}");
-    // What was kept can be read again.
-    let again = ["--samples", "samples-quick.jsonl", "samples-slow.jsonl"];
-    let (code, _, complaints) = weir(out.path(), &again);
+    let samples = std::fs::read_to_string(out.path().join("samples-quick.jsonl")).unwrap();
+    assert!(samples.lines().count() >= 10, "{samples}");
+    // `--samples` can read the stored samples.
+    let from_samples = ["--samples", "samples-quick.jsonl", "samples-slow.jsonl"];
+    let (code, _, complaints) = weir(out.path(), &from_samples);
     assert!(code == 0 || code == 4, "{complaints}");
 
     let (code, _, complaints) =
@@ -210,7 +216,7 @@ fn a_study_runs_its_variants_and_names_the_faster_one() {
     std::fs::write(folder.path().join("pace.toml"), study(["0.25", "0.02"], "")).unwrap();
     let (code, json, complaints) = weir(folder.path(), &["pace.toml", "--out", "result", "--json"]);
     assert_eq!(code, 0, "{complaints}");
-    let json = published(&json);
+    let json = parse_valid(&json);
     assert_eq!(json["question"], "Which is quicker?");
     assert_eq!(
         json["against"][0]["times"].as_array().unwrap().last().unwrap()["comparison"]["pairs"]

@@ -12,11 +12,15 @@ use tempfile::TempDir;
 use test_support::raw::Client;
 use test_support::running::{Running, Weir};
 
-/// The planted delay. It is large against the interval of 2 ms at which nodes poll the chain.
+/// The planted delay, much longer than the interval of 2 ms at which simulated nodes poll their
+/// chain.
 const DELAY_MS: f64 = 500.0;
+/// The faulty node loses each notification whose number this divides.
 const LOSE_EVERY: u64 = 7;
+/// The faulty node sends each notification whose number this divides twice.
 const DOUBLE_EVERY: u64 = 5;
-/// Number of subscriptions with one connection each to the faulty node. Their counts are exact.
+/// Number of subscriptions with one connection each to the faulty node. The test knows their exact
+/// counts.
 const SINGLE: usize = 3;
 /// Maximum number of runs until the delays are exact.
 const RUNS_MAX: usize = 4;
@@ -74,7 +78,7 @@ struct Run {
 fn run(block_time: &str, keys: &impl Fn(&Running) -> String) -> Run {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let (honest, faulty) = (node(since, block_time), node(since, block_time));
-    faulty.set(&format!(
+    faulty.set_node_settings(&format!(
         "{{\"notifications\":{{\"delay_ms\":{DELAY_MS},\"lose_every\":{LOSE_EVERY},\
          \"double_every\":{DOUBLE_EVERY}}}}}"
     ));
@@ -91,10 +95,10 @@ fn number(row: &Value, name: &str) -> u64 {
     row[name].as_u64().unwrap_or_else(|| panic!("{name}: {row}"))
 }
 
-/// Returns duplicates and gaps of a connection that received this many notifications. The node
-/// numbers the notifications of each subscription from 1 and sends them in order.
+/// Returns the numbers of duplicate and of missing notifications of a connection that received this
+/// many. The node numbers the notifications of each subscription from 1 and sends them in order.
 fn expected(received: u64) -> (u64, u64) {
-    let (mut sent, mut duplicates, mut lost, mut gaps) = (0, 0, 0, 0);
+    let (mut sent, mut duplicates, mut lost, mut missing) = (0, 0, 0, 0);
     for number in 1.. {
         if sent >= received {
             break;
@@ -103,7 +107,7 @@ fn expected(received: u64) -> (u64, u64) {
             lost += 1;
             continue;
         }
-        gaps = lost;
+        missing = lost;
         sent += 1;
         // The connection may end between both copies.
         if number % DOUBLE_EVERY == 0 && sent < received {
@@ -111,7 +115,7 @@ fn expected(received: u64) -> (u64, u64) {
             duplicates += 1;
         }
     }
-    (duplicates, gaps)
+    (duplicates, missing)
 }
 
 /// Checks that the honest node has no faults, and that those of the faulty node are counted exactly.
@@ -126,7 +130,7 @@ fn assert_counts(run: &Run) {
         assert_eq!(counts, (duplicates, missing), "{row}");
     }
     assert_eq!(number(faulty, "open"), CONNECTIONS, "{faulty}");
-    // Several connections subscribe at different blocks, so their numbers may differ by a few.
+    // The connections subscribe at different blocks, so their counts may differ by a few.
     let fewest = expected(number(faulty, "notifications_min"));
     let most = expected(number(faulty, "notifications_max"));
     for (name, fewest, most) in [("duplicates", fewest.0, most.0), ("missing", fewest.1, most.1)] {

@@ -1,5 +1,6 @@
-//! Goal: `weir check` and `weir load` handle files of signed transactions. Method: transactions that
-//! the test signs, and a simulated node, whose pool never gets into a block.
+//! Goal: `weir check` and `weir load` handle files of signed transactions. Method: the test signs
+//! transactions and sends them to a simulated node, which never includes transactions of its pool
+//! in a block.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -10,7 +11,7 @@ use test_support::raw::Client;
 use test_support::running::{Running, Weir};
 use test_support::signing::{Account, hex};
 
-/// Runs the program. Returns its exit code, and its output with its errors.
+/// Runs the program. Returns its exit code, and its standard output followed by its errors.
 fn weir(arguments: &[&str]) -> (i32, String) {
     let mut command = Command::new(test_support::running::weir());
     let Output { status, stdout, stderr } =
@@ -19,7 +20,7 @@ fn weir(arguments: &[&str]) -> (i32, String) {
 }
 
 /// Returns the node's chain id.
-fn chain_of(node: &Running) -> u64 {
+fn fetch_chain_id(node: &Running) -> u64 {
     let call = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
     let response = Client::connect(&node.address).call("/", call);
     let response: Value = serde_json::from_str(response.text()).unwrap();
@@ -27,17 +28,22 @@ fn chain_of(node: &Running) -> u64 {
     u64::from_str_radix(&id, 16).unwrap()
 }
 
-/// Writes a file with `count` transfers of each of two senders, and a plan. Returns the plan's path.
-fn write_plan(folder: &Path, url: &str, chain: u64, count: u64, rest: &str) -> String {
-    let to = Account::numbered(99).address;
+/// Writes a file with `count` signed transfers of each of two senders, and a plan that sends them
+/// and ends with `sections`. Returns the plan's path.
+fn write_plan(folder: &Path, url: &str, chain_id: u64, count: u64, sections: &str) -> String {
+    let recipient = Account::numbered(99).address;
     let lines: Vec<String> = (0..count)
-        .flat_map(|nonce| [1, 2].map(|n| hex(&Account::numbered(n).transfer(chain, nonce, to))))
+        .flat_map(|nonce| {
+            [1, 2].map(|account| {
+                hex(&Account::numbered(account).transfer(chain_id, nonce, recipient))
+            })
+        })
         .collect();
     std::fs::write(folder.join("transactions.txt"), lines.join("\n")).unwrap();
     let plan = format!(
         "[target]\nurl = \"{url}\"\n[[scenario]]\nmix = \"signed\"\nworkers_max = 4\n\
          stages = [{{ duration = \"30s\", rate = 50 }}]\n\
-         [mix.signed]\ntransactions = \"transactions.txt\"\n{rest}"
+         [mix.signed]\ntransactions = \"transactions.txt\"\n{sections}"
     );
     let path = folder.join("plan.toml");
     std::fs::write(&path, plan).unwrap();
@@ -45,12 +51,12 @@ fn write_plan(folder: &Path, url: &str, chain: u64, count: u64, rest: &str) -> S
 }
 
 #[test]
-fn a_pool_that_gets_into_no_block_is_pending() {
+fn transactions_in_no_block_are_pending() {
     let node = Weir::node().start();
     let folder = TempDir::new().unwrap();
-    let rest = "[validity]\nscheduling_delay_p99_max = \"10m\"\nwaited_share_max = 1\n\
+    let sections = "[validity]\nscheduling_delay_p99_max = \"10m\"\nwaited_share_max = 1\n\
                 [inclusion]\nwait = \"1s\"\n[thresholds]\npending = \"count==0\"\n";
-    let plan = write_plan(folder.path(), &node.url(), chain_of(&node), 5, rest);
+    let plan = write_plan(folder.path(), &node.url(), fetch_chain_id(&node), 5, sections);
     let out = folder.path().join("out");
     let (code, text) = weir(&["load", &plan, "--out", out.to_str().unwrap()]);
     assert_eq!(code, 3, "{text}");
@@ -64,7 +70,7 @@ fn a_pool_that_gets_into_no_block_is_pending() {
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("id=\"transactions\"") && page.contains("pending"));
 
-    // The pool still has all of them.
+    // The node's pool still holds all transactions of the first run.
     let (_, text) = weir(&["load", &plan]);
     assert!(text.contains("10 of 10 sent transactions were refused"), "{text}");
     assert!(text.contains("already known"), "{text}");
@@ -99,7 +105,7 @@ fn faults_of_a_file_have_their_line() {
 fn a_capacity_search_refuses_transactions() {
     let node = Weir::node().start();
     let folder = TempDir::new().unwrap();
-    let path = write_plan(folder.path(), &node.url(), chain_of(&node), 3, "");
+    let path = write_plan(folder.path(), &node.url(), fetch_chain_id(&node), 3, "");
     let (code, text) = weir(&["capacity", &path]);
     assert_ne!(code, 0, "{text}");
     assert!(text.contains("sends signed transactions"), "{text}");

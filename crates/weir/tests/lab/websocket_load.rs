@@ -1,6 +1,6 @@
-//! Goal: a load over WebSockets has the counts of the same load over HTTP, measures a known latency,
-//! and its failures have their names. Method: the real binary against simulated nodes, directly and
-//! through a gateway.
+//! Goal: a load over WebSockets has the same counts as over HTTP, measures a known latency, and
+//! names its failures. Method: the real binary against simulated nodes, directly and through a
+//! gateway.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use test_support::running::Weir;
 
-/// The latency of the node, which is large against the work of a call.
+/// Latency of the node, much longer than the work of a call.
 const LATENCY_MS: f64 = 60.0;
 
-/// Exit code, standard output and standard error.
+/// Runs the program. Returns its exit code, standard output and standard error.
 fn weir(arguments: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(test_support::running::weir());
     let command = command.args(arguments).stdin(Stdio::null());
@@ -84,7 +84,7 @@ fn a_known_latency_is_measured_as_over_http() {
 #[test]
 fn fragments_batches_and_a_gateway_change_no_count() {
     let node = Weir::node().admin().start();
-    node.set("{\"fragment_bytes\":3}");
+    node.set_node_settings("{\"fragment_bytes\":3}");
     check_all_ok(&run(&websocket(&node.url()), ""), 100);
     check_all_ok(&run(&websocket(&node.url()), "batch = { size = 5 }\n"), 500);
     let gateway = Weir::serve().upstreams(&[node.url()]).start();
@@ -114,7 +114,7 @@ fn a_capacity_search_takes_websockets() {
     ]
     .concat();
     let (code, out, err) = weir(&search);
-    // A busy machine may limit the generator; the search is a result all the same.
+    // On a busy machine the search may end as invalid (4) or client-limited (5), with a result.
     assert!([0, 4, 5].contains(&code), "{code}: {out}{err}");
     let result: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}"));
     assert!(result.to_string().contains(&url), "{result}");
@@ -124,7 +124,7 @@ fn a_capacity_search_takes_websockets() {
 fn a_server_without_websockets_is_named_before_the_run() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // It ends with the test's process.
+    // The thread ends with the test's process.
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();

@@ -16,7 +16,7 @@ fn topic(byte: u8) -> String {
 /// each topic.
 fn log(address_byte: u8, topic_bytes: &[u8]) -> LogFields {
     let topics = topic_bytes.iter().map(|byte| [*byte; 32]).collect();
-    LogFields { number: 7, block_hash: [9; 32], address: [address_byte; 20], topics }
+    LogFields { block_number: 7, block_hash: [9; 32], address: [address_byte; 20], topics }
 }
 
 #[test]

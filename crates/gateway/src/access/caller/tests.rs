@@ -11,12 +11,16 @@ fn places() -> KeyPlaces {
 }
 
 fn head(places: KeyPlaces, target: &str, lines: &str) -> Head {
-    let extra = ExtraFields {
+    let access_fields = AccessFields {
         key_places: Some(places),
         accepts_tokens: true,
         used_headers: vec!["user-agent".into(), "x-team".into()],
     };
-    let fields = HeadFields { hash_header: None, limits: Vec::new(), extra: Some(extra) };
+    let fields = HeadFields {
+        hash_header: None,
+        limit_headers: Vec::new(),
+        access_fields: Some(access_fields),
+    };
     let text = format!("POST {target} HTTP/1.1\r\nHost: rpc.example:8645\r\n{lines}\r\n");
     read_head(text.as_bytes(), 1 << 14, &fields, None).unwrap().unwrap()
 }
@@ -34,7 +38,8 @@ fn authenticate_head(
 ) -> Result<(bool, String), Denial> {
     let head = head(places.clone(), target, lines);
     assert!(!format!("{head:?}").contains("wk_") || target.contains("/wk_"), "{head:?}");
-    let (key, path) = find_key(&key_index(), head.path.as_str(), head.extra.as_deref(), &places)?;
+    let (key, path) =
+        find_key(&key_index(), head.path.as_str(), head.access_values.as_deref(), &places)?;
     let is_key = key.is_some_and(|key| key.hash == sha256(KEY.as_bytes()));
     Ok((is_key, path.to_owned()))
 }
@@ -104,15 +109,15 @@ fn disabled_places_are_ignored() {
 #[test]
 fn host_and_configured_headers_are_parsed() {
     let head = head(places(), "/", "User-Agent: a\r\nuser-agent: b\r\nCookie: c\r\n");
-    let extra = head.extra.as_deref().unwrap();
-    assert_eq!(&*extra.host, "rpc.example");
-    assert_eq!(extra.headers[0].as_deref(), Some(&b"a"[..]));
-    assert_eq!(extra.headers[1], None);
+    let access_values = head.access_values.as_deref().unwrap();
+    assert_eq!(&*access_values.host, "rpc.example");
+    assert_eq!(access_values.headers[0].as_deref(), Some(&b"a"[..]));
+    assert_eq!(access_values.headers[1], None);
     for (host, expected) in [("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("a", "a"), ("", "")] {
         let fields =
-            ExtraFields { key_places: None, accepts_tokens: false, used_headers: Vec::new() };
-        let mut extra = ExtraValues::new(&fields);
-        extra.set_target(host, "/", &fields);
-        assert_eq!(&*extra.host, expected);
+            AccessFields { key_places: None, accepts_tokens: false, used_headers: Vec::new() };
+        let mut access_values = AccessValues::new(&fields);
+        access_values.set_target(host, "/", &fields);
+        assert_eq!(&*access_values.host, expected);
     }
 }

@@ -27,15 +27,15 @@ fn record() -> Record {
             duration: Duration::from_micros(1400),
             upstream_time: Some(Duration::from_micros(1400)),
         }),
-        extra: Some(extra("rpc.example", "curl/8")),
+        access_values: Some(access_values("rpc.example", "curl/8")),
     }
 }
 
-fn extra(host: &str, header: &str) -> Arc<ExtraValues> {
-    let mut extra = ExtraValues::default();
-    extra.host = host.into();
-    extra.headers = Box::new([Some(header.as_bytes().into())]);
-    Arc::new(extra)
+fn access_values(host: &str, header: &str) -> Arc<AccessValues> {
+    let mut access_values = AccessValues::default();
+    access_values.host = host.into();
+    access_values.headers = Box::new([Some(header.as_bytes().into())]);
+    Arc::new(access_values)
 }
 
 fn line(format: &str, record: &Record) -> String {
@@ -73,7 +73,7 @@ fn clients_cannot_forge_lines() {
     let call = record.call.as_mut().unwrap();
     call.method = wicked.into();
     record.path = wicked.into();
-    record.extra = Some(extra(wicked, wicked));
+    record.access_values = Some(access_values(wicked, wicked));
     for format in ["json", "combined", "$rpc_method $uri $host"] {
         let line = line(format, &record);
         let body = line.strip_suffix('\n').unwrap();

@@ -202,7 +202,7 @@ fn read_upstream(snapshot: &Snapshot, counters: &Counters, index: usize) -> Upst
     let now = snapshot.now();
     let view = snapshot.chains[upstream.config.chain].view.load();
     let upstream_view = upstream.in_view(&view).unwrap_or_default();
-    let (state, ends_at) = if upstream.foreign.load(Relaxed) {
+    let (state, ends_at) = if upstream.serves_other_chain.load(Relaxed) {
         (HealthState::Foreign, None)
     } else {
         read_state(snapshot.upstream_state(index, &view))

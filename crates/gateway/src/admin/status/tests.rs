@@ -103,7 +103,7 @@ impl crate::cache::index::Index for NoIndex {
         "none"
     }
 
-    fn is_of_chain(&self, _: u64) -> bool {
+    fn serves_chain(&self, _: u64) -> bool {
         true
     }
 
@@ -151,7 +151,7 @@ pub(crate) fn populated() -> Arc<Snapshot> {
     snapshot.process.record_reload(ReloadOutcome::Refused { reason: "test.toml: no".to_owned() });
     snapshot.upstreams[1].ejections.store(1, Ordering::Relaxed);
     snapshot.upstreams[1].readmissions.store(5, Ordering::Relaxed);
-    snapshot.upstreams[2].foreign.store(true, Ordering::Relaxed);
+    snapshot.upstreams[2].serves_other_chain.store(true, Ordering::Relaxed);
     let (call, _) = snapshot.chains[0].family.find("eth_call").unwrap();
     for thread in &snapshot.counters {
         thread.keys[0].calls.add(2);

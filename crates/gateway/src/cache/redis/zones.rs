@@ -187,8 +187,8 @@ fn parse_reply(reply: &Value, zone_count: usize) -> Option<RedisDecision> {
     let numbers = parse_integers(reply).filter(|numbers| numbers.len() == 2 + 2 * zone_count)?;
     let (head, states) = numbers.split_at(2);
     let states = states.chunks_exact(2).map(|state| {
-        let [excess, last] = [state[0], state[1]].map(|number| u64::try_from(number).ok());
-        Some(KeyState { excess: excess?, last: last? })
+        let [excess, charged_at_ms] = [state[0], state[1]].map(|number| u64::try_from(number).ok());
+        Some(KeyState { excess: excess?, charged_at_ms: charged_at_ms? })
     });
     let refusing_zone = usize::try_from(head[1]).ok().filter(|number| *number <= zone_count)?;
     let states: Vec<Option<KeyState>> = states.collect();

@@ -3,8 +3,8 @@
 use super::*;
 
 fn fields() -> HeadFields {
-    let limits = ["x-key", "x-other"].map(http::HeaderName::from_static).to_vec();
-    HeadFields { hash_header: Some("x-user".to_owned()), limits, extra: None }
+    let limit_headers = ["x-key", "x-other"].map(http::HeaderName::from_static).to_vec();
+    HeadFields { hash_header: Some("x-user".to_owned()), limit_headers, access_fields: None }
 }
 
 fn read(text: &str) -> Result<Option<Head>, HeadFault> {

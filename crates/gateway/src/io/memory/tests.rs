@@ -18,7 +18,7 @@ fn reservations_are_released() {
     reservation.set(200 << 10).unwrap();
     reservation.set(100 << 10).unwrap();
     assert_eq!(budget.bytes_held(), [0, 100 << 10, 0]);
-    assert_eq!(reservation.set(300 << 10), Err(Full), "a quarter is for upstreams");
+    assert_eq!(reservation.set(300 << 10), Err(BudgetExhausted), "a quarter is for upstreams");
     assert_eq!((budget.bytes_held()[1], budget.refused(Purpose::Upstream)), (100 << 10, 1));
     drop(reservation);
     assert_eq!(budget.bytes_held(), [0, 0, 0]);
@@ -31,10 +31,10 @@ fn a_connection_holds_an_eighth_and_one_buffer_may_be_larger() {
     let mut first = Reservation::for_connection(&budget, Purpose::Response, &account);
     first.set(4 << 20).expect("the largest response can be sent");
     let mut other = Reservation::for_connection(&budget, Purpose::Response, &account);
-    assert_eq!(other.set(8 << 10), Err(Full));
+    assert_eq!(other.set(8 << 10), Err(BudgetExhausted));
     first.set(512 << 10).unwrap();
     other.set(512 << 10).unwrap();
-    assert_eq!(other.set(513 << 10), Err(Full));
+    assert_eq!(other.set(513 << 10), Err(BudgetExhausted));
     drop((first, other));
     assert_eq!((budget.bytes_held(), account.bytes()), ([0, 0, 0], 0));
 }

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 
 use aws_lc_rs::rand;
-use wire::websocket::Key;
+use wire::websocket::MaskingKey;
 
 /// Number of bytes per call to the system's random source. A call for a thousand keys takes about
 /// as much time as a call for one key.
@@ -18,14 +18,14 @@ pub(crate) struct Keys(RefCell<Vec<u8>>);
 
 impl Keys {
     /// Returns a new key; `None` if the system has no randomness.
-    pub(crate) fn next(&self) -> Option<Key> {
+    pub(crate) fn next(&self) -> Option<MaskingKey> {
         let mut drawn = self.0.borrow_mut();
-        if drawn.len() < size_of::<Key>() {
+        if drawn.len() < size_of::<MaskingKey>() {
             let mut bytes = vec![0; DRAWN_BYTES];
             rand::fill(&mut bytes).ok()?;
             *drawn = bytes;
         }
-        let remaining = drawn.len() - size_of::<Key>();
+        let remaining = drawn.len() - size_of::<MaskingKey>();
         let key = drawn.last_chunk().copied();
         drawn.truncate(remaining);
         key
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn keys_are_fresh() {
         let keys = Keys::default();
-        let drawn: std::collections::HashSet<Key> =
+        let drawn: std::collections::HashSet<MaskingKey> =
             (0..3 * DRAWN_BYTES / 4).map(|_| keys.next().unwrap()).collect();
         // Of 3,072 random keys, two may be equal by chance, but not more.
         assert!(drawn.len() > 3 * DRAWN_BYTES / 4 - 3);

@@ -55,7 +55,7 @@ impl SimulatedRedis {
             (assess(state, query.terms.rate, now, query.cost), query.terms)
         });
         let assessed: Vec<_> = assessed.collect();
-        let refused = match judge(&assessed) {
+        let refused = match decide(&assessed) {
             LimitDecision::Refused { limit_index } => Some(limit_index),
             _ => None,
         };

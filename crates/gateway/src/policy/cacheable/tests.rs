@@ -61,7 +61,7 @@ fn ethereum(name: &str) -> &'static Method {
 
 fn rule_of(name: &str, block: Option<BlockRef>) -> (CacheRule, Option<u64>, u64) {
     let caching = decide_caching(ethereum(name), block.as_ref(), &view());
-    (caching.rule, caching.resolved, caching.min_head)
+    (caching.rule, caching.resolved_height, caching.min_head)
 }
 
 fn at_number(number: u64, finalized: bool) -> CacheRule {
@@ -151,7 +151,7 @@ fn without_a_head_nothing_moving_is_cached() {
         [BlockRef::Number(5), BlockRef::Tag(BlockTag::Latest), BlockRef::Tag(BlockTag::Safe)]
     {
         let caching = decide_caching(ethereum("eth_getBalance"), Some(&block), &unknown);
-        assert_eq!((caching.rule, caching.resolved), (CacheRule::Never, None), "{block:?}");
+        assert_eq!((caching.rule, caching.resolved_height), (CacheRule::Never, None), "{block:?}");
     }
     assert_eq!(decide_caching(ethereum("eth_chainId"), None, &unknown).rule, CacheRule::Constant);
 }
@@ -162,7 +162,7 @@ fn our_own_finality_depth_does_not_replace_the_tag() {
     assert_eq!(view.finalized, Some(96));
     let finalized = BlockRef::Tag(BlockTag::Finalized);
     let caching = decide_caching(ethereum("eth_getBalance"), Some(&finalized), &view);
-    assert_eq!((caching.rule, caching.resolved), (CacheRule::AtHead, None));
+    assert_eq!((caching.rule, caching.resolved_height), (CacheRule::AtHead, None));
 }
 
 #[test]

@@ -136,8 +136,8 @@ fn a_block_by_its_hash_is_young_until_its_header_is_known() {
 fn a_chain_that_does_not_fill_its_bloom_filters_is_noticed() {
     let mut chain = Chain::new();
     let span = Span::Range { from: 1_010, to: 1_012 };
-    assert!(!chain.logs(span, &[], 100).blooms_unfilled);
-    assert!(chain.logs(span, &[1_011], 100).blooms_unfilled);
+    assert!(!chain.logs(span, &[], 100).has_unfilled_blooms);
+    assert!(chain.logs(span, &[1_011], 100).has_unfilled_blooms);
     chain.headers.distrust_blooms();
     assert_eq!(chain.range(1_010, 1_012, &[1_011]), Doubt::Bloom, "the last may be missing");
     assert_eq!(chain.range(1_010, 1_012, &[1_012]), Doubt::None);
@@ -181,20 +181,27 @@ fn responses_of(given: &[(Doubt, &[u64])]) -> DoubtedResponses {
 fn other_upstreams_are_asked_until_the_response_is_trusted() {
     let single = responses_of(&[(Doubt::Bloom, &[])]);
     assert!(!single.is_sufficient());
-    assert_eq!((single.trust(false), single.trust(true)), (Trust::Doubted, Trust::Unopposed));
+    assert_eq!(
+        (single.trust(false), single.trust(true)),
+        (Trust::PossiblyIncomplete, Trust::NotContradicted)
+    );
     let two = responses_of(&[(Doubt::Bloom, &[]), (Doubt::Bloom, &[])]);
     assert!(two.is_sufficient());
     assert_eq!(two.trust(false), Trust::Agreed);
     // Two late upstreams may agree about a young block, and two pruned ones about an old block. So
     // all other upstreams are called.
-    for (doubt, all) in [(Doubt::Young, Trust::Unopposed), (Doubt::Unproven, Trust::Agreed)] {
+    for (doubt, all) in [(Doubt::Young, Trust::NotContradicted), (Doubt::Unproven, Trust::Agreed)] {
         let two = responses_of(&[(Doubt::Bloom, &[]), (doubt, &[])]);
         assert!(!two.is_sufficient(), "{doubt:?}");
-        assert_eq!((two.trust(false), two.trust(true)), (Trust::Doubted, all), "{doubt:?}");
+        assert_eq!(
+            (two.trust(false), two.trust(true)),
+            (Trust::PossiblyIncomplete, all),
+            "{doubt:?}"
+        );
     }
     let missing = responses_of(&[(Doubt::Missing, &[]), (Doubt::Missing, &[])]);
     assert!(!missing.is_sufficient());
-    assert_eq!(missing.trust(true), Trust::Doubted);
+    assert_eq!(missing.trust(true), Trust::PossiblyIncomplete);
 }
 
 #[test]
@@ -208,17 +215,20 @@ fn the_response_with_the_most_logs_counts() {
 }
 
 #[test]
-fn an_unopposed_response_is_cached_after_it_was_repeated() {
+fn an_uncontradicted_response_is_cached_after_it_was_repeated() {
     let (now, seconds) = (Duration::from_secs(100), Duration::from_secs);
     assert_eq!(decide_retention(Trust::Undoubted, None, now), Retention::Full);
     assert_eq!(decide_retention(Trust::Agreed, None, now), Retention::Full);
-    assert_eq!(decide_retention(Trust::Doubted, Some(seconds(1)), now), Retention::None);
-    assert_eq!(decide_retention(Trust::Unopposed, None, now), Retention::Brief { since: now });
+    assert_eq!(decide_retention(Trust::PossiblyIncomplete, Some(seconds(1)), now), Retention::None);
     assert_eq!(
-        decide_retention(Trust::Unopposed, Some(seconds(95)), now),
+        decide_retention(Trust::NotContradicted, None, now),
+        Retention::Brief { since: now }
+    );
+    assert_eq!(
+        decide_retention(Trust::NotContradicted, Some(seconds(95)), now),
         Retention::Brief { since: seconds(95) }
     );
-    assert_eq!(decide_retention(Trust::Unopposed, Some(seconds(94)), now), Retention::Full);
+    assert_eq!(decide_retention(Trust::NotContradicted, Some(seconds(94)), now), Retention::Full);
 }
 
 #[test]

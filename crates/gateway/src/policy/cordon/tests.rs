@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{Cordon, DURATION_MAX, Member, check};
 use crate::policy::health::HealthState;
 
-const USABLE: Member = Member { health: HealthState::Healthy, foreign: false, cordoned: false };
+const USABLE: Member =
+    Member { health: HealthState::Healthy, serves_other_chain: false, cordoned: false };
 
 #[test]
 fn a_cordon_ends_when_it_expires() {
@@ -18,7 +19,7 @@ fn a_cordon_ends_when_it_expires() {
 fn an_upstream_that_is_out_of_use_does_not_replace_the_cordoned_one() {
     let until = Duration::from_secs(1);
     let unusable = [
-        Member { foreign: true, ..USABLE },
+        Member { serves_other_chain: true, ..USABLE },
         Member { cordoned: true, ..USABLE },
         Member { health: HealthState::Probing, ..USABLE },
         Member { health: HealthState::Ejected { until }, ..USABLE },

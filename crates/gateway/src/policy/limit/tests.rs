@@ -24,7 +24,7 @@ impl KeyOfZone {
 
     fn call(&mut self, now: u64, cost: u64) -> (u64, LimitDecision) {
         let assessed = assess(self.state, self.terms.rate, now, cost);
-        let judgement = judge(&[(assessed, self.terms)]);
+        let judgement = decide(&[(assessed, self.terms)]);
         if !matches!(judgement, LimitDecision::Refused { .. }) {
             self.state = Some(assessed.state);
         }
@@ -104,14 +104,14 @@ fn the_time_of_the_last_charge_moves_only_with_the_clock() {
     let mut key = KeyOfZone::new(terms(Rate::per_second(1), 9, None));
     key.call_once(1000);
     assert_eq!(key.call_once(1001), (999, PASSED));
-    assert_eq!(key.state, Some(KeyState { excess: 999, last: 1001 }));
+    assert_eq!(key.state, Some(KeyState { excess: 999, charged_at_ms: 1001 }));
     assert_eq!(key.call_once(1001), (1999, PASSED));
-    assert_eq!(key.state, Some(KeyState { excess: 1999, last: 1001 }));
+    assert_eq!(key.state, Some(KeyState { excess: 1999, charged_at_ms: 1001 }));
     key.terms.burst = 0;
     assert_eq!(key.call_once(1500), (2500, REFUSED));
     assert_eq!(
         key.state,
-        Some(KeyState { excess: 1999, last: 1001 }),
+        Some(KeyState { excess: 1999, charged_at_ms: 1001 }),
         "a refusal changed the state"
     );
 }
@@ -119,21 +119,21 @@ fn the_time_of_the_last_charge_moves_only_with_the_clock() {
 #[test]
 fn a_clock_that_goes_back_drains_nothing_and_a_new_one_a_millisecond() {
     let rate = Rate::per_second(1000);
-    let state = Some(KeyState { excess: 5000, last: 100_000 });
+    let state = Some(KeyState { excess: 5000, charged_at_ms: 100_000 });
     let back = |now| assess(state, rate, now, 1);
     assert_eq!(
         back(99_999),
-        Assessment { excess: 6000, state: KeyState { excess: 6000, last: 100_000 } }
+        ChargedState { excess: 6000, state: KeyState { excess: 6000, charged_at_ms: 100_000 } }
     );
     assert_eq!(
         back(40_000),
-        Assessment { excess: 6000, state: KeyState { excess: 6000, last: 100_000 } }
+        ChargedState { excess: 6000, state: KeyState { excess: 6000, charged_at_ms: 100_000 } }
     );
     // The clock went back more than a minute: one millisecond counts as passed, and the new clock
     // is used.
     assert_eq!(
         back(39_999),
-        Assessment { excess: 5000, state: KeyState { excess: 5000, last: 39_999 } }
+        ChargedState { excess: 5000, state: KeyState { excess: 5000, charged_at_ms: 39_999 } }
     );
 }
 
@@ -143,32 +143,32 @@ fn several_limits_charge_all_or_nothing() {
     let fast = terms(Rate::per_second(10), 0, Some(0));
     let fresh = |terms: LimitTerms| (assess(None, terms.rate, 0, 1), terms);
     let full = |terms: LimitTerms, excess| {
-        (assess(Some(KeyState { excess, last: 0 }), terms.rate, 0, 1), terms)
+        (assess(Some(KeyState { excess, charged_at_ms: 0 }), terms.rate, 0, 1), terms)
     };
-    assert_eq!(judge(&[fresh(slow), fresh(fast)]), PASSED);
-    assert_eq!(judge(&[full(slow, 0), full(fast, 0)]), LimitDecision::Refused { limit_index: 1 });
+    assert_eq!(decide(&[fresh(slow), fresh(fast)]), PASSED);
+    assert_eq!(decide(&[full(slow, 0), full(fast, 0)]), LimitDecision::Refused { limit_index: 1 });
     assert_eq!(
-        judge(&[full(slow, 1000), full(fast, 0)]),
+        decide(&[full(slow, 1000), full(fast, 0)]),
         LimitDecision::Refused { limit_index: 0 }
     );
     assert_eq!(
-        judge(&[full(slow, 0), fresh(fast)]),
+        decide(&[full(slow, 0), fresh(fast)]),
         LimitDecision::Delayed { ms: 1000, limit_index: 0 }
     );
-    assert_eq!(judge(&[]), PASSED);
+    assert_eq!(decide(&[]), PASSED);
 }
 
 #[test]
 fn the_longest_wait_counts_and_of_equal_ones_the_last() {
     let each = |rate| {
         let terms = terms(Rate::per_second(rate), 9, Some(0));
-        (assess(Some(KeyState { excess: 0, last: 0 }), terms.rate, 0, 1), terms)
+        (assess(Some(KeyState { excess: 0, charged_at_ms: 0 }), terms.rate, 0, 1), terms)
     };
     assert_eq!(
-        judge(&[each(10), each(2), each(5)]),
+        decide(&[each(10), each(2), each(5)]),
         LimitDecision::Delayed { ms: 500, limit_index: 1 }
     );
-    assert_eq!(judge(&[each(5), each(5)]), LimitDecision::Delayed { ms: 200, limit_index: 1 });
+    assert_eq!(decide(&[each(5), each(5)]), LimitDecision::Delayed { ms: 200, limit_index: 1 });
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_call_of_some_cost_counts_as_so_many_at_once() {
 #[test]
 fn extremes_saturate() {
     let terms = terms(Rate::per_second(u64::MAX), 0, Some(0));
-    let state = Some(KeyState { excess: u64::from(u32::MAX), last: 0 });
+    let state = Some(KeyState { excess: u64::from(u32::MAX), charged_at_ms: 0 });
     assert_eq!(assess(state, terms.rate, u64::MAX / 4, 1).excess, 0);
     assert!(assess(state, Rate::per_minute(0), 1, u64::MAX).excess > terms.burst);
     assert_eq!(find_retry_ms(state, terms, 0, u64::MAX, 1), None);
@@ -239,7 +239,8 @@ proptest! {
                 let (ours, judgement) = key.call_once(now as u64);
                 prop_assert_eq!(ours as i64, excess);
                 prop_assert_eq!(judgement == PASSED, passed);
-                let state = key.state.map(|state| (state.excess as i64, state.last as i64));
+                let state =
+                    key.state.map(|state| (state.excess as i64, state.charged_at_ms as i64));
                 prop_assert_eq!(state, lr);
             }
         }
@@ -254,7 +255,7 @@ proptest! {
         cost in 1u64..8,
     ) {
         let terms = LimitTerms { rate: Rate(rate), burst, delay: None };
-        let state = Some(KeyState { excess, last: 1000 });
+        let state = Some(KeyState { excess, charged_at_ms: 1000 });
         let now = 1000 + since;
         let passes = |now| assess(state, terms.rate, now, cost).excess <= burst;
         match find_retry_ms(state, terms, now, cost, 1) {

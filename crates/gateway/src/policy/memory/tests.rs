@@ -16,11 +16,11 @@ fn each_purpose_has_its_share() {
 
 #[test]
 fn freeing_begins_before_the_budget_is_used_up() {
-    assert_eq!(excess(&[0, 0, 700], MAX), 0);
-    assert_eq!(excess(&[0, 0, 701], MAX), 101);
-    assert_eq!(excess(&[350, 0, 0], MAX), 0);
-    assert_eq!(excess(&[351, 0, 0], MAX), 51);
-    assert_eq!(excess(&[0, 0, 0], 0), 0);
+    assert_eq!(bytes_to_free(&[0, 0, 700], MAX), 0);
+    assert_eq!(bytes_to_free(&[0, 0, 701], MAX), 101);
+    assert_eq!(bytes_to_free(&[350, 0, 0], MAX), 0);
+    assert_eq!(bytes_to_free(&[351, 0, 0], MAX), 51);
+    assert_eq!(bytes_to_free(&[0, 0, 0], 0), 0);
 }
 
 #[test]
@@ -28,9 +28,16 @@ fn the_oldest_are_closed_until_enough_is_freed() {
     let slow = |index, ms, bytes| SlowConnection { index, age: Duration::from_millis(ms), bytes };
     let all = || vec![slow(0, 200, 10), slow(1, 900, 10), slow(2, 50, 99), slow(3, 500, 10)];
     let age_min = Duration::from_millis(100);
-    assert_eq!(connections_to_close(all(), 1, age_min), [1]);
-    assert_eq!(connections_to_close(all(), 11, age_min), [1, 3]);
-    assert_eq!(connections_to_close(all(), 1000, age_min), [1, 3, 0], "the youngest is left alone");
-    assert_eq!(connections_to_close(all(), 0, age_min), [0; 0]);
-    assert_eq!(connections_to_close(vec![slow(0, 900, 0), slow(1, 200, 5)], 1, age_min), [1]);
+    assert_eq!(select_connections_to_close(all(), 1, age_min), [1]);
+    assert_eq!(select_connections_to_close(all(), 11, age_min), [1, 3]);
+    assert_eq!(
+        select_connections_to_close(all(), 1000, age_min),
+        [1, 3, 0],
+        "the youngest is left alone"
+    );
+    assert_eq!(select_connections_to_close(all(), 0, age_min), [0; 0]);
+    assert_eq!(
+        select_connections_to_close(vec![slow(0, 900, 0), slow(1, 200, 5)], 1, age_min),
+        [1]
+    );
 }

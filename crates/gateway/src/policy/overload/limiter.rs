@@ -315,7 +315,8 @@ impl Limiter {
         self.last_progress = now;
     }
 
-    /// Returns the longest time without a response that is normal: twice the mean latency.
+    /// Returns the longest time without a response that is normal: twice the mean latency, and at
+    /// least [`SILENCE_MIN`].
     fn normal_silence(&self) -> Duration {
         // Little's law: latency = calls in flight / throughput.
         let mean_latency_secs =

@@ -8,10 +8,10 @@ const CLOSED: Verdict = Verdict::UpstreamFault(Fault::Closed);
 const RATE_LIMITED: Verdict = Verdict::RateLimited { retry_after: None };
 
 const REMAINING: Remaining = Remaining {
-    attempts: 1,
+    attempts_made: 1,
     attempts_max: 3,
     reconnected: false,
-    time: Duration::from_secs(5),
+    time_left: Duration::from_secs(5),
     other_upstream: true,
 };
 
@@ -23,7 +23,7 @@ fn available(budget: &RetryBudget, now: Duration) -> u64 {
 const AT_ONCE: Decision = Decision::Another { pause: Duration::ZERO };
 
 fn attempt(verdict: Verdict, sent: Sent) -> Attempt {
-    Attempt { verdict, sent, reused: false, has_reply: false }
+    Attempt { verdict, sent, on_reused_connection: false, has_reply: false }
 }
 
 fn decide_with_budget(attempt: &Attempt, repeat: Repeat, remaining: &Remaining) -> Decision {
@@ -74,7 +74,7 @@ fn the_upstreams_own_error_is_returned_when_nobody_does_better() {
 #[test]
 fn an_idle_connection_closed_under_the_call_is_replaced_once() {
     let mut closed = attempt(CLOSED, Sent::Maybe);
-    closed.reused = true;
+    closed.on_reused_connection = true;
     assert_eq!(decide_with_budget(&closed, Repeat::Safe, &REMAINING), Decision::Reconnect);
     assert_eq!(decide_with_budget(&closed, Repeat::Broadcast, &REMAINING), Decision::Reconnect);
     assert_eq!(decide_with_budget(&closed, Repeat::Never, &REMAINING), Decision::GiveUp);
@@ -101,10 +101,10 @@ fn what_was_never_sent_costs_no_budget() {
 fn attempts_time_and_upstreams_end_it() {
     let failed = attempt(CLOSED, Sent::Yes);
     for remaining in [
-        Remaining { attempts: 3, ..REMAINING },
+        Remaining { attempts_made: 3, ..REMAINING },
         Remaining { other_upstream: false, ..REMAINING },
-        Remaining { time: Duration::ZERO, ..REMAINING },
-        Remaining { attempts: 2, time: Duration::from_millis(10), ..REMAINING },
+        Remaining { time_left: Duration::ZERO, ..REMAINING },
+        Remaining { attempts_made: 2, time_left: Duration::from_millis(10), ..REMAINING },
     ] {
         assert_eq!(
             decide_with_budget(&failed, Repeat::Safe, &remaining),
@@ -117,7 +117,7 @@ fn attempts_time_and_upstreams_end_it() {
 /// The third of three upstreams gets the call at once if the first two say nothing about its load.
 #[test]
 fn a_second_retry_waits_only_after_an_upstream_that_took_the_call() {
-    let second = Remaining { attempts: 2, ..REMAINING };
+    let second = Remaining { attempts_made: 2, ..REMAINING };
     let connect = attempt(Verdict::UpstreamFault(Fault::Connect), Sent::No);
     assert_eq!(decide_with_budget(&connect, Repeat::Safe, &second), AT_ONCE);
     let limited = attempt(RATE_LIMITED, Sent::Yes);

@@ -74,7 +74,7 @@ fn at_number(number: u64) -> CacheRule {
 
 fn tag(number: u64, hash: Option<Hash>, view: &ChainView) -> ValidityTag {
     let binding = Binding::Block { number, hash };
-    ValidityTag { binding, generation: view.generation, null: false }
+    ValidityTag { binding, generation: view.generation, is_null: false }
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_response_is_shared_only_with_evidence_of_its_block() {
     assert_eq!(find_proof(at_number(FINAL), &tag(FINAL, None, &view), &plain, &view), Proof::Given);
     let head = ValidityTag { binding: Binding::Head { seq: view.head_seq }, ..young };
     assert_eq!(find_proof(CacheRule::AtHead, &head, &plain, &view), Proof::NextPoll);
-    let null = ValidityTag { null: true, ..young };
+    let null = ValidityTag { is_null: true, ..young };
     assert_eq!(find_proof(at_number(99), &null, &plain, &view), Proof::None);
     assert_eq!(to_shareable(&null, &view), None);
 }

@@ -38,7 +38,7 @@ fn the_cache_goes_on_under_new_settings_and_ends_when_turned_off() {
     let validity = crate::policy::cacheable::ValidityTag {
         binding: crate::policy::cacheable::Binding::Free,
         generation: 0,
-        null: false,
+        is_null: false,
     };
     let cache = previous.cache.as_ref().unwrap();
     let (is_error, expires_at, doubted_since) = (false, None, None);

@@ -11,7 +11,11 @@ use crate::policy::memory::Purpose;
 
 /// Sends `raw` as the response in pieces of `piece_bytes`, and reads it. Closes the connection
 /// after the response if `closed` is true.
-fn read_response(raw: &[u8], piece_bytes: usize, closed: bool) -> Result<HttpResponse, Kind> {
+fn read_response(
+    raw: &[u8],
+    piece_bytes: usize,
+    closed: bool,
+) -> Result<HttpResponse, FailureKind> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
@@ -62,17 +66,17 @@ fn responses_are_read_at_every_split() {
 #[test]
 fn truncated_and_malformed_responses_are_faults() {
     let truncated = b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello";
-    assert!(matches!(read_response(truncated, 100, true), Err(Kind::Closed)));
+    assert!(matches!(read_response(truncated, 100, true), Err(FailureKind::Closed)));
     let long = b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\nhello";
-    assert!(matches!(read_response(long, 100, true), Err(Kind::TooLarge)));
+    assert!(matches!(read_response(long, 100, true), Err(FailureKind::TooLarge)));
     let chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1388\r\nhello";
-    assert!(matches!(read_response(chunks, 100, true), Err(Kind::TooLarge)));
+    assert!(matches!(read_response(chunks, 100, true), Err(FailureKind::TooLarge)));
     let surplus = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhello";
-    assert!(matches!(read_response(surplus, 100, true), Err(Kind::Malformed)));
+    assert!(matches!(read_response(surplus, 100, true), Err(FailureKind::Malformed)));
     let gzip = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx";
-    assert!(matches!(read_response(gzip, 100, true), Err(Kind::Malformed)));
+    assert!(matches!(read_response(gzip, 100, true), Err(FailureKind::Malformed)));
     let noise = b"SSH-2.0-x\r\n\r\n";
-    assert!(matches!(read_response(noise, 100, true), Err(Kind::Malformed)));
+    assert!(matches!(read_response(noise, 100, true), Err(FailureKind::Malformed)));
 }
 
 #[test]
@@ -96,11 +100,11 @@ fn interim_responses_are_limited() {
         for interims in [6, 4000] {
             let fault =
                 read_response(with_interims(interims).as_bytes(), piece_bytes, false).unwrap_err();
-            assert!(matches!(fault, Kind::Malformed), "{fault:?}");
+            assert!(matches!(fault, FailureKind::Malformed), "{fault:?}");
         }
     }
     let upgraded = read_response(b"HTTP/1.1 101 \r\n\r\n", 1000, false).unwrap_err();
-    assert!(matches!(upgraded, Kind::Malformed), "{upgraded:?}");
+    assert!(matches!(upgraded, FailureKind::Malformed), "{upgraded:?}");
 }
 
 #[test]
@@ -112,6 +116,6 @@ fn ambiguous_lengths_cost_the_connection() {
     for length in ["+2", "2, 2", "0x2", "", "-1", "99999999999999999999"] {
         let raw = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nhi");
         let fault = read_response(raw.as_bytes(), 1000, false).unwrap_err();
-        assert!(matches!(fault, Kind::Malformed), "{length:?}: {fault:?}");
+        assert!(matches!(fault, FailureKind::Malformed), "{length:?}: {fault:?}");
     }
 }

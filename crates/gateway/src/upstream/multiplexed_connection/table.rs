@@ -67,7 +67,7 @@ pub(super) struct Table {
     free_indices: Vec<u16>,
     /// Number of calls that wait for a response.
     pub(super) waiting_calls: usize,
-    /// Lower bound of the deadlines of all waiting calls; `None` if no call waits.
+    /// Lower bound of the deadlines of all waiting calls. `None` means that no call waits.
     pub(super) earliest_deadline: Option<Instant>,
 }
 
@@ -228,10 +228,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::call::failure::{Kind, Sent};
+    use crate::call::failure::{FailureKind, Sent};
 
     fn failure(_: u64) -> ExchangeError {
-        ExchangeError::new(Kind::Closed, Sent::Maybe)
+        ExchangeError::new(FailureKind::Closed, Sent::Maybe)
     }
 
     #[tokio::test]

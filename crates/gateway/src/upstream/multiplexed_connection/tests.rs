@@ -191,7 +191,7 @@ fn a_response_that_is_too_large_fails_only_its_call() {
         };
         let (large, small, ()) = tokio::join!(result(large), result(small), upstream);
         let failure =
-            ExchangeError { kind: Kind::TooLarge, sent: Sent::Yes, stale_connection: false };
+            ExchangeError { kind: FailureKind::TooLarge, sent: Sent::Yes, stale_connection: false };
         assert_eq!((large, small.unwrap()), (Err(failure), "1".to_owned()));
     });
 }
@@ -208,7 +208,7 @@ fn calls_on_a_connection_that_closes_may_have_been_sent() {
         upstream.call().await;
         drop(upstream);
         let failure =
-            ExchangeError { kind: Kind::Closed, sent: Sent::Maybe, stale_connection: true };
+            ExchangeError { kind: FailureKind::Closed, sent: Sent::Maybe, stale_connection: true };
         assert_eq!(result(call).await, Err(failure));
         assert_eq!(reason.get(), Some(CloseReason::Closed(None)));
         assert!(connection.call("third", None, Instant::now(), Instant::now()).is_none());
@@ -233,7 +233,7 @@ fn calls_that_were_not_written_were_not_sent() {
         drop(upstream_stream);
         assert_eq!(driven.await.unwrap(), CloseReason::Closed(None));
         let failure =
-            |sent| Err(ExchangeError { kind: Kind::Closed, sent, stale_connection: false });
+            |sent| Err(ExchangeError { kind: FailureKind::Closed, sent, stale_connection: false });
         assert_eq!(result(first).await, failure(Sent::Maybe));
         assert_eq!(result(second).await, failure(Sent::No));
     });
@@ -260,8 +260,11 @@ fn a_malformed_frame_ends_the_connection() {
         let call = start_call(&connection, "m");
         upstream.call().await;
         upstream.stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
-        let failure =
-            ExchangeError { kind: Kind::Malformed, sent: Sent::Maybe, stale_connection: false };
+        let failure = ExchangeError {
+            kind: FailureKind::Malformed,
+            sent: Sent::Maybe,
+            stale_connection: false,
+        };
         assert_eq!(result(call).await, Err(failure));
         assert_eq!(reason.get(), Some(CloseReason::Malformed));
         assert_eq!(upstream.frame().await, Some((Opcode::Close, 1002_u16.to_be_bytes().to_vec())));
@@ -275,8 +278,11 @@ fn a_late_response_is_discarded() {
         let began = Instant::now();
         let late = connection.call("late", None, began, began + Duration::from_secs(2)).unwrap();
         let (id, _) = upstream.call().await;
-        let failure =
-            ExchangeError { kind: Kind::Deadline, sent: Sent::Maybe, stale_connection: false };
+        let failure = ExchangeError {
+            kind: FailureKind::Deadline,
+            sent: Sent::Maybe,
+            stale_connection: false,
+        };
         assert_eq!(result(late).await, Err(failure));
         assert_eq!(began.elapsed(), Duration::from_secs(2));
         assert!(!connection.can_take(9), "a silent upstream gets no more calls here");
@@ -306,7 +312,7 @@ fn an_unanswered_ping_ends_the_connection() {
         assert_eq!(upstream.frame().await, Some((Opcode::Ping, Vec::new())));
         assert_eq!(began.elapsed(), PING);
         let failure =
-            ExchangeError { kind: Kind::Closed, sent: Sent::Maybe, stale_connection: false };
+            ExchangeError { kind: FailureKind::Closed, sent: Sent::Maybe, stale_connection: false };
         assert_eq!(result(call).await, Err(failure));
         assert_eq!((began.elapsed(), reason.get()), (2 * PING, Some(CloseReason::Stalled)));
     });
@@ -433,7 +439,7 @@ fn a_local_socket_carries_values() {
         assert_eq!(result(second).await.unwrap(), "1");
         let began = Instant::now();
         let late = connection.call("m", None, began, began + Duration::from_secs(1)).unwrap();
-        assert_eq!(result(late).await.unwrap_err().kind, Kind::Deadline);
+        assert_eq!(result(late).await.unwrap_err().kind, FailureKind::Deadline);
         // A local socket has no pings, so an unanswered call ends the connection.
         assert_eq!(reason.await.unwrap(), CloseReason::Retired);
     });

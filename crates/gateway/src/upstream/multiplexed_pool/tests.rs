@@ -76,14 +76,14 @@ fn start(keys: &str) -> Fixture {
 }
 
 fn request_for(name: &'static str) -> UpstreamRequest<'static> {
-    let (row, method): (usize, &'static Method) =
+    let (row_index, method): (usize, &'static Method) =
         methods_of(Family::Ethereum).find(name).expect("it is known");
     UpstreamRequest {
         chain: 0,
         group: 0,
-        name: Cow::Borrowed(name),
-        method: Some(method),
-        row: Some(row),
+        method_name: Cow::Borrowed(name),
+        method_row: Some(method),
+        row_index: Some(row_index),
         class: Class::Normal,
         flow: Flow::default(),
         params: Some(Cow::Borrowed(b"[]")),
@@ -128,7 +128,7 @@ impl Fixture {
         let connection = self.get_or_open(request).await.expect("there is room");
         let now = Instant::now();
         connection
-            .call(&request.name, request.params.as_deref(), now, now + DEADLINE)
+            .call(&request.method_name, request.params.as_deref(), now, now + DEADLINE)
             .expect("it takes calls")
     }
 
@@ -203,7 +203,7 @@ fn large_responses_have_connections_of_their_own() {
             Rc::ptr_eq(&light_connection(), &small),
             "one large response among many small ones does not count"
         );
-        let unknown = UpstreamRequest { method: None, row: None, ..light_request() };
+        let unknown = UpstreamRequest { method_row: None, row_index: None, ..light_request() };
         fixture.pool.record_response(&unknown, LARGE_BYTES);
         assert!(Rc::ptr_eq(&fixture.get(&unknown).unwrap(), &large));
         assert!(Rc::ptr_eq(&light_connection(), &small), "unknown methods are counted separately");

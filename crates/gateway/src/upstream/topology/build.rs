@@ -62,7 +62,7 @@ impl Topology {
             let previous_upstream =
                 previous.and_then(|previous| previous.find(&config, &chains, upstream));
             let number = match &previous_upstream {
-                Some(previous_upstream) => previous_upstream.state.number,
+                Some(previous_upstream) => previous_upstream.state.cache_number,
                 None => next_number(&mut by_number),
             };
             if let Some(slot) = by_number.get_mut(usize::from(number)) {

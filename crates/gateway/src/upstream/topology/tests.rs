@@ -102,14 +102,15 @@ fn health_follows_an_upstream_through_order_and_weight_and_not_to_another_url() 
 #[test]
 fn entries_name_their_upstream_whatever_its_index() {
     let previous = start(&(upstream("a", "") + &upstream("b", "")));
-    let (number_a, number_b) = (previous.upstreams[0].number, previous.upstreams[1].number);
+    let (number_a, number_b) =
+        (previous.upstreams[0].cache_number, previous.upstreams[1].cache_number);
     let reloaded = reload(&previous, &(upstream("c", "") + &upstream("b", "")));
-    assert_eq!(reloaded.upstream_of_number(number_b), Some(1));
-    assert_eq!(reloaded.upstream_of_number(number_a), None, "the upstream was removed");
-    assert_eq!(reloaded.upstream_of_number(NO_UPSTREAM), None);
+    assert_eq!(reloaded.find_upstream_by_number(number_b), Some(1));
+    assert_eq!(reloaded.find_upstream_by_number(number_a), None, "the upstream was removed");
+    assert_eq!(reloaded.find_upstream_by_number(NO_UPSTREAM), None);
     let back = reload(&reloaded, &upstream("a", ""));
     assert_ne!(
-        back.upstreams[0].number, number_a,
+        back.upstreams[0].cache_number, number_a,
         "another upstream may have had the name meanwhile"
     );
     let mut topology = back;

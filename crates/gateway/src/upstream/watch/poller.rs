@@ -393,15 +393,15 @@ mod tests {
         let _entered = tasks.enter();
         let on_event: OnEvent = Rc::new(|_, _| {});
         let mut watch = Watcher::default();
-        watch.follow(&initial, &on_event);
+        watch.set_topology(&initial, &on_event);
         let mut poller = Poller::new(&watch.chains[0], 0);
         let stream = Stream::Memory(tokio::io::duplex(64).0);
         poller.connection = Some(Connection::new(stream, new_parsed_heads()));
         let heavier = reload(&initial, "weight = 2");
-        watch.follow(&heavier, &on_event);
+        watch.set_topology(&heavier, &on_event);
         poller.follow_config(&watch.chains[0]);
         assert!(Arc::ptr_eq(&poller.topology, &heavier) && poller.connection.is_some());
-        watch.follow(&reload(&heavier, "weight = 2\nping_interval = '1s'"), &on_event);
+        watch.set_topology(&reload(&heavier, "weight = 2\nping_interval = '1s'"), &on_event);
         poller.follow_config(&watch.chains[0]);
         assert!(poller.connection.is_none());
     }

@@ -52,7 +52,7 @@ async fn an_upstream_that_reuses_a_view_index_does_not_inherit_the_view() {
     let tasks = LocalSet::new();
     let _entered = tasks.enter();
     let mut watch = Watcher::default();
-    watch.follow(&initial, &ignore_events());
+    watch.set_topology(&initial, &ignore_events());
     let upstream_view = UpstreamView {
         instance_id: initial.upstreams[0].instance_id,
         head: Some(9),
@@ -68,7 +68,7 @@ async fn an_upstream_that_reuses_a_view_index_does_not_inherit_the_view() {
     let state = Arc::clone(&initial.chains[0]);
     assert_eq!(initial.upstreams[0].in_view(&state.view.load()), Some(upstream_view));
     // The watcher gets only the last of two reloads.
-    watch.follow(&third, &ignore_events());
+    watch.set_topology(&third, &ignore_events());
     assert_eq!(third.upstreams[0].in_view(&state.view.load()), None);
     // The new upstream has its own view after its first poll.
     let tracker = &watch.chains[0].tracker;
@@ -87,7 +87,7 @@ async fn calls_in_flight_still_find_the_view_of_a_removed_upstream() {
     let tasks = LocalSet::new();
     let _entered = tasks.enter();
     let mut watch = Watcher::default();
-    watch.follow(&initial, &ignore_events());
+    watch.set_topology(&initial, &ignore_events());
     let state = Arc::clone(&initial.chains[0]);
     let polled_head = HeadPoll { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
     for view_index in 0..2 {
@@ -95,7 +95,7 @@ async fn calls_in_flight_still_find_the_view_of_a_removed_upstream() {
             watch.chains[0].tracker.borrow_mut().observe(view_index, Duration::ZERO, polled_head);
         watch.chains[0].apply(step);
     }
-    watch.follow(&reloaded, &ignore_events());
+    watch.set_topology(&reloaded, &ignore_events());
     let view = state.view.load();
     let heads = [&initial.upstreams[0], &initial.upstreams[1], &reloaded.upstreams[0]]
         .map(|upstream| upstream.in_view(&view).unwrap().head);

@@ -8,7 +8,7 @@ use crate::engine::websocket::tests::server::{Server, frame};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-fn open(server: &Server, timeout: Duration) -> io::Result<Opened> {
+fn open(server: &Server, timeout: Duration) -> io::Result<OpenResult> {
     let mut target = samples::open(1.0, 1, &["m"]).target;
     target.point_at(&format!("ws://{}", server.address)).unwrap();
     BlockingWebSocket::open(&target, &Tls::default(), timeout)
@@ -16,8 +16,8 @@ fn open(server: &Server, timeout: Duration) -> io::Result<Opened> {
 
 fn opened(server: &Server) -> BlockingWebSocket {
     match open(server, TIMEOUT).unwrap() {
-        Opened::Open(websocket) => websocket,
-        Opened::Refused(status) => panic!("{status}"),
+        OpenResult::Open(websocket) => websocket,
+        OpenResult::Refused(status) => panic!("{status}"),
     }
 }
 
@@ -60,7 +60,7 @@ fn failures_have_a_reason() {
     assert_eq!(failed(frame(0x81, &[b'x'; 1_001])).to_string(), "the message is too long");
     assert_eq!(failed(frame(0x01, b"half")).kind(), io::ErrorKind::UnexpectedEof);
     let refusing = Server::new(|peer| peer.send(b"HTTP/1.1 404 Not Found\r\n\r\n"));
-    assert!(matches!(open(&refusing, TIMEOUT), Ok(Opened::Refused(404))));
+    assert!(matches!(open(&refusing, TIMEOUT), Ok(OpenResult::Refused(404))));
 }
 
 #[test]

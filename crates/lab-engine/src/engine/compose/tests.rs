@@ -13,7 +13,7 @@ fn writer(decimal: bool) -> CallWriter {
     CallWriter {
         chain: Arc::new(ChainFacts {
             head: 1000,
-            decimal,
+            has_decimal_numbers: decimal,
             block_hashes: vec!["0xb1".into()],
             transaction_hashes: vec!["0xt1".into()],
             addresses: vec!["0xa1".into()],

@@ -6,7 +6,7 @@ use std::hash::BuildHasher as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lab_model::plan::SubscriptionKind;
-use lab_model::record::TIME_MAX;
+use lab_model::record::TIME_MAX_NS;
 
 use super::group::Group;
 use super::heads::{FirstArrivals, HeadEvent};
@@ -160,5 +160,5 @@ fn settle(subscribers: &mut [Subscriber], groups: &[Group], table: usize, entry:
 fn age_of(timestamp: u64) -> Option<u64> {
     let created = UNIX_EPOCH.checked_add(Duration::from_secs(timestamp))?;
     let age = SystemTime::now().duration_since(created).ok()?;
-    u64::try_from(age.as_nanos()).ok().filter(|age| *age <= TIME_MAX)
+    u64::try_from(age.as_nanos()).ok().filter(|age| *age <= TIME_MAX_NS)
 }

@@ -412,7 +412,7 @@ fn samples_contain_request_and_response() {
     assert_eq!(outcome.samples.len(), 50);
     for (sample, body) in outcome.samples.iter().zip(server.bodies()) {
         assert_eq!(sample.request, body.as_bytes());
-        assert!(String::from_utf8_lossy(&sample.answer).contains("\"result\":\"0x1\""));
+        assert!(String::from_utf8_lossy(&sample.response).contains("\"result\":\"0x1\""));
     }
 }
 

@@ -10,7 +10,7 @@ use lab_model::record::Class;
 
 use super::server::{Reply, Request, Server, http};
 use super::{RunOutcome, SECOND, collect, open, plan, start};
-use crate::engine::transactions::{State, StateCounts, TransactionLog};
+use crate::engine::transactions::{StateCounts, TransactionLog, TransactionState};
 
 /// Returns transactions of several senders in turn. The n-th sender has `counts[n]` transactions.
 /// The parameter of a call is `SENDER.NONCE`.
@@ -167,7 +167,7 @@ fn a_timeout_and_a_lost_connection_do_not_repeat_a_transaction() {
     let counts = [Class::Timeout, Class::Reset, Class::Ok].map(|class| outcome.count(class));
     assert_eq!(counts, [1, 1, 2]);
     assert_eq!(log.count(), StateCounts { sent: 4, accepted: 2, refused: 0 });
-    assert_eq!((log.state(0).0, log.state(1).0), (State::Sent, State::Sent));
+    assert_eq!((log.state(0).0, log.state(1).0), (TransactionState::Sent, TransactionState::Sent));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use lab_model::plan::{Batch, Reuse, Tls};
-use lab_model::record::{TIME_MAX, Times};
+use lab_model::record::{TIME_MAX_NS, Times};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
@@ -504,7 +504,7 @@ fn latency_counts_from_the_schedule_and_service_time_from_the_send() {
     let outcome = run(open(plan(&server, 0), 100.0, SECOND, 1, 1_000), &server);
     outcome.check_all(Class::Ok, 100);
     let cell = outcome.totals.cells.values().next().unwrap();
-    let above_half = |times: &Times| times.count_between(200_000_000, TIME_MAX);
+    let above_half = |times: &Times| times.count_between(200_000_000, TIME_MAX_NS);
     assert!(cell.service.max() >= 400_000_000, "{}", cell.service.max());
     assert_eq!(above_half(&cell.service), 1);
     // The calls that were scheduled in the first 200 ms waited for at least the other half.

@@ -268,7 +268,7 @@ impl SampleSender {
             stage: request.stage,
             method,
             request: request_body,
-            answer: response_body.to_vec(),
+            response: response_body.to_vec(),
         };
         if self.queue.try_send(sample).is_err() {
             self.shared.skipped.fetch_add(1, Ordering::Relaxed);

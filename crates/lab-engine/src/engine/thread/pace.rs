@@ -89,7 +89,7 @@ pub(super) fn assigned_threads(scenario: &Scenario, threads: usize) -> usize {
     if scenario.transactions.is_some() { 1 } else { threads }
 }
 
-/// Returns the number of threads that run the scenario, because each needs at least one worker.
+/// Returns the number of threads that run the scenario: at most one per worker.
 fn count_threads_used(scenario: &Scenario, threads: usize) -> usize {
     threads.min(scenario.workers_max.max(1))
 }

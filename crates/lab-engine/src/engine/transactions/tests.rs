@@ -41,7 +41,7 @@ fn a_sender_waits_for_its_response_and_others_do_not() {
     assert_eq!(queue.ready_since(), None, "the sender has no further transaction");
     queue.release_sender(0, 31);
     assert_eq!((queue.take(32), queue.unsent()), (Some(2), 0));
-    assert_eq!(log.state(2), (State::Sent, 32));
+    assert_eq!(log.state(2), (TransactionState::Sent, 32));
     assert_eq!(log.count().sent, 4);
 }
 

@@ -2,7 +2,7 @@
 //! pieces, without storing it.
 
 use aws_lc_rs::rand;
-use wire::websocket::{Header, HeaderReader, Key, Opcode, ProtocolError, Role, write_frame};
+use wire::websocket::{Header, HeaderReader, MaskingKey, Opcode, ProtocolError, Role, write_frame};
 
 /// Number of random bytes that are drawn at once for masking keys: enough for 256 keys.
 const DRAWN_BYTES: usize = 1024;
@@ -121,7 +121,7 @@ impl Masking {
         write_frame(out, opcode, payload, Some(self.draw_key()));
     }
 
-    fn draw_key(&mut self) -> Key {
+    fn draw_key(&mut self) -> MaskingKey {
         if self.random_bytes.len() < 4 {
             self.random_bytes = vec![0; DRAWN_BYTES];
             // If no random bytes are available, the keys are 0 and the frames are still valid.

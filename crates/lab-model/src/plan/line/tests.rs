@@ -201,10 +201,10 @@ fn conflicting_options_are_rejected() {
 
 #[test]
 fn variables_are_set_by_name() {
-    assert_eq!(variable("load_percent=11"), Ok(("load_percent".to_owned(), 11.0)));
-    assert_eq!(variable(" x = 2 * 3"), Ok(("x".to_owned(), 6.0)));
+    assert_eq!(parse_variable("load_percent=11"), Ok(("load_percent".to_owned(), 11.0)));
+    assert_eq!(parse_variable(" x = 2 * 3"), Ok(("x".to_owned(), 6.0)));
     for text in ["x", "=3", "x=y", "x="] {
-        assert!(variable(text).is_err(), "{text}");
+        assert!(parse_variable(text).is_err(), "{text}");
     }
 }
 

@@ -5,7 +5,7 @@
 //! (<https://grafana.com/docs/k6/latest/using-k6/thresholds/>). It rejects an aggregation that the
 //! metric does not have.
 
-use settings::not_found;
+use settings::not_found_message;
 
 use super::{Aggregation, Operator};
 use crate::metrics::{Kind, Metric, Samples, Selector};
@@ -61,7 +61,7 @@ fn parse_error(message: impl Into<String>, allowed: impl Into<String>) -> ParseE
 /// Returns the error of an unknown name, with the nearest known name. `unknown` is the tag that has
 /// the name, if any.
 fn unknown_name(unknown: Option<Tag>, noun: &str, name: &str, known: &[&str]) -> ParseError {
-    let (message, allowed) = not_found(noun, name, known);
+    let (message, allowed) = not_found_message(noun, name, known);
     ParseError { message, allowed, unknown }
 }
 

@@ -2,7 +2,9 @@
 //! list of steps, and each step of an iteration sends one request.
 
 use settings::value::Name;
-use settings::{Diagnostics, Input, Key, Location, Report, Scalar, TEXT_BYTES_MAX, not_found};
+use settings::{
+    Diagnostics, Input, Key, Location, Report, Scalar, TEXT_BYTES_MAX, not_found_message,
+};
 
 use super::super::requests::{self, METHODS_MAX, Methods};
 use super::super::tables::{CallTable, MixTable, PlanFile, ScenarioTable, StepKeys, StepTable};
@@ -33,11 +35,11 @@ impl Mixes {
     ) -> Mixes {
         let is_used = |name: &String| file.scenario.iter().any(|scenario| *scenario.mix == *name);
         let mut mixes = Mixes { defined: Vec::new(), used: Vec::new(), warnings: Vec::new() };
-        let has_no_mix = |scenario: &ScenarioTable| scenario.mix.valid().is_none();
+        let has_no_mix = |scenario: &ScenarioTable| scenario.mix.valid_value().is_none();
         methods.is_incomplete = file.scenario.is_empty() || file.scenario.iter().any(has_no_mix);
         for (name, table) in file.mix.iter() {
             if let Err(message) = <Name as Scalar>::parse(Input::String(name)) {
-                report.missing(&table.location, message, <Name as Scalar>::allowed());
+                report.error_without_value(&table.location, message, <Name as Scalar>::allowed());
             }
             let is_used = is_used(name);
             let mut unused_methods = Methods::default();
@@ -59,7 +61,7 @@ impl Mixes {
         methods: &mut Methods,
         report: &mut Report<'_>,
     ) -> Option<usize> {
-        let name = scenario.mix.valid()?;
+        let name = scenario.mix.valid_value()?;
         if let Some(index) = self.used.iter().position(|mix| mix.name == *name) {
             return Some(index);
         }
@@ -71,7 +73,7 @@ impl Mixes {
                 let defined = self.defined.iter().map(|(name, _)| name.as_str());
                 let known: Vec<_> =
                     defined.chain(shipped::MIXES.iter().map(|(name, _)| *name)).collect();
-                let (message, allowed) = not_found("mix", name, &known);
+                let (message, allowed) = not_found_message("mix", name, &known);
                 report.error(&scenario.mix, message, allowed);
                 methods.is_incomplete = true;
                 return None;
@@ -221,7 +223,7 @@ impl MixReader<'_, '_, '_> {
             (None, _) => {
                 if !self.report.is_faulty(keys.location) {
                     let message = "a step has neither calls nor requests, bodies or transactions";
-                    self.report.missing(keys.location, message, "one of them");
+                    self.report.error_without_value(keys.location, message, "one of them");
                 }
                 None
             }
@@ -259,7 +261,7 @@ impl MixReader<'_, '_, '_> {
             let allowed = "a weight above 0, or no such call";
             self.report.error(&table.weight, "the call is never made", allowed);
         }
-        let Some(method) = table.method.valid() else {
+        let Some(method) = table.method.valid_value() else {
             self.methods.is_incomplete = true;
             return None;
         };
@@ -267,7 +269,7 @@ impl MixReader<'_, '_, '_> {
             self.report.error(&table.method, "too many methods", format!("at most {METHODS_MAX}"));
             return None;
         };
-        let params = table.params.valid()?.clone();
+        let params = table.params.valid_value()?.clone();
         Some(WeightedCall { weight: *table.weight, template: Template { method, params } })
     }
 
@@ -326,7 +328,7 @@ impl MixReader<'_, '_, '_> {
                 Ok(body) => bodies.push(body),
                 Err(message) => {
                     let allowed = "JSON-RPC calls, or batches of them";
-                    self.report.error(&key.element(index), message, allowed);
+                    self.report.error(&key.element_location(index), message, allowed);
                 }
             }
         }

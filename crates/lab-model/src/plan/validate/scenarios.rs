@@ -36,8 +36,8 @@ pub(super) fn check(
     let mut reader = ScenarioReader { scenarios: Vec::new(), names: StageNames::default() };
     let tables = &file.scenario;
     reader.names.is_incomplete = tables.is_empty();
-    if tables.is_empty() && tables.valid().is_some() {
-        report.missing(
+    if tables.is_empty() && tables.valid_value().is_some() {
+        report.error_without_value(
             &tables.location,
             "there is no scenario, so nothing is sent",
             "[[scenario]]",
@@ -228,7 +228,7 @@ fn read_levels(
             let Some(level) = *previous_level else {
                 let message = "the first stage has no previous level to continue from";
                 let allowed = format!("{}, to or spike", constant_key.location.name());
-                report.missing(&stage.location, message, allowed);
+                report.error_without_value(&stage.location, message, allowed);
                 return None;
             };
             (level, level)
@@ -287,7 +287,11 @@ fn read_workers_max(
         (None, false) if report.is_faulty(&table.location) => 1,
         (None, false) => {
             let message = "must be set in the open model: the maximum number of iterations at once";
-            report.missing(&table.workers_max.location, message, format!("1 to {WORKERS_MAX}"));
+            report.error_without_value(
+                &table.workers_max.location,
+                message,
+                format!("1 to {WORKERS_MAX}"),
+            );
             1
         }
     }

@@ -36,7 +36,7 @@ pub(super) fn check(
                         selector.metric.as_str()
                     );
                     let allowed = "a scenario whose mix has transactions";
-                    report.missing(&selected.location, message, allowed);
+                    report.error_without_value(&selected.location, message, allowed);
                 }
                 let build = |(written, location): &(WrittenThreshold, Location)| {
                     build_threshold(&selected.selector, &selector, written, location, report)
@@ -51,14 +51,14 @@ pub(super) fn check(
                     None => false,
                 };
                 if !may_exist {
-                    report.missing(&selected.location, message, allowed);
+                    report.error_without_value(&selected.location, message, allowed);
                 }
             }
         }
     }
     if thresholds.len() > THRESHOLDS_MAX {
         let allowed = format!("at most {THRESHOLDS_MAX}");
-        report.missing(&file.thresholds.location, "too many thresholds", allowed);
+        report.error_without_value(&file.thresholds.location, "too many thresholds", allowed);
     }
     thresholds
 }

@@ -22,7 +22,7 @@ pub(super) fn check(file: &PlanFile, plan: &Plan, report: &mut Report<'_>) {
     }
     for (_, table) in sending.iter().filter(|(_, table)| table.batch.is_some()) {
         let message = "a transaction is sent by itself, in order of its nonce";
-        report.missing(&table.batch.location, message, "no batch");
+        report.error_without_value(&table.batch.location, message, "no batch");
     }
     if !sending.is_empty() && plan.target.family == Some(Family::Bitcoin) {
         let message = "the transactions are Ethereum's";
@@ -30,6 +30,10 @@ pub(super) fn check(file: &PlanFile, plan: &Plan, report: &mut Report<'_>) {
     }
     if sending.is_empty() && file.inclusion.is_set() && !file.scenario.is_empty() {
         let message = "no scenario sends transactions";
-        report.missing(&file.inclusion.location, message, "a scenario whose mix has transactions");
+        report.error_without_value(
+            &file.inclusion.location,
+            message,
+            "a scenario whose mix has transactions",
+        );
     }
 }

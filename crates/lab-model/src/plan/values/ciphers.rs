@@ -1,6 +1,6 @@
 //! Finds TLS cipher suites by their IANA or OpenSSL names.
 
-use settings::not_found;
+use settings::not_found_message;
 
 use crate::plan::TlsVersion;
 
@@ -44,7 +44,7 @@ pub(super) fn find(name: &str) -> Result<Suite, String> {
     let suite = SUITES.iter().find(|(iana, openssl, _)| *iana == name || *openssl == name);
     match suite {
         Some((name, _, version)) => Ok(Suite { name, version: *version }),
-        None => Err(not_found("cipher suite", name, &names()).0),
+        None => Err(not_found_message("cipher suite", name, &names()).0),
     }
 }
 

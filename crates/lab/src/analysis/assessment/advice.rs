@@ -6,7 +6,7 @@ use super::{Advice, Basis, Caveat, Derived, Finding, FindingKind, Risk, Step};
 pub(super) fn recommendations(findings: &[Finding]) -> Vec<Derived<Advice>> {
     let derived = findings.iter().enumerate().flat_map(|(index, finding)| {
         let basis = Basis::Finding(index);
-        advice_about(&finding.kind).into_iter().map(move |what| Derived { what, basis })
+        advice_about(&finding.kind).into_iter().map(move |statement| Derived { statement, basis })
     });
     without_repetitions(derived)
 }
@@ -71,10 +71,10 @@ pub(super) fn risks(findings: &[Finding], caveats: &[Caveat]) -> Vec<Derived<Ris
         _ => None,
     };
     let from_findings = findings.iter().enumerate().filter_map(|(index, finding)| {
-        Some(Derived { what: risk_of_finding(&finding.kind)?, basis: Basis::Finding(index) })
+        Some(Derived { statement: risk_of_finding(&finding.kind)?, basis: Basis::Finding(index) })
     });
     let from_caveats = caveats.iter().enumerate().filter_map(|(index, caveat)| {
-        Some(Derived { what: risk_of_caveat(caveat)?, basis: Basis::Caveat(index) })
+        Some(Derived { statement: risk_of_caveat(caveat)?, basis: Basis::Caveat(index) })
     });
     without_repetitions(from_findings.chain(from_caveats))
 }
@@ -106,7 +106,7 @@ pub(super) fn steps(caveats: &[Caveat], recommendations: &[Derived<Advice>]) -> 
     let from_caveats = caveats
         .iter()
         .enumerate()
-        .map(|(index, caveat)| Derived { what: step(caveat), basis: Basis::Caveat(index) });
+        .map(|(index, caveat)| Derived { statement: step(caveat), basis: Basis::Caveat(index) });
     let is_change = |advice: &Advice| {
         matches!(
             advice,
@@ -116,9 +116,9 @@ pub(super) fn steps(caveats: &[Caveat], recommendations: &[Derived<Advice>]) -> 
                 | Advice::RaiseRateLimit
         )
     };
-    let change = recommendations.iter().find(|recommended| is_change(&recommended.what));
+    let change = recommendations.iter().find(|recommended| is_change(&recommended.statement));
     let verification =
-        change.map(|change| Derived { what: Step::VerifyChange, basis: change.basis });
+        change.map(|change| Derived { statement: Step::VerifyChange, basis: change.basis });
     without_repetitions(verification.into_iter().chain(from_caveats))
 }
 
@@ -126,7 +126,7 @@ pub(super) fn steps(caveats: &[Caveat], recommendations: &[Derived<Advice>]) -> 
 fn without_repetitions<T: PartialEq>(all: impl Iterator<Item = Derived<T>>) -> Vec<Derived<T>> {
     let mut unique: Vec<Derived<T>> = Vec::new();
     for derived in all {
-        if !unique.iter().any(|other| other.what == derived.what) {
+        if !unique.iter().any(|other| other.statement == derived.statement) {
             unique.push(derived);
         }
     }

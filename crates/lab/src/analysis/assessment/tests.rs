@@ -51,8 +51,8 @@ fn a_mixed_comparison_supports_no_choice() {
     };
     let choice = |better, worse| advice::recommendations(&[finding(differs(better, worse))]);
     assert_eq!(choice(2, 1), []);
-    assert_eq!(choice(2, 0)[0].what, Advice::Prefer { variant: "b".to_owned() });
-    assert_eq!(choice(0, 2)[0].what, Advice::Prefer { variant: "a".to_owned() });
+    assert_eq!(choice(2, 0)[0].statement, Advice::Prefer { variant: "b".to_owned() });
+    assert_eq!(choice(0, 2)[0].statement, Advice::Prefer { variant: "a".to_owned() });
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn every_recommendation_names_a_finding_and_none_is_repeated() {
     let caveats = [Caveat::CauseUnknown(source), Caveat::CauseUnknown(source)];
     let steps = advice::steps(&caveats, &given);
     assert_eq!(
-        steps.iter().map(|step| (step.what, step.basis)).collect::<Vec<_>>(),
+        steps.iter().map(|step| (step.statement, step.basis)).collect::<Vec<_>>(),
         [(Step::VerifyChange, Basis::Finding(0)), (Step::ObserveHost, Basis::Caveat(0))]
     );
 }

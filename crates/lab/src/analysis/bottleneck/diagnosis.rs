@@ -41,7 +41,7 @@ pub enum Claim {
     /// Connecting took this share of the time of all calls.
     Connecting(f64),
     /// Connections wait in the accept queue.
-    Unaccepted,
+    AcceptQueue,
     /// Connections are refused or closed.
     Refused,
     /// The target responds with HTTP 429.
@@ -83,7 +83,7 @@ impl Claim {
     pub fn cause(&self) -> Cause {
         match self {
             Claim::Generator => Cause::Generator,
-            Claim::Connecting(_) | Claim::Unaccepted | Claim::Refused => Cause::Connection,
+            Claim::Connecting(_) | Claim::AcceptQueue | Claim::Refused => Cause::Connection,
             Claim::TooManyRequests | Claim::LimitExceeded => Cause::RateLimit,
             Claim::Upstream(_) => Cause::Upstream,
             Claim::Software => Cause::Software,
@@ -266,7 +266,7 @@ pub enum Doubt {
     /// The load did not vary.
     ConstantLoad,
     /// Another resource saturated within a second of this one.
-    Another(Claim),
+    TiedResource(Claim),
     /// The accept queue is not full.
     QueueNotFull,
     /// Connections were closed only after they had been established.

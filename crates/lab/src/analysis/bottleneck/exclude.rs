@@ -184,7 +184,7 @@ fn check_accept_queue(context: &Context<'_>) -> Option<Bottleneck> {
     if !is_full {
         doubts.push(Doubt::QueueNotFull);
     }
-    Some(Bottleneck { at, claim: Claim::Unaccepted, evidence, doubts })
+    Some(Bottleneck { at, claim: Claim::AcceptQueue, evidence, doubts })
 }
 
 /// Returns the CPU use of the target's processes, as evidence that they were not busy. `None` if it

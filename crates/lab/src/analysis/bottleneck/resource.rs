@@ -99,7 +99,7 @@ pub(super) fn find_first(context: &Context<'_>, saturated: &[Saturated]) -> Opti
     let tied = candidates().filter(|other| {
         other.at <= earliest + TIE_SECONDS && !explains(first.claim.cause(), other.claim.cause())
     });
-    doubts.extend(tied.map(|other| Doubt::Another(other.claim.clone())));
+    doubts.extend(tied.map(|other| Doubt::TiedResource(other.claim.clone())));
     let mut evidence = first.evidence.clone();
     evidence.extend(first.correlation.map(|rank| Evidence::LoadCorrelation { rank }));
     Some(Bottleneck { at: Some(first.at), claim: first.claim.clone(), evidence, doubts })

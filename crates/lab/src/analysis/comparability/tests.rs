@@ -32,7 +32,7 @@ fn mismatches_after(change: impl FnOnce(&mut Facts)) -> Vec<(String, Weight)> {
     change(&mut other);
     let all = find_mismatches(&facts(), &other);
     assert!(all.iter().all(|mismatch| mismatch.a != mismatch.b));
-    all.into_iter().map(|mismatch| (mismatch.what.to_string(), mismatch.weight)).collect()
+    all.into_iter().map(|mismatch| (mismatch.fact.to_string(), mismatch.weight)).collect()
 }
 
 /// Returns a list with a single mismatch.
@@ -117,5 +117,5 @@ fn settings_of_the_plan_are_listed_but_not_without_end() {
 fn unknown_facts_are_not_compared() {
     let all = find_mismatches(&facts(), &Facts { tool: Tool::K6, ..Facts::default() });
     assert_eq!(all.len(), 1);
-    assert_eq!(all[0].what, Fact::Tool);
+    assert_eq!(all[0].fact, Fact::Tool);
 }

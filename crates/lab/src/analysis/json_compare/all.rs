@@ -237,7 +237,7 @@ impl Walk<'_> {
                 Some(matched) => _ = unmatched.swap_remove(matched),
                 None => {
                     let value = Side::of(Some(value));
-                    return self.add(DifferenceClass::Value, &pointer, value, Side::NothingLike);
+                    return self.add(DifferenceClass::Value, &pointer, value, Side::NoMatch);
                 }
             }
         }

@@ -15,7 +15,7 @@ fn abba_reverses_every_second_round() {
 #[test]
 fn a_latin_square_balances_positions_and_predecessors() {
     for variants in 1..=8_usize {
-        let rounds = block(RunOrder::LatinSquare, variants);
+        let rounds = rounds_per_balanced_order(RunOrder::LatinSquare, variants);
         let mut positions = vec![vec![0; variants]; variants];
         let mut pairs = vec![vec![0; variants]; variants];
         for round in 0..rounds {
@@ -59,8 +59,8 @@ fn each_limit_ends_the_study_and_only_when_it_is_reached() {
     check(Progress { usable: 3, ..precise(6) }, None);
     check(Progress { elapsed: Duration::from_secs(900), ..at(2) }, None);
     check(Progress { elapsed: Duration::from_secs(901), ..at(2) }, Some(EndReason::TimeMax));
-    check(Progress { faulty: 2, ..at(3) }, None);
-    check(Progress { faulty: 3, ..at(3) }, Some(EndReason::Faults));
+    check(Progress { failed_rounds: 2, ..at(3) }, None);
+    check(Progress { failed_rounds: 3, ..at(3) }, Some(EndReason::Faults));
 }
 
 #[test]

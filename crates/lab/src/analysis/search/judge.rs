@@ -75,7 +75,7 @@ pub struct ProbeVerdict {
 #[expect(missing_docs, reason = "each field is a number of the sentence in wording/capacity.rs")]
 pub enum Reason {
     /// A reason of the run's own verdict.
-    OfRun(String),
+    RunVerdict(String),
     /// Too few of the scheduled iterations started.
     Delivered { share: f64, started: u64, scheduled: u64 },
     /// The backlog grew by `growth` iterations per second.
@@ -101,12 +101,13 @@ pub struct BindingLimit {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Limit {
     /// A threshold of the plan, as it is written.
-    Objective(String),
+    Threshold(String),
     /// The smallest share of the scheduled iterations that must start.
     Delivered,
     /// The largest allowed growth of the backlog, as a share of the rate.
     BacklogGrowth,
-    /// At most half of a method's calls may fail.
+    /// No method may fail completely. This limit is named if the run failed without another broken
+    /// limit, and more than half of a method's calls failed.
     MethodFails,
     /// The run's own verdict, if it failed for another reason.
     Verdict,
@@ -137,7 +138,7 @@ pub fn judge(probe: ProbeRun<'_>) -> ProbeVerdict {
     let growth_share_max = 1.0 - probe.delivered_min;
 
     let of_run = probe.verdict.reasons.iter().cloned();
-    let mut reasons: Vec<Reason> = of_run.map(Reason::OfRun).collect();
+    let mut reasons: Vec<Reason> = of_run.map(Reason::RunVerdict).collect();
     let broken_limit = |limit, observed, allowed| BindingLimit {
         limit,
         method: find_busiest_method(probe),
@@ -321,7 +322,7 @@ fn find_binding_limit(probe: ProbeRun<'_>, delivery_limit: Option<BindingLimit>)
     if let Some((threshold, outcome)) = first_broken {
         let method = threshold.selector.method.and_then(|index| probe.method_names.get(index));
         return BindingLimit {
-            limit: Limit::Objective(outcome.text.clone()),
+            limit: Limit::Threshold(outcome.text.clone()),
             method: method
                 .map(|name| name.to_string())
                 .or_else(|| find_worst_method(probe, threshold)),

@@ -56,7 +56,8 @@ pub fn time_leads(
 ) -> Vec<TimeLead> {
     let offset = clock_offset(first, second, align);
     let lead_at = |height: &f64| {
-        let (first_time, second_time) = (first.instant(*height)?, second.instant(*height)?);
+        let (first_time, second_time) =
+            (first.instant_of_height(*height)?, second.instant_of_height(*height)?);
         Some(TimeLead { height: *height, seconds: first_time - (second_time - offset) })
     };
     heights.iter().filter_map(lead_at).collect()

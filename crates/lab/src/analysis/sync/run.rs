@@ -32,7 +32,7 @@ impl SyncRun {
     /// Returns the part of the run until it reached the chain tip. After that a node only waits for
     /// new blocks. Returns the whole run if `tip` is `None`.
     #[must_use]
-    pub fn until(&self, tip: Option<Tip>) -> SyncRun {
+    pub fn until_tip(&self, tip: Option<Tip>) -> SyncRun {
         let Some(tip) = tip else { return self.clone() };
         let before_tip = |sample: &Sample| sample.at - self.origin <= tip.elapsed;
         let samples = self.samples.iter().copied().take_while(before_tip).collect();
@@ -40,7 +40,7 @@ impl SyncRun {
     }
 
     /// Returns the first sample at or above a height; `None` if the run did not reach it.
-    pub fn reached(&self, height: u64) -> Option<Sample> {
+    pub fn first_sample_at(&self, height: u64) -> Option<Sample> {
         let index = self.samples.partition_point(|sample| sample.height < height);
         self.samples.get(index).copied()
     }
@@ -59,7 +59,7 @@ impl SyncRun {
 
     /// Returns the instant at which the run reached a height, interpolated between samples. None if
     /// it did not reach the height, or reached it before the first sample.
-    pub fn instant(&self, height: f64) -> Option<f64> {
+    pub fn instant_of_height(&self, height: f64) -> Option<f64> {
         let next_index = self.samples.partition_point(|sample| (sample.height as f64) < height);
         let next = self.samples.get(next_index)?;
         let previous_index = next_index.checked_sub(1);

@@ -27,13 +27,13 @@ fn heights_and_instants_lie_on_straight_lines() {
     assert_eq!(run.height_at(1e9 + 180.0), Some(300.0));
     assert_eq!(run.height_at(1e9 - 1.0), None);
     assert_eq!(run.height_at(1e9 + 181.0), None);
-    assert_eq!(run.instant(50.0), Some(1e9 + 30.0));
-    assert_eq!(run.instant(100.0), Some(1e9 + 60.0), "the first time that it is there");
-    assert_eq!(run.instant(200.0), Some(1e9 + 150.0));
-    assert_eq!(run.instant(301.0), None);
-    assert_eq!(run.reached(101).map(|sample| sample.at), Some(1e9 + 180.0));
+    assert_eq!(run.instant_of_height(50.0), Some(1e9 + 30.0));
+    assert_eq!(run.instant_of_height(100.0), Some(1e9 + 60.0), "the first time that it is there");
+    assert_eq!(run.instant_of_height(200.0), Some(1e9 + 150.0));
+    assert_eq!(run.instant_of_height(301.0), None);
+    assert_eq!(run.first_sample_at(101).map(|sample| sample.at), Some(1e9 + 180.0));
     let later = run_of(&[10, 20]);
-    assert_eq!(later.instant(5.0), None, "it was there before its first sample");
+    assert_eq!(later.instant_of_height(5.0), None, "it was there before its first sample");
     assert_eq!(SyncRun::default().height_at(0.0), None);
 }
 

@@ -87,7 +87,7 @@ fn the_delivered_share_excludes_the_warm_up() {
             seconds,
             end,
         });
-        let behind = doubts_found.behind.into_iter().map(|(doubt, _)| doubt);
+        let behind = doubts_found.undelivered.into_iter().map(|(doubt, _)| doubt);
         sentences(&doubts_found.workers.into_iter().chain(behind).collect::<Vec<_>>())
     };
     assert!(with(iterations(6_000, 5_800), iterations(5_000, 5_000)).is_empty(), "in the warm-up");
@@ -190,7 +190,7 @@ fn a_target_that_falls_behind_is_distinguished_from_a_plan_with_too_few_workers(
     let calls = [(0, 0, Class::Ok, 1_000, 10)];
     let totals = samples::counted(&plan, &calls, iterations(10_000, 5_000));
     let doubts_found = doubts_of(&plan, &totals, &[]);
-    assert!(doubts_found.behind.is_empty(), "{doubts_found:?}");
+    assert!(doubts_found.undelivered.is_empty(), "{doubts_found:?}");
     let sentence = doubts_found.workers[0].to_string();
     assert!(sentence.contains("50.0 % of the planned iterations started (5000 of 10000)"));
     assert!(sentence.contains("its 5 workers can start at most 5"), "{sentence}");
@@ -202,7 +202,7 @@ fn a_target_that_falls_behind_is_distinguished_from_a_plan_with_too_few_workers(
     let doubts_found = doubts_of(&plan, &totals, &[]);
     assert!(doubts_found.workers.is_empty(), "{doubts_found:?}");
     assert!(
-        doubts_found.behind[0].0.to_string().contains("the target did not keep up"),
+        doubts_found.undelivered[0].0.to_string().contains("the target did not keep up"),
         "{doubts_found:?}"
     );
 }
@@ -216,7 +216,7 @@ fn fast_rejections_do_not_count_as_the_best_time() {
     let calls = [(0, 0, Class::Ok, 900, 10), (0, 0, Class::Limited, 100, 1)];
     let totals = samples::counted(&plan, &calls, iterations(10_000, 5_000));
     let doubts_found = doubts_of(&plan, &totals, &[]);
-    assert!(doubts_found.behind.is_empty(), "{doubts_found:?}");
+    assert!(doubts_found.undelivered.is_empty(), "{doubts_found:?}");
     assert_eq!(doubts_found.workers.len(), 1, "{doubts_found:?}");
 }
 

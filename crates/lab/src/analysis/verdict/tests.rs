@@ -10,7 +10,7 @@ use lab_model::results::run::{Compared, Difference, Row};
 use lab_model::results::{Outcome, ThresholdOutcome};
 use lab_model::samples;
 
-use super::{Early, Reason, RunVerdict, VerdictInput, judge_run};
+use super::{EarlyEnd, Reason, RunVerdict, VerdictInput, judge_run};
 use crate::analysis::failure_period::FailurePeriod;
 use crate::analysis::findings::Stalls;
 use crate::analysis::thresholds::ThresholdResult;
@@ -26,7 +26,7 @@ struct Case {
     failure_periods: Vec<(String, FailurePeriod)>,
     compared: Option<Compared>,
     stalls: Option<Stalls>,
-    early: Option<Early>,
+    early_end: Option<EarlyEnd>,
 }
 
 impl Case {
@@ -46,7 +46,7 @@ impl Case {
             failure_periods: Vec::new(),
             compared: None,
             stalls: None,
-            early: None,
+            early_end: None,
         }
     }
 
@@ -112,7 +112,7 @@ impl Case {
             failure_periods: &self.failure_periods,
             compared: self.compared.as_ref(),
             stalls: self.stalls.as_ref(),
-            early: self.early,
+            early_end: self.early_end,
         });
         let words = |reasons: &[Reason]| reasons.iter().map(in_words).collect::<Vec<_>>();
         (outcome, words(&reasons), words(&[findings, warnings].concat()))
@@ -371,7 +371,7 @@ fn a_target_that_fell_behind_fails_and_too_few_workers_do_not_blame_it() {
     let behind = || {
         let (mean_ms, best_ms) = (100.0, 1.0);
         let doubt = Doubt::Behind { scenario: scenario(), delivery, workers, mean_ms, best_ms };
-        Case::open().doubt(|doubts| doubts.behind.push((doubt.clone(), 0.2)))
+        Case::open().doubt(|doubts| doubts.undelivered.push((doubt.clone(), 0.2)))
     };
     assert_eq!(behind().verdict().0, Outcome::Fail);
     assert_eq!(behind().doubt(late).verdict().0, Outcome::Fail, "2 % of the sends were late");
@@ -441,19 +441,19 @@ fn pauses_that_bound_the_rate_are_the_limit_whatever_was_kept() {
 #[test]
 fn a_part_of_a_run_passes_nothing_but_can_fail() {
     let ended = |mut case: Case, early| {
-        case.early = Some(early);
+        case.early_end = Some(early);
         case.verdict()
     };
-    let (outcome, reasons, _) = ended(Case::open(), Early::StoppedByUser(3.0));
+    let (outcome, reasons, _) = ended(Case::open(), EarlyEnd::StoppedByUser(3.0));
     assert_eq!(outcome, Outcome::Invalid);
     assert_eq!(
         reasons,
         ["the run was stopped by the user at 3.0 s of 10.0 s; no threshold was broken until then"]
     );
     let broken = Case::open().threshold(Metric::Latency, false, false);
-    assert_eq!(ended(broken, Early::StoppedByUser(3.0)).0, Outcome::Fail);
+    assert_eq!(ended(broken, EarlyEnd::StoppedByUser(3.0)).0, Outcome::Fail);
     let broken = Case::open().threshold(Metric::Latency, false, false);
-    let (outcome, reasons, _) = ended(broken, Early::Aborted(3.0));
+    let (outcome, reasons, _) = ended(broken, EarlyEnd::Aborted(3.0));
     assert_eq!(outcome, Outcome::Fail);
     assert_eq!(reasons[1], "the broken threshold aborted the run at 3.0 s of 10.0 s");
 }

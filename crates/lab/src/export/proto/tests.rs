@@ -14,7 +14,7 @@ fn sent(names: Names, trends: Trends, labels: &[&str]) -> Vec<TimeSeries> {
     };
     let scene = Scene::new();
     let samples = collect_samples(table, &scene.progress(), &Form::Trends(trends));
-    let labels = Labels::of(labels).unwrap();
+    let labels = Labels::parse(labels).unwrap();
     let body = body(series(&samples, names, &labels, 1_700_000_000_123));
     let bytes = snap::raw::Decoder::new().decompress_vec(&body).unwrap();
     WriteRequest::decode(&*bytes).unwrap().timeseries

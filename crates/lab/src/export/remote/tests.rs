@@ -74,7 +74,7 @@ fn push_run(settings: &Settings, seconds: &[u64]) -> PushSummary {
 fn a_run_is_pushed_and_every_series_ended() {
     let receiver = Receiver::start(&[]);
     let mut settings = Settings::new(&receiver.url);
-    settings.labels = Labels::of(&["testid=t1"]).unwrap();
+    settings.labels = Labels::parse(&["testid=t1"]).unwrap();
     settings.url = settings.url.replace("http://", "http://u:p@");
     // Pushes are due at 1 s, 6 s and 60 s, which is the end.
     let summary = push_run(&settings, &[1, 2, 5, 6, 7, 60]);

@@ -9,7 +9,7 @@ use super::*;
 use crate::live::scene::Scene;
 
 fn scrape(names: Names) -> Scrape {
-    let labels = Labels::of(&["testid=t\"1"]).unwrap();
+    let labels = Labels::parse(&["testid=t\"1"]).unwrap();
     let mut scrape = Scrape::listen("127.0.0.1:0".parse().unwrap(), names, labels).unwrap();
     scrape.update(&Scene::new().progress());
     scrape

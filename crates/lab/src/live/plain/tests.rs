@@ -12,7 +12,7 @@ use crate::live::scene::Scene;
 fn a_line_every_five_seconds_and_one_for_each_change() {
     let mut scene = Scene::new();
     scene.thresholds.clear();
-    let mut plain = Plain::new(Vec::new());
+    let mut plain = PlainProgress::new(Vec::new());
     for second in 1..=13 {
         scene.elapsed = Duration::from_secs(second);
         if second == 12 {
@@ -35,7 +35,7 @@ fn a_line_every_five_seconds_and_one_for_each_change() {
 #[test]
 fn the_last_second_is_reported_even_if_short() {
     let mut scene = Scene::new();
-    let mut plain = Plain::new(Vec::new());
+    let mut plain = PlainProgress::new(Vec::new());
     scene.elapsed = Duration::from_secs(60);
     plain.update(&scene.progress());
     scene.elapsed = Duration::from_secs(61);
@@ -56,5 +56,5 @@ fn a_closed_output_does_not_stop_the_run() {
         }
     }
     let scene = Scene::new();
-    Plain::new(ClosedOutput).update(&scene.progress());
+    PlainProgress::new(ClosedOutput).update(&scene.progress());
 }

@@ -86,7 +86,7 @@ fn inside_until_stopped() {
         let begin = Instant::now();
         while !stop.is_requested() {
             assert!(begin.elapsed() < KEY_TIMEOUT, "no key came");
-            // Sleeps, because a key does not wake this thread.
+            // Sleeps: a key does not wake this thread.
             std::thread::park_timeout(Duration::from_millis(10));
         }
         screen.finish();
@@ -98,11 +98,11 @@ fn inside_until_stopped() {
 fn inside_a_panic_of_another_thread() {
     if is_inside() {
         let (_screen, _stop) = start_screen();
-        // Sleeps until the screen is drawn.
+        // Sleeps: the screen must be drawn first.
         std::thread::park_timeout(Duration::from_millis(300));
         let other = std::thread::spawn(|| panic!("on purpose"));
         assert!(other.join().is_err());
-        // Sleeps, so that a faulty screen would have time to write again.
+        // Sleeps: a faulty screen would have time to write again.
         std::thread::park_timeout(Duration::from_millis(300));
     }
 }
@@ -111,7 +111,7 @@ fn inside_a_panic_of_another_thread() {
 fn inside_to_the_end() {
     if is_inside() {
         let (screen, _stop) = start_screen();
-        // Sleeps until the screen is drawn.
+        // Sleeps: the screen must be drawn first.
         std::thread::park_timeout(Duration::from_millis(300));
         screen.finish();
         println!("it ended");

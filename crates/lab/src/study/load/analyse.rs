@@ -15,7 +15,7 @@ use super::file::LoadStudy;
 use crate::analysis::statistics::median;
 use crate::analysis::{calendar, rounds};
 use crate::compare::{Options, compare};
-use crate::variant::{ALL, Run, Variant};
+use crate::variant::{Run, TOTAL, Variant};
 use crate::wording::load_study as wording;
 
 /// How a run was made: `run.json` of its folder.
@@ -101,7 +101,7 @@ pub(super) fn progress(
         progress: rounds::Progress {
             rounds: count,
             usable: plans.iter().map(|plan| plan.rounds).min().unwrap_or_default(),
-            faulty: consecutive_faulty,
+            failed_rounds: consecutive_faulty,
             precise: precision.is_some_and(|width| width <= *study.file.precision),
             next_round: study.round_time(),
             ..rounds::Progress::default()
@@ -188,14 +188,18 @@ fn compare_plan(
     let control_index = study.variants.iter().position(|variant| variant.control_of.is_some());
     let control_variant = control_index.map(|index| variants.remove(index));
     let same = control_variant.as_ref().map(|control| interleave(&variants[0], control));
-    let options =
-        Options { same: None, paired: true, anyway: study.loads_differ(), bootstrap: true };
+    let options = Options {
+        control_runs: None,
+        paired: true,
+        despite_mismatches: study.loads_differ(),
+        bootstrap: true,
+    };
     let control = control_variant.map(|control_variant| {
         // The runs of the control set the floor (the smallest difference that counts) of the other
         // comparisons. The comparison with the control itself has the default floor.
         compare(vec![variants[0].clone(), control_variant], &options, random)
     });
-    let comparison = compare(variants, &Options { same, ..options }, random);
+    let comparison = compare(variants, &Options { control_runs: same, ..options }, random);
     let metric = study.file.precision_of.metric();
     let comparisons = [Some(&comparison), control.as_ref()];
     let widths: Option<Vec<f64>> =
@@ -273,7 +277,7 @@ fn run_row(study: &LoadStudy, run: &FinishedRun) -> StudyRunRow {
 /// Returns the value of a metric over all methods. A run with a single method has no separate
 /// total, so the value of that method is returned.
 fn total(run: &Run, metric: Metric) -> Option<f64> {
-    let over_all_methods = run.values.get(&(ALL.to_owned(), metric));
+    let over_all_methods = run.values.get(&(TOTAL.to_owned(), metric));
     let of_single_method =
         || run.values.iter().find(|((_, key), _)| *key == metric).map(|(_, value)| value);
     over_all_methods.or_else(of_single_method).copied()

@@ -371,7 +371,7 @@ impl LoadStudy {
             rounds_min: *self.file.rounds_min,
             rounds_max: *self.file.rounds_max,
             time_max: *self.file.time_max,
-            block: rounds::block(*self.file.order, self.variants.len()),
+            block: rounds::rounds_per_balanced_order(*self.file.order, self.variants.len()),
         }
     }
 

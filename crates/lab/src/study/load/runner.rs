@@ -257,7 +257,7 @@ impl Session<'_> {
             counts,
         };
         let run =
-            result.as_ref().map(|finished| variant::of_result(&label(round), &finished.result));
+            result.as_ref().map(|finished| variant::run_of_result(&label(round), &finished.result));
         Ok((FinishedRun { id, facts, run }, result))
     }
 

@@ -255,7 +255,10 @@ fn a_round_with_an_unusable_run_is_left_out_for_all() {
     assert_eq!(result.plans[1].left_out, ["round 7: direct: connection refused"]);
     assert!(result.plans[0].comparison.variants.iter().all(|variant| variant.runs == 6));
     let state = progress(&study, &runs, &mut || 4);
-    assert_eq!((state.progress.rounds, state.progress.usable, state.progress.faulty), (7, 6, 1));
+    assert_eq!(
+        (state.progress.rounds, state.progress.usable, state.progress.failed_rounds),
+        (7, 6, 1)
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use lab_model::results::study::Accesses;
 
 use crate::analysis::sync::{Sample, SyncRun};
 use crate::study::StudyFault;
-use crate::study::read::{Form, Limits, LogFormat, RunLimits, read};
+use crate::study::read::{FileFormat, Limits, LogFormat, RunLimits, read};
 
 /// Limits that are small enough for inputs to reach them.
 const TIGHT: Limits =
@@ -27,8 +27,10 @@ const MESSAGE_BYTES_MAX: usize = 1_000;
 /// # Panics
 /// Panics if one of these conditions does not hold.
 pub(crate) fn study_log(bytes: &[u8]) {
-    let line_logs = LogFormat::all().iter().map(Form::LineLog);
-    let forms = [Form::PocketcoinLog, Form::Table, Form::Samples].into_iter().chain(line_logs);
+    let line_logs = LogFormat::all().iter().map(FileFormat::LineLog);
+    let forms = [FileFormat::PocketcoinLog, FileFormat::Table, FileFormat::Samples]
+        .into_iter()
+        .chain(line_logs);
     for form in forms {
         let whole = run_of(bytes, form, ROOMY, bytes.len().max(1));
         for chunk_bytes in [1, 7, 64] {
@@ -59,7 +61,7 @@ pub(crate) fn study_log(bytes: &[u8]) {
 /// Reads bytes in chunks of `piece` bytes.
 fn run_of(
     bytes: &[u8],
-    form: Form,
+    form: FileFormat,
     limits: Limits,
     chunk_bytes: usize,
 ) -> Result<SyncRun, StudyFault> {
@@ -157,7 +159,7 @@ mod tests {
             .iter()
             .map(|seed| {
                 study_log(seed);
-                [Form::PocketcoinLog, Form::Table, Form::Samples].map(|form| {
+                [FileFormat::PocketcoinLog, FileFormat::Table, FileFormat::Samples].map(|form| {
                     let read = run_of(seed, form, ROOMY, 64);
                     read.map_or(0, |run| run.samples.len())
                 })
@@ -173,7 +175,7 @@ mod tests {
     #[test]
     fn a_violated_invariant_is_detected() {
         let broken = |what: &str, spoil: fn(&mut SyncRun)| {
-            let right = run_of(&seeds()[3], Form::Table, ROOMY, 64).unwrap();
+            let right = run_of(&seeds()[3], FileFormat::Table, ROOMY, 64).unwrap();
             assert_sound(&right, 20, RunLimits::DEFAULT);
             let mut wrong = right.clone();
             spoil(&mut wrong);
@@ -209,7 +211,7 @@ mod tests {
 
     /// Analyses and reports the runs that can be read. `study` checks the result by the schema.
     fn analyse_and_report(bytes: &[u8]) {
-        let read = [Form::PocketcoinLog, Form::Table, Form::Samples]
+        let read = [FileFormat::PocketcoinLog, FileFormat::Table, FileFormat::Samples]
             .map(|form| run_of(bytes, form, ROOMY, 64));
         for run in read.into_iter().flatten() {
             let variant =

@@ -7,7 +7,7 @@ use lab_model::results::study::Accesses;
 
 use super::*;
 
-fn read_text(text: &str, form: Form) -> Result<SyncRun, String> {
+fn read_text(text: &str, form: FileFormat) -> Result<SyncRun, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     std::fs::write(&path, text).unwrap();
@@ -41,7 +41,7 @@ fn a_log_of_a_node_among_its_other_lines() {
     log += "2021-12-13T23:22:52Z Statistic for last 60s:\n{\n \"General\": {\n";
     log += "2021-12-13T23:22:58Z Shutdown: done\n\u{fffd}\u{1}\n";
     log += &record(23, 10_209);
-    let run = read_text(&log, Form::PocketcoinLog).unwrap();
+    let run = read_text(&log, FileFormat::PocketcoinLog).unwrap();
     let heights: Vec<u64> = run.samples.iter().map(|sample| sample.height).collect();
     assert_eq!(heights, [0, 3_837, 10_209]);
     let second = run.samples[1];
@@ -58,12 +58,12 @@ fn a_log_of_a_node_among_its_other_lines() {
     assert_eq!(run.timeouts.len(), 1);
     assert_eq!(run.timeouts[0].peer, 3);
     assert_eq!(run.notes, ["1 statistics were incomplete or invalid"]);
-    let none = read_text("2021-12-13T23:19:50Z no stat\n", Form::PocketcoinLog).unwrap_err();
+    let none = read_text("2021-12-13T23:19:50Z no stat\n", FileFormat::PocketcoinLog).unwrap_err();
     assert_eq!(none, "FILE: it has no statistic: the node must log category stat (debug=stat)");
 }
 
 fn line_log(name: &str, log: &str) -> Result<SyncRun, String> {
-    read_text(log, Form::log(name).unwrap())
+    read_text(log, FileFormat::log(name).unwrap())
 }
 
 fn heights(run: &SyncRun) -> Vec<u64> {
@@ -121,16 +121,16 @@ fn tables_by_the_names_of_their_columns() {
     let node = "time,Height,CacheUsed,CacheHit,CacheMiss,CacheSpill,MemoryUsed,PeersALL\r\n\
                 2021-12-13T23:20:52Z,0,244584,0,0,0,480976,0\r\n\
                 2021-12-13T23:21:52Z,3837,5261904,1313668,3390,0,5620328,8\r\n";
-    let run = read_text(node, Form::Table).unwrap();
+    let run = read_text(node, FileFormat::Table).unwrap();
     assert_eq!(run.samples.len(), 2);
     assert_eq!(run.accesses(), Some(Accesses { hit: 1_313_668, miss: 3_390, spill: 0 }));
     // Cumulative counters, as Weir writes them.
     let cumulative = "page_cache_hit,height,time,blocks,page_cache_miss\n\
                5,1,2026-11-22T15:00:00.123Z,1,1\n15,2,2026-11-22T15:00:01.123Z,2,1\n";
-    let run = read_text(cumulative, Form::Table).unwrap();
+    let run = read_text(cumulative, FileFormat::Table).unwrap();
     assert_eq!(run.samples[1].accesses, Some(Accesses { hit: 10, miss: 0, spill: 0 }));
     let seconds = "# start 2021-12-13T23:20:52Z\nseconds,height\n0,0\n60.5,7\n";
-    let run = read_text(seconds, Form::Table).unwrap();
+    let run = read_text(seconds, FileFormat::Table).unwrap();
     assert_eq!(run.samples[1].at - run.samples[0].at, 60.5);
     assert_eq!(crate::analysis::calendar::rfc3339(run.origin), "2021-12-13T23:20:52.000Z");
 }
@@ -138,7 +138,7 @@ fn tables_by_the_names_of_their_columns() {
 #[test]
 fn faults_of_tables_name_line_and_cell() {
     let check = |text: &str, message: &str| {
-        let fault = read_text(text, Form::Table).unwrap_err();
+        let fault = read_text(text, FileFormat::Table).unwrap_err();
         assert!(fault.starts_with(message), "{fault}");
     };
     check("", "FILE: it has no row after its header");
@@ -163,7 +163,7 @@ fn faults_of_tables_name_line_and_cell() {
 
 #[test]
 fn a_reorg_is_read_and_reported() {
-    let run = read_text("seconds,height\n0,1000\n1,990\n2,1010\n", Form::Table).unwrap();
+    let run = read_text("seconds,height\n0,1000\n1,990\n2,1010\n", FileFormat::Table).unwrap();
     let heights: Vec<u64> = run.samples.iter().map(|sample| sample.height).collect();
     assert_eq!(heights, [1_000, 1_000, 1_010]);
     assert_eq!(
@@ -178,7 +178,7 @@ fn sample_files_are_read() {
                  \"page_cache_used\":100,\"page_cache_hit\":7,\"page_cache_miss\":1,\"page_cache_spill\":0,\
                  \"memory\":4096,\"disk\":8192,\"done\":false}\n\n\
                  {\"time\":\"2026-11-22T15:00:01Z\",\"height\":6,\"page_cache_hit\":9,\"done\":true}\n";
-    let run = read_text(lines, Form::Samples).unwrap();
+    let run = read_text(lines, FileFormat::Samples).unwrap();
     let first = run.samples[0];
     assert_eq!(
         (first.height, first.used, first.memory, first.disk),
@@ -191,16 +191,16 @@ fn sample_files_are_read() {
     // Lines without a height give no sample. Their counters count for the next sample.
     let late = "{\"time\":\"2026-11-22T15:00:00Z\",\"height\":null,\"page_cache_hit\":4}\n\
                 {\"time\":\"2026-11-22T15:00:01Z\",\"height\":3,\"page_cache_hit\":9}\n";
-    let run = read_text(late, Form::Samples).unwrap();
+    let run = read_text(late, FileFormat::Samples).unwrap();
     assert_eq!(run.samples.len(), 1);
     assert_eq!(run.accesses().map(|accesses| accesses.hit), Some(9));
 
     let cut = "{\"time\":\"2026-11-22T15:00:00Z\",\"height\":5}\n{\"time\":\"2026-11";
-    let run = read_text(cut, Form::Samples).unwrap();
+    let run = read_text(cut, FileFormat::Samples).unwrap();
     assert_eq!((run.samples.len(), run.notes.len()), (1, 1));
 
     let check = |text: &str, message: &str| {
-        let fault = read_text(text, Form::Samples).unwrap_err();
+        let fault = read_text(text, FileFormat::Samples).unwrap_err();
         assert!(fault.starts_with(message), "{fault}");
     };
     check("", "FILE: it has no sample with a height");
@@ -216,7 +216,7 @@ fn sample_files_are_read() {
 #[test]
 fn a_file_without_line_breaks_takes_no_memory() {
     let text = "x".repeat(3 * Limits::DEFAULT.line_bytes);
-    let fault = read_text(&text, Form::Table).unwrap_err();
+    let fault = read_text(&text, FileFormat::Table).unwrap_err();
     assert!(fault.starts_with("FILE:1: the header \"xxx") && fault.len() < 500, "{fault}");
 }
 
@@ -224,7 +224,7 @@ fn a_file_without_line_breaks_takes_no_memory() {
 fn a_fault_does_not_repeat_a_line_that_is_long() {
     let long = "x".repeat(50_000);
     let line = format!("{{\"time\":\"2026-11-22T15:00:00Z\",\"height\":\"{long}\"}}\n");
-    let fault = read_text(&line, Form::Samples).unwrap_err();
+    let fault = read_text(&line, FileFormat::Samples).unwrap_err();
     let message = "FILE:1: not a sample: invalid type: string \"xxx";
     assert!(fault.starts_with(message) && fault.len() < 500, "{} bytes: {fault}", fault.len());
 }
@@ -235,7 +235,7 @@ fn very_many_samples_are_merged() {
     for second in 0..250_000 {
         writeln!(text, "{second},{second},3,1,0").unwrap();
     }
-    let run = read_text(&text, Form::Table).unwrap();
+    let run = read_text(&text, FileFormat::Table).unwrap();
     assert!(run.samples.len() <= 100_000 && run.samples.len() >= 50_000);
     assert_eq!((run.first().height, run.last().height), (0, 249_999));
     let accesses = run.accesses().unwrap();
@@ -251,7 +251,7 @@ fn extreme_numbers_can_be_analysed() {
     );
     let variant = |name: &str| crate::analysis::sync::VariantRuns {
         name: name.into(),
-        runs: vec![read_text(&text, Form::Table).unwrap(); 2],
+        runs: vec![read_text(&text, FileFormat::Table).unwrap(); 2],
     };
     let variants = [variant("a"), variant("b")];
     let result = crate::study::tests::study(&variants, &[]);
@@ -262,7 +262,7 @@ fn extreme_numbers_can_be_analysed() {
 
 #[test]
 fn missing_data_is_reported() {
-    let message = read_run(Path::new("/no/such/file"), Form::Table).unwrap_err().to_string();
+    let message = read_run(Path::new("/no/such/file"), FileFormat::Table).unwrap_err().to_string();
     assert!(message.starts_with("cannot read /no/such/file: "), "{message}");
 }
 
@@ -271,7 +271,7 @@ proptest::proptest! {
     fn arbitrary_text_gives_an_ordered_run_or_an_error(
         text in "([a-z{}:\",#0-9.\\-\n ]{0,40}|time,height\n|seconds,height,hit\n|\\{\n|\\}\n|2021-12-13T23:20:52Z |                 Statistic for last 60s:\n|[0-9]{1,20},[0-9]{1,20}\n|\\{\"time\":\"2026-11-22T15:00:00Z\",\"height\":[0-9]{1,20}\\}\n){0,20}"
     ) {
-        for form in [Form::PocketcoinLog, Form::Table, Form::Samples] {
+        for form in [FileFormat::PocketcoinLog, FileFormat::Table, FileFormat::Samples] {
             if let Ok(run) = read_text(&text, form) {
                 assert!(run.samples.windows(2).all(|pair| {
                     pair[0].at <= pair[1].at && pair[0].height <= pair[1].height

@@ -108,7 +108,7 @@ fn a_variant_that_dies_is_reported_with_its_last_output_and_its_repeat_left_out(
     let outcome = outcome.unwrap();
     assert!(outcome.variants.iter().all(|variant| variant.runs.is_empty()));
     assert_eq!(
-        outcome.left_out,
+        outcome.exclusion_reasons,
         [
             ["repeat 1: another variant of the same repeat is unusable"],
             ["repeat 1: it ended with exit status: 7: first / the disk is full"],
@@ -120,7 +120,7 @@ fn a_variant_that_dies_is_reported_with_its_last_output_and_its_repeat_left_out(
 fn a_variant_without_samples_and_one_at_its_timeout() {
     let silent = study("alternate", "repeats = 1", &[("a", "true"), ("b", VARIANT)]);
     let (outcome, _, _base) = run_study(&silent, &Stop::new());
-    let messages = outcome.unwrap().left_out;
+    let messages = outcome.unwrap().exclusion_reasons;
     assert!(messages[0][0].starts_with("repeat 1: cannot read "), "{messages:?}");
 
     let endless = format!("{VARIANT}; sleep 600");
@@ -156,7 +156,7 @@ fn a_requested_stop_ends_the_study_and_its_processes() {
     )
     .unwrap();
     assert!(outcome.partial);
-    assert_eq!(outcome.left_out[0], ["repeat 1: it was stopped by the user"]);
+    assert_eq!(outcome.exclusion_reasons[0], ["repeat 1: it was stopped by the user"]);
     let pid = std::fs::read_to_string(&pid_file).unwrap();
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     assert!(stat.is_empty() || stat.contains(") Z "), "it runs on: {stat}");
@@ -191,7 +191,7 @@ fn a_setup_that_ends_during_the_study_is_reported() {
     let outcome = outcome.unwrap();
     assert!(outcome.partial && events.iter().all(|event| !event.starts_with("2:")), "{events:?}");
     assert_eq!(
-        outcome.left_out[0],
+        outcome.exclusion_reasons[0],
         ["repeat 1: setup \"node\" ended early: it ended with exit status: 3: out of gas"]
     );
 }
@@ -205,7 +205,7 @@ fn all_groups_can_be_killed_at_once() {
     let started = Instant::now();
     while process.exit_status().is_none() {
         assert!(started.elapsed() < Duration::from_secs(20), "it runs on");
-        // Sleeps between two checks of another process.
+        // Sleeps: another process is polled.
         std::thread::park_timeout(POLL_INTERVAL);
     }
     assert!(!process.exit_status().unwrap().success());

@@ -14,12 +14,12 @@ use super::{ask, call, error, is_result};
 use crate::support::scene::{HEAD, Scene, Served, SimNode, polled_once, wait_for_quiet};
 use crate::support::socket::Socket;
 
-/// Spellings of each method.
+/// Number of spellings that are tried of each method.
 const SPELLINGS: usize = 2000;
-/// Calls of one batch.
+/// Number of calls in a batch.
 const BATCH: usize = 500;
-/// One method for each way of protecting one: a list of names, a prefix, the node's own methods,
-/// keys that the node holds, signed transactions, and a list of one group.
+/// Each way to protect a method has at least one here: a list of names, a prefix, methods that act
+/// on the node, accounts in the node's keystore, signed transactions, and a list of a group.
 const PROTECTED: [&str; 8] = [
     "eth_getCode",
     "net_version",
@@ -30,7 +30,7 @@ const PROTECTED: [&str; 8] = [
     "eth_sendRawTransaction",
     "eth_getLogs",
 ];
-/// Characters that readers trim, ignore or take for another one.
+/// Characters that some parsers trim, ignore or replace.
 const ODD: [char; 30] = [
     ' ', '\t', '\n', '\r', '\u{b}', '\u{c}', '\0', '\u{7f}', '\u{85}', '\u{a0}', '\u{ad}',
     '\u{1680}', '\u{180e}', '\u{2000}', '\u{2003}', '\u{2009}', '\u{200b}', '\u{200c}', '\u{200d}',
@@ -40,64 +40,67 @@ const ODD: [char; 30] = [
 
 /// Spellings of a name as JSON strings, the same ones in every run.
 fn spellings(name: &str) -> Vec<String> {
-    let mut found = BTreeSet::from([json!(name).to_string()]);
+    let mut spellings = BTreeSet::from([json!(name).to_string()]);
     for odd in ODD {
-        for at in 0..=name.len() {
-            let (start, end) = name.split_at(at);
-            found.insert(json!(format!("{start}{odd}{end}")).to_string());
+        for position in 0..=name.len() {
+            let (start, end) = name.split_at(position);
+            spellings.insert(json!(format!("{start}{odd}{end}")).to_string());
         }
-        found.insert(json!(format!("{odd}{name}{odd}")).to_string());
+        spellings.insert(json!(format!("{odd}{name}{odd}")).to_string());
     }
+    // A linear congruential generator with Knuth's MMIX constants.
     let mut seed: u64 = 0x9e37_79b9_7f4a_7c15;
-    while found.len() < SPELLINGS {
+    while spellings.len() < SPELLINGS {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let mut spelt = String::from("\"");
-        for (at, letter) in name.chars().enumerate() {
-            let bits = seed >> (at % 29 + 16);
+        let mut spelling = String::from("\"");
+        for (position, letter) in name.chars().enumerate() {
+            let bits = seed >> (position % 29 + 16);
             let letter = if bits & 1 == 0 { letter } else { letter.to_ascii_uppercase() };
             if bits & 6 == 6 {
-                spelt.push_str(&format!("\\u{:04x}", u32::from(letter)));
+                spelling.push_str(&format!("\\u{:04x}", u32::from(letter)));
             } else {
-                spelt.push(letter);
+                spelling.push(letter);
             }
         }
-        spelt.push('"');
-        found.insert(spelt);
+        spelling.push('"');
+        spellings.insert(spelling);
     }
-    found.into_iter().take(SPELLINGS).collect()
+    spellings.into_iter().take(SPELLINGS).collect()
 }
 
-fn body_of(spelt: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":1,"method":{spelt},"params":[]}}"#)
+fn body_of(spelling: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":{spelling},"params":[]}}"#)
 }
 
-/// Fails if the response holds anything but a refusal.
-fn assert_refused(spelt: &str, response: &Value) {
+/// Panics unless the response is a JSON-RPC error for a denied or invalid method.
+fn assert_refused(spelling: &str, response: &Value) {
     let code = &response["error"]["code"];
-    assert!(*code == json!(-32600) || *code == json!(-32601), "{spelt}: {response}");
+    assert!(*code == json!(-32600) || *code == json!(-32601), "{spelling}: {response}");
 }
 
-fn over_http(served: &Served, spelt: &[String]) {
+fn over_http(served: &Served, spellings: &[String]) {
     let mut client = served.client();
-    for spelt in spelt {
-        let answer = client.call("/", body_of(spelt).as_bytes());
-        assert_refused(spelt, &serde_json::from_str(answer.text()).unwrap());
+    for spelling in spellings {
+        let answer = client.call("/", body_of(spelling).as_bytes());
+        assert_refused(spelling, &serde_json::from_str(answer.text()).unwrap());
     }
 }
 
-fn in_batches(served: &Served, spelt: &[String]) {
+fn in_batches(served: &Served, spellings: &[String]) {
     let mut client = served.client();
-    for chunk in spelt.chunks(BATCH) {
-        let calls: Vec<String> = chunk.iter().map(|spelt| body_of(spelt)).collect();
+    for chunk in spellings.chunks(BATCH) {
+        let calls: Vec<String> = chunk.iter().map(|spelling| body_of(spelling)).collect();
         let answer = client.call("/", format!("[{}]", calls.join(",")).as_bytes());
         let responses: Vec<Value> = serde_json::from_str(answer.text()).unwrap();
         assert_eq!(responses.len(), chunk.len());
-        chunk.iter().zip(&responses).for_each(|(spelt, one)| assert_refused(spelt, one));
+        for (spelling, response) in chunk.iter().zip(&responses) {
+            assert_refused(spelling, response);
+        }
     }
 }
 
-fn over_http2(scene: &Scene, served: &Served, spelt: &[String]) {
-    let (address, spelt) = (served.address.clone(), spelt.to_vec());
+fn over_http2(scene: &Scene, served: &Served, spellings: &[String]) {
+    let (address, spellings) = (served.address.clone(), spellings.to_vec());
     let asked = scene.handle.spawn(async move {
         let stream = tokio::net::TcpStream::connect(&address).await.unwrap();
         stream.set_nodelay(true).unwrap();
@@ -105,27 +108,28 @@ fn over_http2(scene: &Scene, served: &Served, spelt: &[String]) {
         let (mut sender, connection) =
             hyper::client::conn::http2::handshake(executor, stream).await.unwrap();
         tokio::spawn(connection);
-        for spelt in spelt {
+        for spelling in spellings {
             let request = Request::post(format!("http://{address}/"))
                 .header("content-type", "application/json")
-                .body(Full::new(Bytes::from(body_of(&spelt))))
+                .body(Full::new(Bytes::from(body_of(&spelling))))
                 .unwrap();
             let answer = sender.send_request(request).await.unwrap();
             let body = answer.into_body().collect().await.unwrap().to_bytes();
-            assert_refused(&spelt, &serde_json::from_slice(&body).unwrap());
+            assert_refused(&spelling, &serde_json::from_slice(&body).unwrap());
         }
     });
     scene.handle.block_on(asked).unwrap();
 }
 
-fn over_websocket(served: &Served, spelt: &[String]) {
+fn over_websocket(served: &Served, spellings: &[String]) {
     let mut socket = Socket::open(&served.address);
-    for spelt in spelt {
-        let response = socket.ask(body_of(spelt).as_bytes());
-        assert_refused(spelt, &response);
+    for spelling in spellings {
+        let response = socket.ask(body_of(spelling).as_bytes());
+        assert_refused(spelling, &response);
     }
 }
 
+/// Starts a gateway that denies each of the [`PROTECTED`] methods.
 fn guarded(scene: &Scene, more: &str) -> (SimNode, Served) {
     let [node] = scene.nodes(["a"]);
     let text = format!(
@@ -145,23 +149,24 @@ fn no_spelling_of_a_protected_method_reaches_a_node() {
     let (node, served) = guarded(&scene, "");
     let before = node.calls();
     for name in PROTECTED {
-        let spelt = spellings(name);
-        assert_eq!(spelt.len(), SPELLINGS);
-        over_http(&served, &spelt);
-        in_batches(&served, &spelt);
-        over_http2(&scene, &served, &spelt);
-        over_websocket(&served, &spelt);
+        let spellings = spellings(name);
+        assert_eq!(spellings.len(), SPELLINGS);
+        over_http(&served, &spellings);
+        in_batches(&served, &spellings);
+        over_http2(&scene, &served, &spellings);
+        over_websocket(&served, &spellings);
     }
     assert_eq!(node.calls(), before, "a protected method reached the node");
-    // What is not protected is served, and so is what a name may hold.
+    // Other methods reach the node, including unknown ones with every character that a name may
+    // have.
     assert!(is_result(&ask(&served, "/", "", &call("eth_chainId"))));
     ask(&served, "/", "", &call("Some.unknown_Method2"));
     assert_eq!(node.calls(), before + 2);
 }
 
-/// `eth_getFilterLogs` returns what `eth_getLogs` returns, and so needs leave for both.
+/// `eth_getFilterLogs` returns the same logs as `eth_getLogs`, so a client must be allowed both.
 #[test]
-fn filters_are_no_way_round_a_list() {
+fn filters_do_not_bypass_a_method_list() {
     let scene = Scene::set();
     let (node, served) = guarded(&scene, "");
     let mut client = served.client();
@@ -169,17 +174,17 @@ fn filters_are_no_way_round_a_list() {
     let made: Value = serde_json::from_str(client.call("/", filter.as_bytes()).text()).unwrap();
     let id = made["result"].as_str().unwrap().to_owned();
     let before = node.calls();
-    for spelt in spellings("eth_getFilterLogs") {
-        let asked = format!(r#"{{"id":1,"method":{spelt},"params":["{id}"]}}"#);
+    for spelling in spellings("eth_getFilterLogs") {
+        let asked = format!(r#"{{"id":1,"method":{spelling},"params":["{id}"]}}"#);
         let answer = client.call("/", asked.as_bytes());
-        assert_refused(&spelt, &serde_json::from_str(answer.text()).unwrap());
+        assert_refused(&spelling, &serde_json::from_str(answer.text()).unwrap());
     }
     assert_eq!(node.calls(), before);
 }
 
-/// Rules apply to a filter's parameters when its logs are requested, as for `eth_getLogs`.
+/// When a client requests a filter's logs, rules see the filter's parameters, as for `eth_getLogs`.
 #[test]
-fn filters_are_no_way_round_a_rule() {
+fn filters_do_not_bypass_a_rule() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let rule = "[[rule]]\nname = \"no-broad-logs\"\nmethods = [\"eth_getLogs\"]\nparams = '[{\"fromBlock\":\"0x0\"'\n\
@@ -187,23 +192,23 @@ fn filters_are_no_way_round_a_rule() {
     let served = Served::before(&[&node], &format!("{}{rule}", polled_once("")));
     served.wait_for_head(Some(HEAD));
     let mut client = served.client();
-    for (from, spelt, denied) in
+    for (from, spelling, denied) in
         [("0x0", "fromBlock", true), ("0x1", "fromBlock", false), ("0x0", "FROMBLOCK", true)]
     {
         let filter =
-            format!(r#"{{"id":1,"method":"eth_newFilter","params":[{{"{spelt}":"{from}"}}]}}"#);
+            format!(r#"{{"id":1,"method":"eth_newFilter","params":[{{"{spelling}":"{from}"}}]}}"#);
         let made = client.call("/", filter.as_bytes());
         let made: Value = serde_json::from_str(made.text()).unwrap();
         let logs =
             format!(r#"{{"id":1,"method":"eth_getFilterLogs","params":[{}]}}"#, made["result"]);
         let answer = client.call("/", logs.as_bytes());
-        assert_eq!(is_result(&answer), !denied, "{spelt} {from}: {}", answer.text());
+        assert_eq!(is_result(&answer), !denied, "{spelling} {from}: {}", answer.text());
     }
 }
 
-/// Limits, their keys, and weights count a filter's logs as `eth_getLogs`, in any case of letters.
+/// Limits count `eth_getFilterLogs` as `eth_getLogs`, and ignore the case of method names.
 #[test]
-fn filters_and_case_are_no_way_round_a_limit() {
+fn filters_and_letter_case_do_not_bypass_a_limit() {
     let scene = Scene::set();
     for (key, methods) in
         [(r#"["client"]"#, r#"["eth_getLogs"]"#), (r#"["client", "method"]"#, r#"["eth_get*"]"#)]
@@ -220,12 +225,15 @@ fn filters_and_case_are_no_way_round_a_limit() {
         let made: Value = serde_json::from_str(client.call("/", filter.as_bytes()).text()).unwrap();
         let by_filter =
             format!(r#"{{"id":1,"method":"eth_getFilterLogs","params":[{}]}}"#, made["result"]);
-        assert!(is_result(&client.call("/", by_filter.as_bytes())), "the first one is within");
+        assert!(
+            is_result(&client.call("/", by_filter.as_bytes())),
+            "the first call is within the limit"
+        );
         ask(&served, "/", "", &call("eth_getLogs"));
         for body in [by_filter.into_bytes(), call("eth_getLogs"), call("ETH_GETLOGS")] {
             let answer = client.call("/", &body);
-            let told = String::from_utf8_lossy(&body).into_owned();
-            assert_eq!((answer.status, error(&answer).0), (429, -32005), "{key} {told}");
+            let body = String::from_utf8_lossy(&body);
+            assert_eq!((answer.status, error(&answer).0), (429, -32005), "{key} {body}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The contents of log lines, the conditions for writing them, and that no call waits for the log.
+//! Checks the contents of access-log lines, which requests have a line, and that calls never wait
+//! for the log.
 
 use std::path::Path;
 
@@ -12,20 +13,20 @@ use test_support::wait::wait_until;
 
 const KEY: &str = "weir_alice_0123456789abcdef";
 
-/// Lines of a gateway's configuration for a log in this folder.
+/// An `[access_log]` table for a file in this folder, with further lines.
 fn log(folder: &Path, more: &str) -> String {
     let file = folder.join("access.log");
     format!("[access_log]\nfile = \"{}\"\n{more}\n", file.display())
 }
 
-/// Its lines, once there are so many.
+/// Waits until the log has `count` lines and returns them. Panics if it has more.
 fn read(folder: &Path, count: usize) -> Vec<String> {
     let file = folder.join("access.log");
     let lines = || -> Vec<String> {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     };
-    wait_until(&format!("there are {count} lines"), || lines().len() >= count);
+    wait_until(&format!("the log has {count} lines"), || lines().len() >= count);
     let lines = lines();
     assert_eq!(lines.len(), count, "{lines:#?}");
     lines
@@ -70,34 +71,35 @@ fn a_line_has_the_client_the_call_and_the_outcome() {
     let lines = format!("x-api-key: {KEY}\r\nuser-agent: test \"1\"\r\n");
     for _ in 0..2 {
         client.send(&post_with("/sim", &lines, &body(READ, &account(1, "0x10"))));
-        client.answer().unwrap();
+        client.read_response().unwrap();
     }
     ask(&mut client, "admin_peers", "[]");
     client.send(&post_with("/nowhere/0123456789abcdef0123456789", "", b"{}"));
-    client.answer().unwrap();
+    client.read_response().unwrap();
     client.send(&post_with("/", "", b"not json"));
-    client.answer().unwrap();
+    client.read_response().unwrap();
     let batch =
         r#"[{"id":1,"method":"eth_chainId"},{"id":2,"method":"admin_x"},{"method":"eth_chainId"}]"#;
     client.send(&post_with("/", "", batch.as_bytes()));
-    let batch_bytes = client.answer().unwrap().body.len();
+    let batch_bytes = client.read_response().unwrap().body.len();
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    client.answer().unwrap();
+    client.read_response().unwrap();
     ask(&mut client, "eth_gasPrice", "[]");
     client.send(b"nonsense\r\n\r\n");
-    client.answer().unwrap();
+    client.read_response().unwrap();
     let found = parsed(&read(folder.path(), 9));
-    let all = |name: &str| -> Vec<Value> { found.iter().map(|line| line[name].clone()).collect() };
-    let due = |values: &[&str]| -> Vec<Value> {
+    let column =
+        |name: &str| -> Vec<Value> { found.iter().map(|line| line[name].clone()).collect() };
+    let expected = |values: &[&str]| -> Vec<Value> {
         values.iter().map(|text| serde_json::from_str(text).unwrap()).collect()
     };
     assert_eq!(
-        all("status"),
-        due(&["200", "200", "200", "200", "200", "200", "200", "429", "400"]),
+        column("status"),
+        expected(&["200", "200", "200", "200", "200", "200", "200", "429", "400"]),
     );
     assert_eq!(
-        all("method"),
-        due(&[
+        column("method"),
+        expected(&[
             r#""eth_getBalance""#,
             r#""eth_getBalance""#,
             r#""admin_peers""#,
@@ -110,8 +112,8 @@ fn a_line_has_the_client_the_call_and_the_outcome() {
         ])
     );
     assert_eq!(
-        all("cache"),
-        due(&[
+        column("cache"),
+        expected(&[
             r#""miss""#,
             r#""hit""#,
             "null",
@@ -124,13 +126,15 @@ fn a_line_has_the_client_the_call_and_the_outcome() {
         ])
     );
     assert_eq!(
-        all("error"),
-        due(&["null", "null", "-32601", "-32600", "-32700", "-32601", "null", "-32005", "null"])
+        column("error"),
+        expected(&[
+            "null", "null", "-32601", "-32600", "-32700", "-32601", "null", "-32005", "null"
+        ])
     );
-    assert_eq!(all("calls")[4..], due(&["1", "3", "0", "1", "0"]));
-    assert_eq!(all("key")[..3], due(&[r#""alice""#, r#""alice""#, "null"]));
-    assert_eq!(all("user_agent")[0], "test \"1\"");
-    assert_eq!(all("path")[..4], ["/sim", "/sim", "/", "/nowhere/***"]);
+    assert_eq!(column("calls")[4..], expected(&["1", "3", "0", "1", "0"]));
+    assert_eq!(column("key")[..3], expected(&[r#""alice""#, r#""alice""#, "null"]));
+    assert_eq!(column("user_agent")[0], "test \"1\"");
+    assert_eq!(column("path")[..4], ["/sim", "/sim", "/", "/nowhere/***"]);
     assert_eq!((&found[0]["chain"], &found[0]["upstream"]), (&"sim".into(), &"a".into()));
     assert_eq!(
         (&found[0]["host"], &found[0]["client"]),
@@ -138,13 +142,14 @@ fn a_line_has_the_client_the_call_and_the_outcome() {
     );
     assert_eq!(found[5]["bytes_out"], batch_bytes);
     assert_eq!((&found[6]["verb"], &found[8]["verb"]), (&"GET".into(), &"-".into()));
-    let asked = found[0]["upstream_time"].as_f64().unwrap();
-    assert!(asked > 0.0 && asked <= found[0]["request_time"].as_f64().unwrap());
+    let upstream_time = found[0]["upstream_time"].as_f64().unwrap();
+    let request_time = found[0]["request_time"].as_f64().unwrap();
+    assert!(upstream_time > 0.0 && upstream_time <= request_time);
     assert_eq!(found[1]["upstream_time"], Value::Null);
 }
 
 #[test]
-fn a_batch_is_one_line_or_one_for_each_call_in_the_format_that_is_asked_for() {
+fn a_batch_has_one_line_for_each_call_in_the_configured_format() {
     let folder = tempfile::tempdir().unwrap();
     let scene = Scene::set();
     let [a] = scene.nodes(["a"]);
@@ -154,15 +159,15 @@ fn a_batch_is_one_line_or_one_for_each_call_in_the_format_that_is_asked_for() {
     let mut client = served.client();
     let batch = r#"[{"id":1,"method":"eth_chainId"},{"id":2,"method":"a\u000ab|\"c"}]"#;
     client.send(&post_with("/", "X-Team: a\tb|\"c\r\n", batch.as_bytes()));
-    client.answer().unwrap();
+    client.read_response().unwrap();
     let lines = read(folder.path(), 2);
     assert_eq!(lines[0], r"eth_chainId|2|200|-|a\x09b|\x22c|POST / HTTP/1.1");
-    // What is no method name is refused, and no log line shows it.
+    // The gateway refuses an invalid method name and does not log it.
     assert!(lines[1].starts_with("-|2|200|-32600|"), "{}", lines[1]);
 }
 
 #[test]
-fn a_sample_is_a_share_and_errors_are_all_there() {
+fn a_sample_logs_a_share_of_successes_and_all_errors() {
     let folder = tempfile::tempdir().unwrap();
     let scene = Scene::set();
     let [a] = scene.nodes(["a"]);
@@ -175,14 +180,14 @@ fn a_sample_is_a_share_and_errors_are_all_there() {
     for _ in 0..50 {
         ask(&mut client, "admin_x", "[]");
     }
-    // Stopping writes what waits.
+    // Stopping the gateway writes the queued lines.
     served.stop();
     let text = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
     let errors = text.lines().filter(|line| line.contains("\"error\":-32601")).count();
-    let good = text.lines().count() - errors;
+    let successes = text.lines().count() - errors;
     assert_eq!(errors, 50);
     // Five standard deviations around a fifth of 1,000.
-    assert!((137..=263).contains(&good), "{good} of 1000");
+    assert!((137..=263).contains(&successes), "{successes} of 1000");
 }
 
 #[test]
@@ -247,7 +252,7 @@ fn bytes(body: &[u8]) -> hyper::body::Bytes {
 }
 
 #[test]
-fn a_log_that_nobody_reads_delays_nobody() {
+fn a_log_that_cannot_be_written_delays_no_call() {
     let folder = tempfile::tempdir().unwrap();
     let scene = Scene::set();
     let [a] = scene.nodes(["a"]);
@@ -257,12 +262,12 @@ fn a_log_that_nobody_reads_delays_nobody() {
     for _ in 0..200 {
         assert_eq!(ask(&mut client, "eth_chainId", "[]").status, 200);
     }
-    wait_until("what was lost is counted", || {
+    wait_until("the dropped lines are counted", || {
         let metrics = served.look("/metrics");
-        let lost = metrics.text().lines().find_map(|line| {
+        let dropped = metrics.text().lines().find_map(|line| {
             line.strip_prefix("weir_access_log_dropped_total ").map(str::to_owned)
         });
-        lost.is_some_and(|lost| lost == "200")
+        dropped.is_some_and(|dropped| dropped == "200")
     });
     drop(folder);
 }
@@ -283,17 +288,17 @@ fn a_reload_changes_keys_and_log_and_loses_no_line() {
     const OTHER: &str = "weir_bob_0123456789abcdef01";
     let served = Served::before(&[&a], &config("one.log", "alice", KEY));
     let mut client = served.client();
-    let mut asked = |key: &str| {
+    let mut status_with = |key: &str| {
         client.send(&post_with("/", &format!("x-api-key: {key}\r\n"), &body("eth_chainId", "[]")));
-        client.answer().unwrap().status
+        client.read_response().unwrap().status
     };
-    assert_eq!((asked(KEY), asked(OTHER)), (200, 401));
+    assert_eq!((status_with(KEY), status_with(OTHER)), (200, 401));
     served.reload(&format!("{}\n{}", config("two.log", "bob", OTHER), a.entry("")));
-    assert_eq!((asked(KEY), asked(OTHER)), (401, 200));
+    assert_eq!((status_with(KEY), status_with(OTHER)), (401, 200));
     served.reload(&format!("{}\n{}", config("two.log", "alice", KEY), a.entry("")));
-    assert_eq!(asked(KEY), 200);
+    assert_eq!(status_with(KEY), 200);
     let metrics = served.look("/metrics").text().to_owned();
-    // A key that comes back goes on counting where it stopped.
+    // The counter of a key that is removed and configured again keeps its value.
     assert!(metrics.contains("weir_key_calls_total{key=\"alice\"} 2"), "{metrics}");
     served.stop();
     let text = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap();

@@ -1,5 +1,5 @@
-//! Plants secrets in every place that can have one and searches all output of the gateway: logs at
-//! the finest level, metrics, status, page, errors, responses, the access log in each format.
+//! Plants secrets wherever a request or the configuration can have one, and searches all output of
+//! the gateway for them: the trace log, admin pages, responses, and the access log in each format.
 
 use std::io::Write as _;
 
@@ -11,10 +11,10 @@ use test_support::raw::{Client, post_with};
 use test_support::running::{Running, Weir};
 use test_support::wait::wait_until;
 
-/// What every planted secret holds.
+/// A text that every planted secret contains, except signed tokens.
 const MARK: &str = "s3kr1t";
 
-/// As a key.
+/// An API key that contains [`MARK`].
 fn key(name: &str) -> String {
     format!("weir_{MARK}_{name}_0123456789abcdef")
 }
@@ -59,18 +59,18 @@ fn no_output_holds_a_secret() {
         let mut file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         let gateway = Weir::serve().admin().config(&text).start();
-        let mut said = asked(&gateway, &secret);
+        let mut outputs = send_requests(&gateway, &secret);
         wait_until("the access log has its lines", || {
             std::fs::read_to_string(&log).unwrap_or_default().lines().count() >= 15
         });
-        said.push(("access log", std::fs::read_to_string(&log).unwrap()));
+        outputs.push(("access log", std::fs::read_to_string(&log).unwrap()));
         let admin = gateway.admin.clone().unwrap();
         for path in ["/metrics", "/status", "/", "/healthz", "/readyz"] {
             let mut client = Client::connect(&admin);
             client.send(format!("GET {path} HTTP/1.1\r\nHost: admin\r\n\r\n").as_bytes());
-            said.push(("admin", client.answer().unwrap().text().to_owned()));
+            outputs.push(("admin", client.read_response().unwrap().text().to_owned()));
         }
-        // Nothing else that looks at the configuration may spill either.
+        // Other commands that read the configuration must not print secrets either.
         for command in [&["check"][..], &["explain"][..]] {
             let call = r#"{"method":"eth_chainId"}"#;
             let mut arguments = command.to_vec();
@@ -78,25 +78,25 @@ fn no_output_holds_a_secret() {
             if command == ["explain"] {
                 arguments.extend([call, "--key", "alice"]);
             }
-            let done = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
+            let output = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
                 .args(&arguments)
                 .output()
                 .unwrap();
-            said.push(("command", String::from_utf8(done.stdout).unwrap()));
-            said.push(("command", String::from_utf8(done.stderr).unwrap()));
+            outputs.push(("command", String::from_utf8(output.stdout).unwrap()));
+            outputs.push(("command", String::from_utf8(output.stderr).unwrap()));
         }
-        let told = gateway.log();
-        assert!(told.contains("TRACE") || told.contains("DEBUG"), "the log is not fine: {told}");
-        said.push(("log", told));
-        for (what, text) in &said {
-            assert!(!text.to_lowercase().contains(MARK), "{what} ({format}) holds it:\n{text}");
+        let log = gateway.log();
+        assert!(log.contains("TRACE") || log.contains("DEBUG"), "no trace or debug lines: {log}");
+        outputs.push(("log", log));
+        for (source, text) in &outputs {
+            assert!(!text.to_lowercase().contains(MARK), "{source} ({format}) has it:\n{text}");
         }
-        assert!(said.len() > 20, "only {} texts were searched", said.len());
+        assert!(outputs.len() > 20, "only {} texts were searched", outputs.len());
     }
 }
 
 /// Sends requests with secrets of every kind, valid and invalid, and returns the responses.
-fn asked(gateway: &Running, secret: &str) -> Vec<(&'static str, String)> {
+fn send_requests(gateway: &Running, secret: &str) -> Vec<(&'static str, String)> {
     let sign = |secret: &str, expires: u64| {
         let key = EncodingKey::from_secret(secret.as_bytes());
         let claims = json!({"exp": expires, "sub": "carol"});
@@ -107,7 +107,7 @@ fn asked(gateway: &Running, secret: &str) -> Vec<(&'static str, String)> {
     let token = sign(secret, 4_000_000_000);
     let marked = format!("{MARK}.{MARK}.{MARK}");
     let call = body("eth_chainId", "[]");
-    let mut said = Vec::new();
+    let mut responses = Vec::new();
     for (path, lines) in [
         ("/".to_owned(), format!("x-api-key: {alice}\r\n")),
         ("/".to_owned(), format!("x-api-key: {wrong}\r\n")),
@@ -128,14 +128,14 @@ fn asked(gateway: &Running, secret: &str) -> Vec<(&'static str, String)> {
     ] {
         let mut client = Client::connect(&gateway.address);
         client.send(&post_with(&path, &lines, &call));
-        let answer = client.answer().unwrap();
-        said.push(("answer", format!("{:?} {}", answer.headers, answer.text())));
+        let answer = client.read_response().unwrap();
+        responses.push(("answer", format!("{:?} {}", answer.headers, answer.text())));
     }
-    // A real token does not hold the mark.
+    // A signed token does not contain `MARK`, so search for its signature.
     let signature = token.rsplit('.').next().unwrap();
     assert!(!gateway.log().contains(signature), "the log holds a token");
-    for (what, text) in &said {
-        assert!(!text.contains(signature), "{what} holds a token");
+    for (source, text) in &responses {
+        assert!(!text.contains(signature), "{source} holds a token");
     }
-    said
+    responses
 }

@@ -1,4 +1,5 @@
-//! `weir logs` over files: of the gateway, of nginx, packed, faulty and piped.
+//! Checks `weir logs`, which summarizes access logs: files of the gateway and of nginx, compressed
+//! files, faulty lines, and standard input.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
@@ -15,7 +16,7 @@ fn weir(arguments: &[&str], input: &[u8]) -> Output {
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // It need not read what it refuses.
+    // The command may exit before it has read all input.
     let _ = stdin.write_all(input);
     drop(stdin);
     child.wait_with_output().unwrap()
@@ -63,11 +64,11 @@ fn nginx_lines_are_counted_by_second_and_status() {
 }
 
 #[test]
-fn packed_files_time_bounds_and_json() {
+fn compressed_files_time_bounds_and_json() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packed.write_all(nginx().as_bytes()).unwrap();
-    file.write_all(&packed.finish().unwrap()).unwrap();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(nginx().as_bytes()).unwrap();
+    file.write_all(&encoder.finish().unwrap()).unwrap();
     let path = file.path().to_str().unwrap();
     let (since, until) = ("2026-11-21T22:04:01Z", "2026-11-21T22:04:02Z");
     let arguments =
@@ -101,19 +102,19 @@ fn json_lines_give_methods_with_percentiles_errors_and_keys() {
     assert_eq!((&json["lines"], &json["faulty_lines"]), (&101.into(), &2.into()));
     let method = &json["methods"][0];
     assert_eq!((&method["method"], &method["count"]), (&"eth_call".into(), &100.into()));
-    for (name, due) in [("p50_ms", 50.0), ("p95_ms", 95.0), ("p99_ms", 99.0)] {
+    for (name, expected_ms) in [("p50_ms", 50.0), ("p95_ms", 95.0), ("p99_ms", 99.0)] {
         let ms = method[name].as_f64().unwrap();
-        assert!((ms - due).abs() <= due * 0.02, "{name} is {ms}");
+        assert!((ms - expected_ms).abs() <= expected_ms * 0.02, "{name} is {ms}");
     }
     assert_eq!(json["errors"], serde_json::json!({"-32601": 1}));
     assert_eq!(json["keys"], serde_json::json!([{"key": "alice", "count": 100}]));
-    let told = text(&out.stderr);
     assert_eq!(
-        told,
+        text(&out.stderr),
         "-:102: not a JSON object of an access log\n-:104: not a JSON object of an access log\n"
     );
-    let shown = weir(&["-"], lines.as_bytes());
-    assert!(!text(&shown.stdout).contains('\u{1b}'));
+    // The report must not pass on terminal escape sequences from the log.
+    let report = weir(&["-"], lines.as_bytes());
+    assert!(!text(&report.stdout).contains('\u{1b}'));
 }
 
 #[test]
@@ -125,8 +126,8 @@ fn unreadable_lines_are_reported() {
     assert_eq!(weir(&["-", "--format", "$status"], b"").status.code(), Some(2));
     assert_eq!(weir(&["-", "--format", "$what"], b"").status.code(), Some(2));
     assert_eq!(weir(&["-"], b"").status.code(), Some(0));
-    // A line without an end is not buffered.
-    let long = [b'x'; 200_000];
-    let out = weir(&["-"], &long);
+    // A line without an end is not buffered as a whole.
+    let endless_line = [b'x'; 200_000];
+    let out = weir(&["-"], &endless_line);
     assert!(text(&out.stderr).contains("longer than 65536 bytes"), "{}", text(&out.stderr));
 }

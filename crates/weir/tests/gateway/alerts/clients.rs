@@ -15,8 +15,8 @@ use crate::support::scene::{READ, account, body};
 pub(crate) struct Clients(Arc<AtomicBool>);
 
 impl Clients {
-    /// Starts them. Each sends the request for the next number, waits for some bytes in response,
-    /// and pauses.
+    /// Starts the threads. In a loop, each takes the next number, sends `request(number)`, waits
+    /// for the first bytes of the response, and sleeps for `interval`.
     pub(crate) fn start(
         address: &str,
         connections: usize,
@@ -28,7 +28,7 @@ impl Clients {
         for _ in 0..connections {
             let (stop, address) = (Arc::clone(&stop), address.to_owned());
             let (request, next) = (Arc::clone(&request), Arc::clone(&next));
-            // It ends with the test's process at the latest.
+            // The thread ends when `Clients` is dropped, or with the test's process.
             std::thread::spawn(move || {
                 let mut connection = None;
                 while !stop.load(Ordering::Relaxed) {
@@ -41,7 +41,8 @@ impl Clients {
         Clients(stop)
     }
 
-    /// Clients that each read another account's balance of the newest block 20 times per second.
+    /// Starts clients that send up to 20 calls per second each. Each call reads the latest balance
+    /// of another account.
     pub(crate) fn readers(address: &str, connections: usize) -> Clients {
         Clients::start(address, connections, Duration::from_millis(50), |number| read(number, ""))
     }

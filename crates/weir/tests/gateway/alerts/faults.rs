@@ -78,8 +78,8 @@ fn dead(scene: &Scene) -> Faulty {
     })
 }
 
-/// The node responds, but its head does not move. A gateway whose nodes are all dead has no head, and
-/// so no age of a head.
+/// The node responds, but its head does not move. (If all nodes were dead, the gateway would have
+/// no head, and so no age of its head.)
 fn frozen(scene: &Scene) -> Faulty {
     let node = scene.node("a", &world(Duration::from_hours(1), Vec::new()));
     let served = Served::before(&[&node], &polled_often(""));
@@ -111,7 +111,7 @@ fn behind(scene: &Scene) -> Faulty {
     })
 }
 
-/// A node refuses half of the calls by a rate limit of its own.
+/// A node refuses half of the calls with HTTP 429.
 fn rate_limited(scene: &Scene) -> Faulty {
     let [node] = scene.nodes(["a"]);
     let served = Served::before(&[&node], &polled_often(""));
@@ -207,7 +207,7 @@ fn overloaded(scene: &Scene) -> Faulty {
     })
 }
 
-/// A client calls too fast, and others have more names than a zone has room for.
+/// A client exceeds its rate, and the tenants have more keys than their zone has memory for.
 fn limited(scene: &Scene) -> Faulty {
     let [node] = scene.nodes(["a"]);
     let served = Served::before(
@@ -254,7 +254,7 @@ fn keys(scene: &Scene) -> Faulty {
     let alerts = &["WeirQuotaNearlyUsed", "WeirQuotaNotWritten", "WeirKeysRejected"];
     Faulty::new("keys", &admin, alerts, move |_| {
         let _kept = (&node, &folder);
-        // A file in the place of the folder, because root may write everywhere.
+        // A file replaces the folder. Missing permissions would not stop a test that runs as root.
         std::fs::remove_dir_all(&quotas).unwrap();
         std::fs::write(&quotas, "").unwrap();
         let request = |number: u64| {

@@ -1,4 +1,4 @@
-//! Gateways with a Redis or an index that is lost, and gateways that are processes of their own.
+//! Gateways that lose their Redis or index database, and gateways that run as processes.
 
 use std::fs::File;
 use std::net::TcpStream;
@@ -33,7 +33,7 @@ pub(crate) fn all(scene: &Scene) -> Option<Vec<Faulty>> {
     ])
 }
 
-/// Redis dies while it has the cache, a zone and quotas.
+/// Redis dies while the gateway uses it for the cache, a limit's zone and quotas.
 fn lost_redis(scene: &Scene) -> Option<Faulty> {
     let mut redis = Redis::start(&[])?;
     let [node] = scene.nodes(["a"]);
@@ -98,7 +98,7 @@ fn lost_index() -> Option<Faulty> {
     ));
     let gateway = gateway.start();
     let request = |number| {
-        // Another address in each call, so that memory has no response.
+        // Each call has another address, so the memory cache never has the response.
         let range = "\"fromBlock\":\"0x1\",\"toBlock\":\"0x20\"";
         post("/", &body("eth_getLogs", &format!("[{{{range},\"address\":\"0x{number:040x}\"}}]")))
     };
@@ -181,7 +181,9 @@ fn restarting() -> Faulty {
             let null = || File::create("/dev/null").unwrap();
             command.stdin(Stdio::null()).stdout(null()).stderr(null());
             let child = spawn(command).unwrap();
-            wait_until("it has an admin address", || TcpStream::connect(&admin).is_ok());
+            wait_until("the admin address accepts connections", || {
+                TcpStream::connect(&admin).is_ok()
+            });
             child
         }
     };
@@ -193,7 +195,7 @@ fn restarting() -> Faulty {
         for restarts in 1..=3 {
             // The uptime must be above that of the first scrape after the restart.
             let old = format!("{uptime} > 2");
-            wait_until("its uptime is scraped", || !prometheus.values(&old).is_empty());
+            wait_until("the uptime is scraped", || !prometheus.values(&old).is_empty());
             gateway.kill().unwrap();
             gateway.wait().unwrap();
             gateway = start();

@@ -1,19 +1,21 @@
-//! What clients do over time: many requests at once, slow ones, half ones, and leaving.
+//! Clients that pipeline requests, send slowly, send incomplete requests, or disconnect.
 
 use std::time::{Duration, Instant};
 
-use super::{After, CALL, Client, RIGHT, Running, assert_lean, gateway, post, state, told};
+use super::{
+    After, CALL, CALL_OK, Client, Running, assert_memory_bounded, describe, gateway, post, state,
+};
 use test_support::raw::post_with;
 use test_support::running::Weir;
 use test_support::wait::pause;
 
-/// Times short enough to wait for, long enough for a busy machine to be on time itself.
+/// Timeouts that are short enough to wait for, but long enough for a busy machine.
 const SHORT_TIMES: &str = "[downstream]
     header_timeout = \"600ms\"
     body_timeout = \"600ms\"
     idle_timeout = \"600ms\"";
 const SHORT: Duration = Duration::from_millis(600);
-/// When something that is due after [`SHORT`] is late, on a busy machine.
+/// The longest allowed time for something that happens after [`SHORT`], on a busy machine.
 const LATE: Duration = Duration::from_secs(10);
 
 fn call(id: usize, method: &str, params: &str) -> String {
@@ -24,7 +26,8 @@ fn call(id: usize, method: &str, params: &str) -> String {
 fn pipelined_requests_are_answered_in_order() {
     let (_node, mut gateway) = gateway("");
     let mut client = Client::connect(&gateway.address);
-    // Some from memory, some from the node, some refused, in one write.
+    // The responses come from the gateway's memory, from the node, or are errors. All requests are
+    // sent in one write.
     let bodies: Vec<String> = (0..300)
         .map(|id| match id % 5 {
             0 => call(id, "eth_chainId", "[]"),
@@ -41,7 +44,7 @@ fn pipelined_requests_are_answered_in_order() {
             .spawn(move || {
                 writer.send(&bytes);
                 (0..300)
-                    .map(|_| told(&writer.answer().expect("every request is answered")))
+                    .map(|_| describe(&writer.read_response().expect("every request is answered")))
                     .collect::<Vec<_>>()
             })
             .join()
@@ -53,12 +56,12 @@ fn pipelined_requests_are_answered_in_order() {
         let refused = answer.contains(" -32601 ");
         assert_eq!(refused, id % 5 == 3, "{answer:.80}");
     }
-    assert_eq!(told(&client.call("/", CALL.as_bytes())), RIGHT);
+    assert_eq!(describe(&client.call("/", CALL.as_bytes())), CALL_OK);
     gateway.assert_sound();
 }
 
 #[test]
-fn nothing_is_answered_behind_a_refusal() {
+fn requests_after_a_refused_one_get_no_response() {
     let (_node, mut gateway) = gateway("");
     let good = post("/", CALL.as_bytes());
     let both = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
@@ -66,45 +69,45 @@ fn nothing_is_answered_behind_a_refusal() {
     let mut client = Client::connect(&gateway.address);
     client.send(&[&good[..], &good, both, &good, &good].concat());
     for _ in 0..2 {
-        assert_eq!(told(&client.answer().unwrap()), RIGHT);
+        assert_eq!(describe(&client.read_response().unwrap()), CALL_OK);
     }
-    let refusal = client.answer().unwrap();
+    let refusal = client.read_response().unwrap();
     assert_eq!(refusal.status, 400);
     assert_eq!(state(&mut client, &refusal), After::Closed);
 
     // The bytes behind a body are the next request, never a part of this one.
     let mut client = Client::connect(&gateway.address);
     client.send(&[&good[..], b"GARBAGE", &good].concat());
-    assert_eq!(told(&client.answer().unwrap()), RIGHT);
-    let refusal = client.answer().unwrap();
-    assert_eq!(refusal.status, 405, "GARBAGEPOST is a method that nobody knows");
+    assert_eq!(describe(&client.read_response().unwrap()), CALL_OK);
+    let refusal = client.read_response().unwrap();
+    assert_eq!(refusal.status, 405, "GARBAGEPOST is an unknown method");
     assert_eq!(state(&mut client, &refusal), After::Open);
     gateway.assert_sound();
 }
 
 #[test]
-fn every_cut_of_a_request_is_the_same_request() {
+fn a_request_in_two_parts_is_the_same_request() {
     let (_node, gateway) = gateway("");
     let lines = "Expect: 100-continue\r\n";
-    let whole = post_with("/", lines, CALL.as_bytes());
-    for at in 1..whole.len() {
+    let request = post_with("/", lines, CALL.as_bytes());
+    for cut in 1..request.len() {
         let mut client = Client::connect(&gateway.address);
-        client.send(&whole[..at]);
-        if at % 7 == 0 {
-            // Sleeps: the first bytes arrive in a read of their own.
+        client.send(&request[..cut]);
+        if cut % 7 == 0 {
+            // Sleeps: the gateway reads the first part before the second arrives.
             pause(Duration::from_millis(2));
         }
-        client.send(&whole[at..]);
-        let mut answer = client.answer().unwrap();
+        client.send(&request[cut..]);
+        let mut answer = client.read_response().unwrap();
         if answer.status == 100 {
-            answer = client.answer().unwrap();
+            answer = client.read_response().unwrap();
         }
-        assert_eq!(told(&answer), RIGHT, "cut at {at}");
+        assert_eq!(describe(&answer), CALL_OK, "cut at {cut}");
     }
 }
 
 #[test]
-fn who_waits_for_100_continue_gets_it() {
+fn a_client_that_waits_for_100_continue_gets_it() {
     let (_node, gateway) = gateway("");
     let head = |length: usize| {
         format!(
@@ -115,13 +118,13 @@ fn who_waits_for_100_continue_gets_it() {
     let mut client = Client::connect(&gateway.address);
     for _ in 0..3 {
         client.send(head(CALL.len()).as_bytes());
-        assert_eq!(client.answer().unwrap().status, 100);
+        assert_eq!(client.read_response().unwrap().status, 100);
         client.send(CALL.as_bytes());
-        assert_eq!(told(&client.answer().unwrap()), RIGHT);
+        assert_eq!(describe(&client.read_response().unwrap()), CALL_OK);
     }
     // A body that is too large is refused before it is sent.
     client.send(head(1 << 30).as_bytes());
-    let refusal = client.answer().unwrap();
+    let refusal = client.read_response().unwrap();
     assert_eq!(refusal.status, 413);
     assert_eq!(state(&mut client, &refusal), After::Closed);
 }
@@ -131,22 +134,22 @@ fn head_and_options_have_no_body() {
     let (_node, gateway) = gateway("");
     let mut client = Client::connect(&gateway.address);
     client.send(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    let head = client.answer_to_head().unwrap();
+    let head = client.read_head_response().unwrap();
     assert_eq!((head.status, head.header("content-length")), (200, Some("0")));
     client.send(b"HEAD /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    let head = client.answer_to_head().unwrap();
+    let head = client.read_head_response().unwrap();
     assert_eq!(head.status, 404);
     assert!(client.is_silent(), "an answer to HEAD has no body");
     client.send(
         b"OPTIONS / HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a.example\r\n\
           Access-Control-Request-Method: POST\r\n\r\n",
     );
-    let options = client.answer().unwrap();
+    let options = client.read_response().unwrap();
     assert_eq!((options.status, options.header("content-length")), (204, None));
     assert_eq!(options.header("access-control-allow-origin"), Some("*"));
     assert_eq!(options.header("access-control-allow-methods"), Some("GET, HEAD, OPTIONS, POST"));
     client.send(b"PUT / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
-    let put = client.answer().unwrap();
+    let put = client.read_response().unwrap();
     assert_eq!((put.status, put.header("allow")), (405, Some("GET, HEAD, OPTIONS, POST")));
     assert_eq!(state(&mut client, &put), After::Open);
 }
@@ -159,32 +162,33 @@ fn http10_clients_learn_that_a_connection_stays_open() {
     let old = String::from_utf8(asked).unwrap().replace("HTTP/1.1", "HTTP/1.0");
     for _ in 0..2 {
         client.send(old.as_bytes());
-        let answer = client.answer().unwrap();
-        // Without the word such a client waits for the connection to close.
+        let answer = client.read_response().unwrap();
+        // Without this header, an HTTP/1.0 client waits for the connection to close.
         assert_eq!(answer.header("connection"), Some("keep-alive"));
-        assert_eq!(told(&answer), RIGHT);
+        assert_eq!(describe(&answer), CALL_OK);
     }
     let answer = client.call("/", CALL.as_bytes());
     assert_eq!(answer.header("connection"), None);
 }
 
-/// Sends byte by byte until the gateway responds or closes; returns its response and the time.
+/// Sends `first`, then the byte `endless` again and again until the gateway responds or closes the
+/// connection. Returns a description of the response and the time until then.
 fn drip(gateway: &Running, first: &[u8], endless: u8) -> (String, Duration) {
     let mut client = Client::connect(&gateway.address);
-    let began = Instant::now();
+    let start = Instant::now();
     client.send(first);
     while client.is_silent() {
-        assert!(began.elapsed() < LATE, "it waits for ever");
+        assert!(start.elapsed() < LATE, "the gateway neither responds nor closes");
         client.send(&[endless]);
     }
-    let took = began.elapsed();
-    let said = client.answer().map_or("nothing".to_owned(), |answer| told(&answer));
+    let took = start.elapsed();
+    let response = client.read_response().map_or("nothing".to_owned(), |answer| describe(&answer));
     assert!(client.is_closed());
-    (said, took)
+    (response, took)
 }
 
 #[test]
-fn slow_clients_are_told_and_disconnected() {
+fn slow_clients_get_an_error_and_are_disconnected() {
     let (_node, mut gateway) = gateway(SHORT_TIMES);
     let head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
     let fixed = format!("{head}Content-Length: 1000\r\n\r\n{{");
@@ -197,9 +201,9 @@ fn slow_clients_are_told_and_disconnected() {
         (&fixed, b' ', late_body),
         (&chunked, b' ', late_body),
     ];
-    for (first, endless, due) in cases {
-        let (said, took) = drip(&gateway, first.as_bytes(), endless);
-        assert_eq!(said, due, "{first}");
+    for (first, endless, expected) in cases {
+        let (response, took) = drip(&gateway, first.as_bytes(), endless);
+        assert_eq!(response, expected, "{first}");
         assert!(took >= SHORT, "{first}: after {took:?}");
     }
     // Idle connections, before or between requests, are closed without a response.
@@ -209,7 +213,7 @@ fn slow_clients_are_told_and_disconnected() {
     assert!((SHORT..LATE).contains(&began.elapsed()), "{:?}", began.elapsed());
     let mut idle = Client::connect(&gateway.address);
     let began = Instant::now();
-    assert_eq!(told(&idle.call("/", CALL.as_bytes())), RIGHT);
+    assert_eq!(describe(&idle.call("/", CALL.as_bytes())), CALL_OK);
     assert!(idle.is_closed());
     assert!((SHORT..LATE).contains(&began.elapsed()), "{:?}", began.elapsed());
     gateway.assert_sound();
@@ -220,9 +224,9 @@ fn slow_clients_do_not_hinder_others() {
     let (_node, mut gateway) = gateway("");
     let (before, _) = gateway.memory();
     let slow: Vec<Client> = (0..500)
-        .map(|at| {
+        .map(|number| {
             let mut client = Client::connect(&gateway.address);
-            let part: &[u8] = if at % 2 == 0 {
+            let part: &[u8] = if number % 2 == 0 {
                 b"POST / HTTP/1.1\r\nHost: lo"
             } else {
                 b"POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
@@ -235,11 +239,11 @@ fn slow_clients_do_not_hinder_others() {
     let mut client = Client::connect(&gateway.address);
     let began = Instant::now();
     for _ in 0..100 {
-        assert_eq!(told(&client.call("/", CALL.as_bytes())), RIGHT);
+        assert_eq!(describe(&client.call("/", CALL.as_bytes())), CALL_OK);
     }
     assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
-    // A length that is only announced costs nothing.
-    assert_lean(&gateway, before);
+    // The gateway allocates nothing for a length that is only declared.
+    assert_memory_bounded(&gateway, before);
     drop(slow);
     gateway.assert_sound();
 }
@@ -252,10 +256,10 @@ fn a_half_closed_client_gets_its_responses() {
     client.send(&[&good[..], &good].concat());
     client.half_close();
     for _ in 0..2 {
-        assert_eq!(told(&client.answer().unwrap()), RIGHT);
+        assert_eq!(describe(&client.read_response().unwrap()), CALL_OK);
     }
     assert!(client.is_closed());
-    // One that ends within a request gets none.
+    // A client that closes within a request gets no response.
     for part in [&good[..20], &good[..good.len() - 1]] {
         let mut client = Client::connect(&gateway.address);
         client.send(part);
@@ -271,12 +275,12 @@ fn clients_that_leave_harm_nobody() {
     let (before, _) = gateway.memory();
     for round in 0..3 {
         let leaving: Vec<Client> = (0..200)
-            .map(|at| {
+            .map(|number| {
                 let mut client = Client::connect(&gateway.address);
-                // The same call for all, and one that nobody else makes, in turn.
-                let of = if at % 2 == 0 { 0 } else { round * 1000 + at };
-                let params = format!("[\"0x{of:040x}\",\"0x10\"]");
-                client.send(&post("/", call(at, "eth_getBalance", &params).as_bytes()));
+                // Every second client sends the same call; the others each send a unique one.
+                let account = if number % 2 == 0 { 0 } else { round * 1000 + number };
+                let params = format!("[\"0x{account:040x}\",\"0x10\"]");
+                client.send(&post("/", call(number, "eth_getBalance", &params).as_bytes()));
                 client
             })
             .collect();
@@ -284,10 +288,10 @@ fn clients_that_leave_harm_nobody() {
         let params = format!("[\"0x{:040x}\",\"0x10\"]", 0);
         let answer = Client::connect(&gateway.address)
             .call("/", call(7, "eth_getBalance", &params).as_bytes());
-        assert!(told(&answer).starts_with("200 7 result \"0x"), "{}", told(&answer));
+        assert!(describe(&answer).starts_with("200 7 result \"0x"), "{}", describe(&answer));
     }
     gateway.assert_sound();
-    assert_lean(&gateway, before);
+    assert_memory_bounded(&gateway, before);
 }
 
 #[test]
@@ -306,9 +310,9 @@ fn a_client_that_does_not_read_is_waited_for_only_by_itself() {
         .collect();
     let mut client = Client::connect(&gateway.address);
     for _ in 0..100 {
-        assert_eq!(told(&client.call("/", CALL.as_bytes())), RIGHT);
+        assert_eq!(describe(&client.call("/", CALL.as_bytes())), CALL_OK);
     }
-    assert_lean(&gateway, before);
+    assert_memory_bounded(&gateway, before);
     drop(deaf);
     gateway.assert_sound();
 }
@@ -322,18 +326,18 @@ fn large() -> Vec<u8> {
 }
 
 #[test]
-fn a_client_that_does_not_take_its_answer_is_left() {
+fn a_client_that_does_not_read_its_response_is_disconnected() {
     let (_node, mut gateway) = gateway("[downstream]\nwrite_timeout = \"600ms\"");
     let mut idle = Client::with_small_receive_buffer(&gateway.address);
     idle.send(&large());
     pause(SHORT * 4); // Sleeps: the client reads nothing for longer than it may.
     idle.drain();
     let (bytes, ended) = idle.buffered();
-    assert!(!ended, "it got its whole answer of {bytes} bytes, so nothing was judged");
-    // One that takes its time, but takes, gets all of it.
+    assert!(!ended, "the client got the whole response of {bytes} bytes, so the test is void");
+    // A client that reads slowly, but steadily, gets all of it.
     let mut slow = Client::with_small_receive_buffer(&gateway.address);
     slow.send(&large());
-    assert_eq!(slow.answer().unwrap().status, 200);
+    assert_eq!(slow.read_response().unwrap().status, 200);
     gateway.assert_sound();
 }
 
@@ -348,7 +352,7 @@ fn broken_http2_ends_its_connection_only() {
         b"GET / HTTP/1.1\r\n\r\n",
         // A DATA frame for a stream that was never opened.
         &[&settings[..], &[0, 0, 1, 0, 1, 0, 0, 0, 1, b'x']].concat(),
-        // HEADERS that are no HPACK.
+        // A HEADERS frame whose payload is not valid HPACK.
         &[&settings[..], &[0, 0, 4, 1, 5, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff]].concat(),
         // A frame with a declared length of 16 MB.
         &[&settings[..], &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat(),
@@ -363,6 +367,6 @@ fn broken_http2_ends_its_connection_only() {
     cut.send(&preface[..10]);
     cut.half_close();
     assert!(cut.is_closed());
-    assert_eq!(told(&Client::connect(&gateway.address).call("/", CALL.as_bytes())), RIGHT);
+    assert_eq!(describe(&Client::connect(&gateway.address).call("/", CALL.as_bytes())), CALL_OK);
     gateway.assert_sound();
 }

@@ -1,29 +1,29 @@
-//! Floods: a client that sends what costs it little and the gateway much, without end. Its
-//! connection is cut, or it is made to wait for itself; memory stays where it was, and others are
-//! served.
+//! Floods: a client endlessly sends requests that are cheap for itself and expensive for the
+//! gateway. The gateway closes its connection or stops reading from it. Memory stays bounded, and
+//! other clients are served.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::{CALL, Client, RIGHT, assert_lean, gateway, told};
+use super::{CALL, CALL_OK, Client, assert_memory_bounded, describe, gateway};
 
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Bytes to repeat, above every limit that should end the flood: 64 MiB.
+/// Size of a flood, 64 MiB: above every limit that should end it.
 const FLOOD_BYTES: usize = 64 << 20;
 
-/// A write or read that makes no progress for so long never will.
+/// Timeout of reads and writes: without progress for this long, the gateway holds the client back.
 const STUCK: Duration = Duration::from_secs(4);
 
 /// How a flood ended.
 #[derive(Debug, PartialEq, Eq)]
-enum Ended {
+enum FloodOutcome {
     /// The gateway closed the connection.
     Cut,
-    /// The gateway stops reading until the client reads its responses.
+    /// The gateway stopped reading; it waits until the client reads its responses.
     Held,
-    /// It took all of it.
+    /// The gateway read the whole flood and kept the connection open.
     Taken,
 }
 
@@ -51,7 +51,7 @@ pub(super) const END_STREAM: u8 = 1;
 const POST_ROOT: &[u8] = &[0x83, 0x86, 0x84, 0x41, 1, b'a'];
 
 /// Sends the first bytes, then chunks until the gateway closes the connection or all are sent.
-fn flood(address: &str, first: &[u8], mut part: impl FnMut(u32) -> Vec<u8>) -> Ended {
+fn flood(address: &str, first: &[u8], mut part: impl FnMut(u32) -> Vec<u8>) -> FloodOutcome {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_write_timeout(Some(STUCK)).unwrap();
     stream.set_read_timeout(Some(STUCK)).unwrap();
@@ -66,19 +66,19 @@ fn flood(address: &str, first: &[u8], mut part: impl FnMut(u32) -> Vec<u8>) -> E
         match stream.write_all(&bytes) {
             Ok(()) => sent += bytes.len(),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                return Ended::Held;
+                return FloodOutcome::Held;
             }
-            Err(_) => return Ended::Cut,
+            Err(_) => return FloodOutcome::Cut,
         }
         bytes.clear();
     }
     let mut scratch = [0; 64 * 1024];
     loop {
         match stream.read(&mut scratch) {
-            Ok(0) => return Ended::Cut,
+            Ok(0) => return FloodOutcome::Cut,
             Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ended::Cut,
-            Err(_) => return Ended::Taken,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return FloodOutcome::Cut,
+            Err(_) => return FloodOutcome::Taken,
         }
     }
 }
@@ -87,50 +87,53 @@ fn flood(address: &str, first: &[u8], mut part: impl FnMut(u32) -> Vec<u8>) -> E
 fn floods_of_http2_frames_are_cut_or_held() {
     let (_node, mut gateway) =
         gateway("[downstream]\nbody_timeout = \"1s\"\nwrite_timeout = \"1s\"");
-    assert_eq!(told(&Client::connect(&gateway.address).call("/", CALL.as_bytes())), RIGHT);
+    assert_eq!(describe(&Client::connect(&gateway.address).call("/", CALL.as_bytes())), CALL_OK);
     let before = gateway.memory().0;
     let hello = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
     let address = gateway.address.clone();
-    let own = |number: u32| 2 * number + 1;
+    // Stream ids of a client are odd.
+    let stream_id = |number: u32| 2 * number + 1;
 
-    // A head that never ends: more and more headers (CVE-2024-27316 and its kin).
+    // A head that never ends: more and more headers (CVE-2024-27316 and similar attacks).
     let header = [&[0_u8, 7][..], b"x-flood", &[100], &[b'v'; 100]].concat();
     let first = [&hello[..], &frame(HEADERS, 0, 1, POST_ROOT)].concat();
     let ended = flood(&address, &first, |_| frame(CONTINUATION, 0, 1, &header));
-    assert_eq!(ended, Ended::Cut, "headers without end");
+    assert_eq!(ended, FloodOutcome::Cut, "headers without end");
     let ended = flood(&address, &first, |_| frame(CONTINUATION, 0, 1, &[]));
-    assert_eq!(ended, Ended::Cut, "empty parts of a head without end");
+    assert_eq!(ended, FloodOutcome::Cut, "empty parts of a head without end");
 
-    // Streams that are opened and taken back (CVE-2023-44487).
+    // Streams that are opened and reset at once (CVE-2023-44487).
     let ended = flood(&address, &hello, |number| {
-        let head = frame(HEADERS, END_HEADERS | END_STREAM, own(number), POST_ROOT);
-        [head, frame(RST_STREAM, 0, own(number), &[0, 0, 0, 8])].concat()
+        let head = frame(HEADERS, END_HEADERS | END_STREAM, stream_id(number), POST_ROOT);
+        [head, frame(RST_STREAM, 0, stream_id(number), &[0, 0, 0, 8])].concat()
     });
-    assert_eq!(ended, Ended::Cut, "streams that are taken back at once");
+    assert_eq!(ended, FloodOutcome::Cut, "streams that are reset at once");
 
-    // Streams that are opened beyond what is allowed.
+    // More streams than the gateway allows.
     let ended =
-        flood(&address, &hello, |number| frame(HEADERS, END_HEADERS, own(number), POST_ROOT));
-    assert_ne!(ended, Ended::Taken, "streams without end");
+        flood(&address, &hello, |number| frame(HEADERS, END_HEADERS, stream_id(number), POST_ROOT));
+    assert_ne!(ended, FloodOutcome::Taken, "streams without end");
 
-    // Frames that ask for an answer each, which is never read (CVE-2019-9512, CVE-2019-9515).
+    // Frames that each need a response, which the client never reads (CVE-2019-9512,
+    // CVE-2019-9515).
     for (what, kind, payload) in [("pings", PING, &[0_u8; 8][..]), ("settings", SETTINGS, &[])] {
         let ended = flood(&address, &hello, |_| frame(kind, 0, 0, payload));
-        assert_ne!(ended, Ended::Taken, "{what} without end");
+        assert_ne!(ended, FloodOutcome::Taken, "{what} without end");
     }
 
     // Empty parts of a body that never ends (CVE-2019-9518).
     let first = [&hello[..], &frame(HEADERS, END_HEADERS, 1, POST_ROOT)].concat();
     flood(&address, &first, |_| frame(DATA, 0, 1, &[]));
 
-    assert_eq!(told(&Client::connect(&gateway.address).call("/", CALL.as_bytes())), RIGHT);
-    assert_lean(&gateway, before);
+    assert_eq!(describe(&Client::connect(&gateway.address).call("/", CALL.as_bytes())), CALL_OK);
+    assert_memory_bounded(&gateway, before);
     gateway.assert_sound();
 }
 
-/// A client that reads all that it is sent is told nothing by what is held back.
+/// A client that reads all responses cannot be slowed by unread ones, so the gateway must close its
+/// connection.
 #[test]
-fn floods_of_http2_frames_are_cut_although_their_answers_are_read() {
+fn floods_of_http2_frames_are_cut_even_if_the_client_reads_the_responses() {
     let (_node, mut gateway) = gateway("");
     let hello = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
     for (what, kind, stream, payload) in [
@@ -151,7 +154,7 @@ fn floods_of_http2_frames_are_cut_although_their_answers_are_read() {
         assert!(cut, "{what} without end");
         reading.join().unwrap();
     }
-    assert_eq!(told(&Client::connect(&gateway.address).call("/", CALL.as_bytes())), RIGHT);
+    assert_eq!(describe(&Client::connect(&gateway.address).call("/", CALL.as_bytes())), CALL_OK);
     gateway.assert_sound();
 }
 
@@ -159,9 +162,9 @@ fn floods_of_http2_frames_are_cut_although_their_answers_are_read() {
 fn floods_of_header_lines_are_cut() {
     let (_node, mut gateway) = gateway("");
     let first = b"POST / HTTP/1.1\r\nHost: a\r\n";
-    assert_eq!(flood(&gateway.address, first, |_| b"x-flood: v\r\n".to_vec()), Ended::Cut);
-    assert_eq!(flood(&gateway.address, b"POST /", |_| vec![b'a'; 1024]), Ended::Cut);
-    assert_eq!(flood(&gateway.address, b"", |_| b"\r\n".to_vec()), Ended::Cut);
-    assert_eq!(told(&Client::connect(&gateway.address).call("/", CALL.as_bytes())), RIGHT);
+    assert_eq!(flood(&gateway.address, first, |_| b"x-flood: v\r\n".to_vec()), FloodOutcome::Cut);
+    assert_eq!(flood(&gateway.address, b"POST /", |_| vec![b'a'; 1024]), FloodOutcome::Cut);
+    assert_eq!(flood(&gateway.address, b"", |_| b"\r\n".to_vec()), FloodOutcome::Cut);
+    assert_eq!(describe(&Client::connect(&gateway.address).call("/", CALL.as_bytes())), CALL_OK);
     gateway.assert_sound();
 }

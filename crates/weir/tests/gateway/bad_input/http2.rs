@@ -1,5 +1,5 @@
-//! The same limits over HTTP/2 as over HTTP/1.1: a refused request ends its stream, and the
-//! connection carries on.
+//! HTTP/2 has the same limits as HTTP/1.1. A refused request ends its stream, but not the
+//! connection.
 
 use std::io::Write;
 
@@ -9,13 +9,13 @@ use hyper::client::conn::http2::SendRequest;
 use hyper::{Method, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use super::{Answer, CALL, RIGHT, assert_lean, gateway, told};
+use super::{CALL, CALL_OK, Response, assert_memory_bounded, describe, gateway};
 use test_support::raw::Client;
 use test_support::running::Weir;
 
 const TOO_LARGE: &str = "413 null -32600 body exceeds the limit of 5242880 bytes";
 
-/// A request apart from its body.
+/// A request without its body.
 type Head = hyper::http::request::Builder;
 
 async fn ask(sender: &mut SendRequest<Full<Bytes>>, head: Head, body: Vec<u8>) -> String {
@@ -24,7 +24,7 @@ async fn ask(sender: &mut SendRequest<Full<Bytes>>, head: Head, body: Vec<u8>) -
     let (parts, body) = response.into_parts();
     let text = |value: &hyper::header::HeaderValue| value.to_str().unwrap().to_owned();
     let headers = parts.headers.iter().map(|(name, value)| (name.to_string(), text(value)));
-    told(&Answer {
+    describe(&Response {
         status: parts.status.as_u16(),
         headers: headers.collect(),
         body: body.collect().await.unwrap().to_bytes().to_vec(),
@@ -36,7 +36,7 @@ fn head(method: Method, address: &str, path: &str) -> Head {
     head.header("content-type", "application/json")
 }
 
-/// A connection whose streams have a window of this many bytes.
+/// Opens a connection whose streams have a flow-control window of this many bytes.
 async fn connect(
     address: &str,
     window: u32,
@@ -74,14 +74,14 @@ fn a_stream_that_is_not_read_ends_its_connection_and_a_slow_one_does_not() {
                 panic!("{error} after {bytes} bytes in {:?}", began.elapsed())
             });
             bytes += frame.into_data().unwrap().len();
-            // Sleeps: within the timeout at each piece, and over it in all.
+            // Sleeps: less than the timeout for each frame, but more in total.
             tokio::time::sleep(std::time::Duration::from_millis(60)).await;
         }
         assert!(began.elapsed() > std::time::Duration::from_secs(2), "{bytes} bytes came at once");
 
         let unread = sender.send_request(large()).await.unwrap();
-        // Another stream that moves on does not hide it.
-        let moving = async {
+        // The timeout applies although another stream of the connection makes progress.
+        let active_stream = async {
             loop {
                 let body = Full::new(Bytes::from(CALL));
                 let call = head(Method::POST, &address, "/").body(body).unwrap();
@@ -94,13 +94,13 @@ fn a_stream_that_is_not_read_ends_its_connection_and_a_slow_one_does_not() {
             }
         };
         let patience = std::time::Duration::from_secs(20);
-        tokio::time::timeout(patience, moving).await.expect("the connection is left");
+        tokio::time::timeout(patience, active_stream).await.expect("the gateway closes in time");
         drop(unread);
-        // With a reset or without a word: it has ended.
+        // The connection has ended, either cleanly or with a reset.
         let _ = running.await.unwrap();
         let (mut sender, _running) = connect(&address, 20_000).await;
         let post = head(Method::POST, &address, "/eth");
-        assert_eq!(ask(&mut sender, post, CALL.as_bytes().to_vec()).await, RIGHT);
+        assert_eq!(ask(&mut sender, post, CALL.as_bytes().to_vec()).await, CALL_OK);
     });
     gateway.assert_sound();
 }
@@ -132,7 +132,7 @@ fn http2_requests_meet_the_same_limits() {
     let call = || CALL.as_bytes().to_vec();
     let packed = |coding: &str| post("/").header("content-encoding", coding);
     let cases: Vec<(&str, Head, Vec<u8>, &str)> = vec![
-        ("a call", post("/eth"), call(), RIGHT),
+        ("a call", post("/eth"), call(), CALL_OK),
         (
             "an unknown path",
             post("/nowhere"),
@@ -178,22 +178,22 @@ fn http2_requests_meet_the_same_limits() {
             hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
         let (mut sender, connection) = handshake.await.unwrap();
         let running = tokio::spawn(connection);
-        for (name, head, body, due) in cases {
-            assert_eq!(ask(&mut sender, head, body).await, due, "{name}");
-            assert_eq!(ask(&mut sender, post("/"), call()).await, RIGHT, "after {name}");
+        for (name, head, body, expected) in cases {
+            assert_eq!(ask(&mut sender, head, body).await, expected, "{name}");
+            assert_eq!(ask(&mut sender, post("/"), call()).await, CALL_OK, "after {name}");
         }
         drop(sender);
         running.await.unwrap().unwrap();
     });
-    // hyper itself refuses the head.
+    // The count for 431 is not checked, because hyper itself refuses the head.
     let mut admin = Client::connect(gateway.admin.as_deref().unwrap());
     admin.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    let answer = admin.answer().unwrap();
+    let answer = admin.read_response().unwrap();
     let metrics = answer.text();
     for (status, count) in [(400, 1), (404, 1), (405, 1), (413, 2), (415, 1)] {
         let line = format!("weir_requests_refused_total{{status=\"{status}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line}{metrics}");
     }
     gateway.assert_sound();
-    assert_lean(&gateway, before);
+    assert_memory_bounded(&gateway, before);
 }

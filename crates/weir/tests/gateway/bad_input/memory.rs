@@ -7,41 +7,45 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+use super::faulty_node::{BAD_METHOD, FaultyNode, FollowUp, Misbehaviour, ok_response};
 use super::floods::{DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, frame};
-use super::wicked::{Deed, STRUCK, Then, Wicked, whole};
-use super::{CALL, Client, RIGHT, Running, post, told};
+use super::{CALL, CALL_OK, Client, Running, describe, post};
 use test_support::running::Weir;
 
+/// `server.memory_max` of the gateway, in bytes.
 const BUDGET: u64 = 128 << 20;
-/// Beyond the budget: what each connection takes by itself, and what is copied at the moment, and
-/// what the allocator gives back late. 140 MB were seen at most.
+/// Allowed memory beyond the budget for each connection, in bytes.
 const PER_CONNECTION: u64 = 16 << 10;
+/// Allowed memory beyond the budget in all: buffers that are being copied, and memory that the
+/// allocator returns late. The largest observed value was 140 MB.
 const BESIDE: u64 = 192 << 20;
-/// Bytes of one response that is not read, and of one body that does not end.
+/// Sizes of a response that the client does not read, and of a body that the client does not
+/// finish.
 const RESPONSE_BYTES: usize = 4 << 20;
 const BODY_BYTES: usize = 5 << 20;
-/// Open files for everything else in this process: the other tests run at the same time.
+/// Open files that this process needs for other tests, which run at the same time.
 const FILES_BESIDE: u64 = 2_000;
-/// How long the gateway is watched while the bytes are held.
+/// How long other clients send calls while the gateway holds the bytes.
 const WATCHED: Duration = Duration::from_secs(6);
 
 /// A chunk of a body: 32 bytes.
 const CHUNK: &[u8] = b"20\r\n0123456789abcdef0123456789abcdef\r\n";
 
-/// A gateway with one upstream that sends long responses, and one whose responses never end.
-fn gateway() -> (Running, [Wicked; 2], Running) {
+/// Starts a gateway with an upstream that sends long responses, one whose responses never end, and
+/// an honest one. Returns the honest upstream, the two others, and the gateway.
+fn gateway() -> (Running, [FaultyNode; 2], Running) {
     let honest = Weir::node().start();
-    let [long, endless] = [(); 2].map(|()| Wicked::start(&honest.address));
-    long.shall(&Deed {
-        say: |id| {
+    let [long, endless] = [(); 2].map(|()| FaultyNode::start(&honest.address));
+    long.set_misbehaviour(&Misbehaviour {
+        response: |id| {
             let result = "a".repeat(RESPONSE_BYTES);
-            whole(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{result}"}}"#))
+            ok_response(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{result}"}}"#))
         },
-        then: Then::Serve,
+        then: FollowUp::Serve,
     });
-    endless.shall(&Deed {
-        say: |_| b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(),
-        then: Then::Repeat(CHUNK),
+    endless.set_misbehaviour(&Misbehaviour {
+        response: |_| b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(),
+        then: FollowUp::Repeat(CHUNK),
     });
     let gateway = Weir::serve()
         .config(&format!(
@@ -60,15 +64,16 @@ fn gateway() -> (Running, [Wicked; 2], Running) {
     (honest, [long, endless], gateway)
 }
 
-/// A call that no other one shares.
+/// A call whose response is not cached; each number is another account.
 fn fresh(number: usize) -> Vec<u8> {
     format!(
-        r#"{{"jsonrpc":"2.0","id":1,"method":"{STRUCK}","params":["0x{number:040x}","latest"]}}"#
+        r#"{{"jsonrpc":"2.0","id":1,"method":"{BAD_METHOD}","params":["0x{number:040x}","latest"]}}"#
     )
     .into_bytes()
 }
 
-/// One HTTP/2 connection whose windows are shut, with 100 calls for long responses.
+/// Opens an HTTP/2 connection with flow-control windows of 0 bytes, and sends 100 calls for long
+/// responses.
 fn shut_windows(address: &str) -> Vec<TcpStream> {
     let mut stream = TcpStream::connect(address).unwrap();
     // SETTINGS_INITIAL_WINDOW_SIZE is 0.
@@ -77,28 +82,27 @@ fn shut_windows(address: &str) -> Vec<TcpStream> {
     let mut head = vec![0x83, 0x86, 0x04, 5];
     head.extend(b"/long\x41\x01a\x0f\x10\x10application/json");
     for number in 0..100_u32 {
-        let own = 2 * number + 1;
-        bytes.extend(frame(HEADERS, END_HEADERS, own, &head));
-        bytes.extend(frame(DATA, END_STREAM, own, &fresh(number as usize)));
+        let stream_id = 2 * number + 1;
+        bytes.extend(frame(HEADERS, END_HEADERS, stream_id, &head));
+        bytes.extend(frame(DATA, END_STREAM, stream_id, &fresh(number as usize)));
     }
     stream.write_all(&bytes).unwrap();
     vec![stream]
 }
 
-/// Clients that ask for long responses and do not read them.
+/// Opens connections of clients that call for long responses and do not read them.
 fn unread(address: &str) -> Vec<Client> {
     let client = |number: usize| {
         let mut client = Client::with_small_receive_buffer(address);
         client.send(&post("/long", &fresh(1000 + number)));
-        // What comes back is held by the gateway, once it is there.
-        // Sleeps: the responses arrive one after the other.
+        // Sleeps: the upstream's responses reach the gateway one after the other.
         std::thread::park_timeout(Duration::from_millis(5));
         client
     };
     (0..100).map(client).collect()
 }
 
-/// Requests whose last byte does not come.
+/// Opens connections that each send a request without its last byte.
 fn unfinished(address: &str) -> Vec<TcpStream> {
     let whole = post("/", &vec![b' '; BODY_BYTES]);
     let start = |_| {
@@ -111,7 +115,7 @@ fn unfinished(address: &str) -> Vec<TcpStream> {
     (0..200).map(start).collect()
 }
 
-/// Calls to the upstream whose responses never end.
+/// Opens connections that each call the upstream whose responses never end.
 fn endless(address: &str) -> Vec<Client> {
     let client = |number: usize| {
         let mut client = Client::connect(address);
@@ -121,18 +125,22 @@ fn endless(address: &str) -> Vec<Client> {
     (0..100).map(client).collect()
 }
 
-/// The response to another client under this load.
+/// The responses to another client under this load.
 #[derive(Debug, Default)]
 struct Others {
+    /// Number of small responses.
     small: usize,
+    /// Number of large responses, which need memory of the budget.
     large: usize,
+    /// Number of calls for a large response that were refused with HTTP 503.
     large_refused: usize,
+    /// The longest time for a small and a large call together.
     slowest: Duration,
 }
 
 impl Others {
-    /// Asks for something small and something that counts against the budget, over new connections
-    /// and until the time is over.
+    /// Calls for a small and a large response in a loop, each time on a new connection, until
+    /// `until`.
     fn ask(address: &str, until: Instant) -> Others {
         let calls: Vec<String> = (1..60)
             .map(|number| {
@@ -144,9 +152,9 @@ impl Others {
         let large = format!("[{}]", calls.join(","));
         let mut others = Others::default();
         while Instant::now() < until {
-            let began = Instant::now();
+            let start = Instant::now();
             let mut client = Client::connect(address);
-            assert_eq!(told(&client.call("/", CALL.as_bytes())), RIGHT);
+            assert_eq!(describe(&client.call("/", CALL.as_bytes())), CALL_OK);
             others.small += 1;
             let answer = client.call("/", large.as_bytes());
             if answer.status == 200 {
@@ -156,13 +164,14 @@ impl Others {
                 assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
                 others.large_refused += 1;
             }
-            others.slowest = others.slowest.max(began.elapsed());
+            others.slowest = others.slowest.max(start.elapsed());
         }
         others
     }
 }
 
-/// Runs a shape of load while it samples memory and checks other clients.
+/// Runs a shape of load beside `idle` connections while another client sends calls. Checks the
+/// gateway's peak memory and the responses to the other client.
 fn hold<T>(name: &str, gateway: &mut Running, idle: usize, shape: impl FnOnce(&str) -> T) {
     let address = gateway.address.clone();
     let _idle: Vec<TcpStream> = (0..idle).map(|_| TcpStream::connect(&address).unwrap()).collect();
@@ -184,10 +193,14 @@ fn hold<T>(name: &str, gateway: &mut Running, idle: usize, shape: impl FnOnce(&s
     assert!(others.slowest < Duration::from_secs(10), "{name}: {others:?}");
 }
 
+/// Open connections of a load. Dropping them ends the load.
 type Held = Vec<Box<dyn std::any::Any>>;
 
-fn boxed<T: 'static>(held: Vec<T>) -> Held {
-    held.into_iter().map(|one| Box::new(one) as Box<dyn std::any::Any>).collect()
+fn boxed<T: 'static>(connections: Vec<T>) -> Held {
+    connections
+        .into_iter()
+        .map(|connection| Box::new(connection) as Box<dyn std::any::Any>)
+        .collect()
 }
 
 #[test]
@@ -205,12 +218,12 @@ fn held_bytes_stay_within_the_budget() {
     }
 }
 
-/// All shapes at once, beside 20,000 connections or as many as the limit of open files leaves.
+/// All shapes at once, beside 20,000 idle connections, or fewer if the limit of open files is low.
 #[test]
 fn held_bytes_stay_within_the_budget_with_many_connections() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // The gateway, which is started now, inherits it.
+    // The gateway starts after this and inherits the limit.
     setrlimit(Resource::Nofile, limit).unwrap();
     let files = limit.current.unwrap_or(u64::MAX);
     let idle = files.saturating_sub(FILES_BESIDE).min(20_000) as usize;

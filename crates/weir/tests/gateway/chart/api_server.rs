@@ -24,7 +24,7 @@ metadata:
   labels:
     pod-security.kubernetes.io/warn: restricted
 ";
-/// A create and an update by server-side apply have these media types.
+/// Media types of requests that create an object, and that apply one on the server.
 const YAML: &str = "application/yaml";
 const APPLY: &str = "application/apply-patch+yaml";
 /// The server validates an object without storing it, and rejects unknown and duplicate fields.
@@ -170,7 +170,8 @@ impl ApiServer {
             .map(|(method, path, kind)| self.send(method, &path, kind, &object.yaml).unwrap())
     }
 
-    /// Sends a request on a connection of its own. HTTP/1.0 has no chunks.
+    /// Sends a request on a new connection. It uses HTTP/1.0, because the response then has no
+    /// chunked encoding.
     fn send(&self, method: &str, path: &str, kind: &str, body: &str) -> io::Result<Response> {
         let length = body.len();
         let request = format!(
@@ -186,7 +187,7 @@ impl ApiServer {
 impl Drop for ApiServer {
     fn drop(&mut self) {
         for child in [&mut self.server, &mut self.etcd] {
-            // It may have ended by itself, which the test has noticed.
+            // The process may have ended already, which the test reports elsewhere.
             let _ = child.kill();
             let _ = child.wait();
         }

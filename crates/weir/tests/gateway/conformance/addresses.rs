@@ -61,7 +61,7 @@ pub(super) const GROUPS: [Group; 10] = [
         "the peer's own port as a variable",
         Judged::Not("the access log has the client's address alone"),
     ),
-    // Of the directive's documentation: IPv6, and both versions of the PROXY protocol.
+    // From the directive's documentation: IPv6, and both versions of the PROXY protocol.
     Group::new(
         "realip, PROXY protocol",
         1,
@@ -108,13 +108,13 @@ fn lists_are_walked_from_the_right() {
         let lines: String =
             values.iter().map(|value| format!("X-Forwarded-For: {value}\r\n")).collect();
         client.send(&post_with("/", &lines, &body("eth_chainId", "[]")));
-        assert_eq!(client.answer().unwrap().status, 200);
+        assert_eq!(client.read_response().unwrap().status, 200);
     }
     let logged = || std::fs::read_to_string(folder.path().join("access.log")).unwrap_or_default();
-    wait_until("all is logged", || logged().lines().count() >= cases.len());
+    wait_until("all requests are logged", || logged().lines().count() >= cases.len());
     let logged = logged();
     let found: Vec<&str> = logged.lines().map(|line| line.split(' ').next().unwrap()).collect();
-    assert_eq!(found, cases.map(|(_, due)| due));
+    assert_eq!(found, cases.map(|(_, expected)| expected));
 }
 
 #[test]
@@ -125,14 +125,14 @@ fn it_counts_before_anything_is_decided() {
     let [node] = scene.nodes(["a"]);
     let served = served(&node, folder.path(), limit);
     let mut client = served.client();
-    let mut of = |address: &str| {
+    let mut status_for = |address: &str| {
         let line = format!("X-Forwarded-For: {address}\r\n");
         client.send(&post_with("/", &line, &body("eth_chainId", "[]")));
-        client.answer().unwrap().status
+        client.read_response().unwrap().status
     };
     // A limit applies to the client, not to the proxy, even after the proxy's address was rejected.
     assert_eq!(
-        ["192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.2"].map(&mut of),
+        ["192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.2"].map(&mut status_for),
         [200, 429, 200, 429]
     );
 }

@@ -66,7 +66,7 @@ pub(super) const GROUPS: [Group; 38] = [
         "errors that were kept",
         elsewhere(
             "crates/weir/tests/gateway/serving/caching.rs",
-            "of_errors_only_reverts_at_a_fixed_block_are_kept",
+            "reverts_are_the_only_cached_errors",
         ),
     ),
     Group::new(
@@ -99,7 +99,7 @@ pub(super) const GROUPS: [Group; 38] = [
         "proxy_cache_lock.t",
         3,
         "without a lock",
-        elsewhere(COALESCING, "without_coalescing_each_reaches_it"),
+        elsewhere(COALESCING, "without_coalescing_each_call_reaches_the_node"),
     ),
     Group::new(
         "proxy_cache_lock.t",
@@ -139,7 +139,7 @@ pub(super) const GROUPS: [Group; 38] = [
         "errors that are kept",
         elsewhere(
             "crates/weir/tests/gateway/serving/caching.rs",
-            "of_errors_only_reverts_at_a_fixed_block_are_kept",
+            "reverts_are_the_only_cached_errors",
         ),
     ),
     Group::new(
@@ -153,7 +153,10 @@ pub(super) const GROUPS: [Group; 38] = [
         "proxy_cache_variables.t",
         1,
         "a cache that is not there",
-        elsewhere("crates/weir/tests/gateway/serving/chains.rs", "a_path_of_no_chain_is_refused"),
+        elsewhere(
+            "crates/weir/tests/gateway/serving/chains.rs",
+            "a_path_without_a_chain_is_rejected",
+        ),
     ),
     Group::new(
         "proxy_cache_variables.t",
@@ -177,7 +180,7 @@ pub(super) const GROUPS: [Group; 38] = [
     ),
     Group::new("proxy_cache_vary.t", 6, "variants that are asked for again", CONDITIONS),
     Group::new("proxy_cache_vary.t", 10, "variants that replace each other, and age", TIMES),
-    // Of the documentation: what is part of a key.
+    // From the documentation: the parts of a key.
     Group::new(
         "proxy_cache_key",
         6,
@@ -202,9 +205,9 @@ fn a_miss_is_followed_by_hits_of_the_same_bytes() {
     let served = Served::before(&[&node], &polled_once(""));
     let before = node.calls();
     let mut answers = Vec::new();
-    for due in ["miss", "hit", "hit", "hit", "hit"] {
+    for expected in ["miss", "hit", "hit", "hit", "hit"] {
         let answer = ask(&mut served.client(), READ, &account(1, "0x10"));
-        assert_eq!(mark(&answer), due);
+        assert_eq!(mark(&answer), expected);
         answers.push(answer.body);
     }
     assert_eq!(node.calls() - before, 1);
@@ -217,9 +220,9 @@ fn an_empty_answer_is_kept_as_any_other() {
     let [node] = scene.nodes(["a"]);
     let served = Served::before(&[&node], &polled_once(""));
     let nobody = format!(r#"[{{"fromBlock":"0x10","toBlock":"0x10","address":"0x{:040x}"}}]"#, 1);
-    for due in ["miss", "hit"] {
+    for expected in ["miss", "hit"] {
         let answer = ask(&mut served.client(), "eth_getLogs", &nobody);
-        assert_eq!((result(&answer).as_str(), mark(&answer)), ("[]", due));
+        assert_eq!((result(&answer).as_str(), mark(&answer)), ("[]", expected));
     }
 }
 
@@ -230,7 +233,7 @@ fn a_head_leaves_its_connection_as_it_was() {
     let served = Served::before(&[&node], &polled_once(""));
     let mut client = served.client();
     client.send(b"HEAD /big.html?e=1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    let head = client.answer_to_head().unwrap();
+    let head = client.read_head_response().unwrap();
     assert_eq!((head.status, head.header("connection")), (200, None));
     assert_eq!(mark(&ask(&mut client, READ, &account(1, "0x10"))), "miss");
 }
@@ -243,7 +246,7 @@ fn bypassing_calls_do_not_change_entries() {
     let mut client = served.client();
     let before = node.calls();
     // Pending state belongs to no block yet: each call is sent, and no response is cached.
-    for (block, due) in [
+    for (block, expected) in [
         ("0x10", "miss"),
         ("0x10", "hit"),
         ("pending", "bypass"),
@@ -251,7 +254,7 @@ fn bypassing_calls_do_not_change_entries() {
         ("0x10", "hit"),
     ] {
         let answer = ask(&mut client, READ, &account(1, block));
-        assert_eq!(mark(&answer), due, "{block}");
+        assert_eq!(mark(&answer), expected, "{block}");
         result(&answer);
     }
     assert_eq!(node.calls() - before, 3);
@@ -265,15 +268,18 @@ fn a_response_in_chunks_is_kept() {
     let served = Served::start(&format!("{}{}", polled_once(""), line.entry("")));
     served.wait_for_candidates(&["a"]);
     wait_for_quiet(&[&node]);
-    for due in ["miss", "hit"] {
+    for expected in ["miss", "hit"] {
         let answer = ask(&mut served.client(), READ, &account(1, "0x10"));
-        assert_eq!((result(&answer), mark(&answer)), (node.result(READ, &account(1, "0x10")), due));
+        assert_eq!(
+            (result(&answer), mark(&answer)),
+            (node.result(READ, &account(1, "0x10")), expected)
+        );
     }
     assert_eq!(line.met(), 1);
 }
 
 /// Cache headers of a node's response, in nginx's scenarios.
-const SAYINGS: [&str; 22] = [
+const CACHE_HEADERS: [&str; 22] = [
     "Expires: Thu, 31 Dec 2037 23:55:55 GMT\r\n",
     "Cache-Control: max-age=60\r\n",
     "Cache-Control: max-age=9223372036854775808\r\n",
@@ -302,18 +308,18 @@ const SAYINGS: [&str; 22] = [
 fn headers_of_nodes_decide_nothing() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
-    for saying in SAYINGS {
-        let line = Line::before(&node, READ, Instead::Headers(saying));
+    for headers in CACHE_HEADERS {
+        let line = Line::before(&node, READ, Instead::Headers(headers));
         let served = Served::start(&format!("{}{}", polled_once(""), line.entry("")));
         served.wait_for_candidates(&["a"]);
-        for due in ["miss", "hit"] {
+        for expected in ["miss", "hit"] {
             let answer = ask(&mut served.client(), READ, &account(1, "0x10"));
-            assert_eq!(mark(&answer), due, "{saying:?}");
+            assert_eq!(mark(&answer), expected, "{headers:?}");
             for name in ["cache-control", "expires", "x-accel-expires", "set-cookie"] {
-                assert_eq!(answer.header(name), None, "{saying:?} was passed on");
+                assert_eq!(answer.header(name), None, "{headers:?} was passed on");
             }
         }
-        assert_eq!(line.met(), 1, "{saying:?}");
+        assert_eq!(line.met(), 1, "{headers:?}");
     }
 }
 
@@ -334,11 +340,11 @@ fn chains_share_no_entries() {
     }
     let mut client = served.client();
     for (path, node) in [("/one", "a"), ("/two", "b")] {
-        for due in ["miss", "hit"] {
+        for expected in ["miss", "hit"] {
             client.send(&post_with(path, "", &body(READ, &account(1, "0x10"))));
-            let answer = client.answer().unwrap();
-            assert_eq!(mark(&answer), due, "{path}");
-            if due == "miss" {
+            let answer = client.read_response().unwrap();
+            assert_eq!(mark(&answer), expected, "{path}");
+            if expected == "miss" {
                 assert_eq!(crate::support::scene::by(&answer), node);
             }
         }
@@ -366,13 +372,13 @@ fn codings_share_an_entry() {
     let params = r#"["0x64",true]"#;
     let theirs = node.result("eth_getBlockByNumber", params);
     let mut client = served.client();
-    for (coding, due) in
+    for (coding, expected) in
         [("gzip", "miss"), ("zstd", "hit"), ("deflate", "hit"), ("gzip", "hit"), ("*;q=0", "hit")]
     {
         let line = format!("Accept-Encoding: {coding}\r\n");
         client.send(&post_with("/", &line, &body("eth_getBlockByNumber", params)));
-        let answer = client.answer().unwrap();
-        assert_eq!(mark(&answer), due, "{coding}");
+        let answer = client.read_response().unwrap();
+        assert_eq!(mark(&answer), expected, "{coding}");
         let plain = match answer.header("content-encoding") {
             Some("gzip") => {
                 let mut plain = Vec::new();
@@ -407,16 +413,16 @@ fn a_key_is_the_meaning_of_a_call() {
         ("another account", account(2, "0x10"), "miss"),
     ];
     assert_eq!(cases.len(), 6);
-    for (name, params, due) in cases {
-        assert_eq!(mark(&ask(&mut client, READ, &params)), due, "{name}");
+    for (name, params, expected) in cases {
+        assert_eq!(mark(&ask(&mut client, READ, &params)), expected, "{name}");
     }
-    // The id is none of it.
+    // The id is not part of the key.
     client.send(&post_with(
         "/",
         "",
         format!(r#"{{"id":"x","method":"{READ}","params":{one}}}"#).as_bytes(),
     ));
-    let answer = client.answer().unwrap();
+    let answer = client.read_response().unwrap();
     assert_eq!(mark(&answer), "hit");
     assert!(answer.text().contains(r#""id":"x""#));
 }

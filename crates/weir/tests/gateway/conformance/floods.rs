@@ -14,60 +14,64 @@ use super::frames::{
 use test_support::raw::Client;
 use test_support::running::{Running, Weir};
 
-/// Times short enough to wait for.
+/// Timeouts that are short enough for a test to wait for.
 const SHORT_TIMES: &str = "[downstream]
     header_timeout = \"600ms\"
     body_timeout = \"600ms\"
     idle_timeout = \"600ms\"
     write_timeout = \"600ms\"";
-/// When something that is due after those is late, on a busy machine.
+/// The longest allowed time for something that happens after these timeouts, on a busy machine.
 const LATE: Duration = Duration::from_secs(15);
-/// Memory that floods may take, all together: what allocators keep included.
+/// Allowed growth of the gateway's memory by all floods, with what the allocator retains.
 const GROWTH_BYTES_MAX: u64 = 96 << 20;
-/// What one write of a flood holds.
+/// Minimum bytes of one write of a flood.
 const WRITE_BYTES: usize = 64 * 1024;
 
 const CALL: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 
-/// Endless frames after a beginning.
+/// A client that sends some bytes and then the same kind of frame without end.
 struct Flood {
     name: &'static str,
     start: Vec<u8>,
-    /// The repeated frames, by repetition number; `None` sends nothing.
+    /// Returns the frames of a repetition, by its number. `None` sends nothing after `start`.
     again: Option<fn(u32) -> Vec<u8>>,
-    /// Pause between two repetitions; `None` sends as fast as possible.
+    /// Pause between two repetitions; zero sends as fast as possible.
     every: Duration,
     /// True if the client reads the gateway's frames.
     reads: bool,
-    /// Whether its pings and settings are answered, as an honest client would.
-    answers: bool,
+    /// True if the client acknowledges pings and settings, as an honest client does.
+    acknowledges: bool,
 }
 
-/// What became of it.
-struct End {
+/// How the gateway closed the connection of a flood.
+struct FloodEnd {
     took: Duration,
     bytes: usize,
-    /// The code of a GOAWAY, if one came before the end.
+    /// The code of a GOAWAY, if the gateway sent one.
     code: Option<u32>,
 }
 
-/// Floods until the connection is closed; none if it never is.
-fn flood(address: &str, flood: &Flood) -> Option<End> {
+/// Floods until the gateway closes the connection. `None` if it does not within [`LATE`].
+fn flood(address: &str, flood: &Flood) -> Option<FloodEnd> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let began = Instant::now();
-    let (mut bytes, mut turn) = (0, 0);
+    let (mut bytes, mut repetition) = (0, 0);
     let mut pending = flood.start.clone();
-    let mut said = Said::default();
-    let end = |bytes, said: &Said| End { took: began.elapsed(), bytes, code: said.code };
+    let mut received = ReceivedFrames::default();
+    let end = |bytes, received: &ReceivedFrames| FloodEnd {
+        took: began.elapsed(),
+        bytes,
+        code: received.code,
+    };
     while began.elapsed() < LATE {
         while let Some(again) = flood.again
             && pending.len() < WRITE_BYTES
         {
-            pending.extend(again(turn));
-            turn += 1;
+            pending.extend(again(repetition));
+            repetition += 1;
             if !flood.every.is_zero() {
                 test_support::wait::pause(flood.every); // Sleeps: the rate of the flood.
                 break;
@@ -80,16 +84,16 @@ fn flood(address: &str, flood: &Flood) -> Option<End> {
             }
             Err(error) if is_late(&error) => {}
             Err(_) => {
-                while flood.reads && !said.has_ended(&mut stream) {}
-                return Some(end(bytes, &said));
+                while flood.reads && !received.has_ended(&mut stream) {}
+                return Some(end(bytes, &received));
             }
         }
-        if (flood.reads || flood.again.is_none()) && said.has_ended(&mut stream) {
-            return Some(end(bytes, &said));
+        if (flood.reads || flood.again.is_none()) && received.has_ended(&mut stream) {
+            return Some(end(bytes, &received));
         }
-        let answers = std::mem::take(&mut said.answers);
-        if flood.answers {
-            pending.extend(answers);
+        let acknowledgements = std::mem::take(&mut received.acknowledgements);
+        if flood.acknowledges {
+            pending.extend(acknowledgements);
         }
     }
     None
@@ -99,23 +103,24 @@ fn is_late(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// The frames that the gateway sends.
+/// The frames that the gateway has sent.
 #[derive(Default)]
-struct Said {
-    rest: Vec<u8>,
-    /// The code of the last GOAWAY: a graceful one, of code 0, comes first.
+struct ReceivedFrames {
+    /// Received bytes that are not yet parsed.
+    unparsed: Vec<u8>,
+    /// The code of the last GOAWAY. The gateway sends a graceful one with code 0 first.
     code: Option<u32>,
-    /// What it is to be answered with.
-    answers: Vec<u8>,
+    /// Acknowledgements that an honest client would send.
+    acknowledgements: Vec<u8>,
 }
 
-impl Said {
-    /// Takes what has come; whether that was the end.
+impl ReceivedFrames {
+    /// Reads available bytes. Returns true if the connection has ended.
     fn has_ended(&mut self, stream: &mut TcpStream) -> bool {
         let mut part = [0; 64 * 1024];
         match stream.read(&mut part) {
             Ok(bytes) => {
-                self.rest.extend_from_slice(&part[..bytes]);
+                self.unparsed.extend_from_slice(&part[..bytes]);
                 while self.frame().is_some() {}
                 bytes == 0
             }
@@ -123,18 +128,20 @@ impl Said {
         }
     }
 
-    /// Reads one frame; none if it is not whole.
+    /// Parses one frame; `None` if it is not complete.
     fn frame(&mut self) -> Option<()> {
-        let [a, b, c, kind, flags] = *self.rest.first_chunk()?;
+        let [a, b, c, kind, flags] = *self.unparsed.first_chunk()?;
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
-        let payload = self.rest.get(9..9 + length)?;
+        let payload = self.unparsed.get(9..9 + length)?;
         match kind {
             GOAWAY => self.code = payload.get(4..8)?.try_into().ok().map(u32::from_be_bytes),
-            PING if flags & ACK == 0 => self.answers.extend(frame(PING, ACK, 0, payload)),
-            SETTINGS if flags & ACK == 0 => self.answers.extend(frame(SETTINGS, ACK, 0, &[])),
+            PING if flags & ACK == 0 => self.acknowledgements.extend(frame(PING, ACK, 0, payload)),
+            SETTINGS if flags & ACK == 0 => {
+                self.acknowledgements.extend(frame(SETTINGS, ACK, 0, &[]))
+            }
             _ => {}
         }
-        self.rest.drain(..9 + length);
+        self.unparsed.drain(..9 + length);
         Some(())
     }
 }
@@ -146,13 +153,14 @@ fn gateway() -> (Running, Running) {
     (node, Weir::serve().config(&text).start())
 }
 
+/// The start of a connection, and headers of a request whose body is still missing.
 fn open() -> Vec<u8> {
     [beginning(), frame(HEADERS, END_HEADERS, 1, &post_block())].concat()
 }
 
-/// Streams are odd, from one on.
-fn stream(turn: u32) -> u32 {
-    2 * turn + 1
+/// The id of a client's stream by its number from 0; ids are odd.
+fn stream(number: u32) -> u32 {
+    2 * number + 1
 }
 
 fn floods() -> Vec<Flood> {
@@ -162,18 +170,18 @@ fn floods() -> Vec<Flood> {
         again: Some(again),
         every: Duration::ZERO,
         reads,
-        answers: false,
+        acknowledges: false,
     };
     let headers = [beginning(), frame(HEADERS, 0, 1, &post_block())].concat();
     let ping: fn(u32) -> Vec<u8> = |_| frame(PING, 0, 0, &[7; 8]);
     let settings: fn(u32) -> Vec<u8> = |_| frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0xff, 0xff]);
     let drip = Duration::from_millis(50);
     let honest = |name, again: fn(u32) -> Vec<u8>| Flood {
-        answers: true,
+        acknowledges: true,
         ..fast(name, beginning(), again, true)
     };
     vec![
-        // CVE-2024-27316 and its kin.
+        // CVE-2024-27316 and similar attacks.
         fast(
             "CONTINUATION",
             headers.clone(),
@@ -201,8 +209,7 @@ fn floods() -> Vec<Flood> {
             },
             true,
         ),
-        // Streams that the gateway resets for the client (CVE-2025-8671): each is updated by
-        // nothing.
+        // Streams that the gateway must reset (CVE-2025-8671): a window update of 0 is an error.
         fast(
             "resets that the gateway is made to send",
             beginning(),
@@ -214,7 +221,7 @@ fn floods() -> Vec<Flood> {
         ),
         // CVE-2019-9518.
         fast("empty DATA", open(), |_| frame(DATA, 0, 1, &[]), true),
-        // CVE-2019-9515 and CVE-2019-9512; who floods does not answer our own pings.
+        // CVE-2019-9515 and CVE-2019-9512. The client does not acknowledge the gateway's pings.
         fast("SETTINGS", beginning(), settings, true),
         fast("SETTINGS, unread", beginning(), settings, false),
         fast("PING", beginning(), ping, true),
@@ -227,7 +234,8 @@ fn floods() -> Vec<Flood> {
         ),
         fast("WINDOW_UPDATE", open(), |_| frame(WINDOW_UPDATE, 0, 1, &1_u32.to_be_bytes()), true),
         fast("frames of an unknown type", beginning(), |_| frame(0xbb, 0, 0, &[7; 8]), true),
-        // Those who answer our pings are cut once they have asked nothing for the idle timeout.
+        // A client that acknowledges pings, but sends no requests, is disconnected after the idle
+        // timeout.
         honest("SETTINGS, by who answers", settings),
         honest("PING, by who answers", ping),
         honest("PRIORITY, by who answers", |turn| {
@@ -239,16 +247,16 @@ fn floods() -> Vec<Flood> {
             again: None,
             every: drip,
             reads: true,
-            answers: true,
+            acknowledges: true,
         },
-        // Slow ones.
+        // Slow clients.
         Flood {
             name: "a preface and silence",
             start: PREFACE.to_vec(),
             again: None,
             every: drip,
             reads: true,
-            answers: false,
+            acknowledges: false,
         },
         Flood {
             name: "settings and silence",
@@ -256,7 +264,7 @@ fn floods() -> Vec<Flood> {
             again: None,
             every: drip,
             reads: true,
-            answers: false,
+            acknowledges: false,
         },
         Flood {
             name: "half a frame and silence",
@@ -264,7 +272,7 @@ fn floods() -> Vec<Flood> {
             again: None,
             every: drip,
             reads: true,
-            answers: false,
+            acknowledges: false,
         },
         Flood {
             name: "headers in drips",
@@ -272,7 +280,7 @@ fn floods() -> Vec<Flood> {
             again: Some(|_| frame(CONTINUATION, 0, 1, &literal("x", "y"))),
             every: drip,
             reads: true,
-            answers: false,
+            acknowledges: false,
         },
         Flood {
             name: "a body in drips",
@@ -280,7 +288,7 @@ fn floods() -> Vec<Flood> {
             again: Some(|_| frame(DATA, 0, 1, b" ")),
             every: drip,
             reads: true,
-            answers: false,
+            acknowledges: false,
         },
     ]
 }
@@ -293,12 +301,12 @@ fn floods_are_cut() {
     let mut wrong = Vec::new();
     for case in &floods {
         match flood(&gateway.address, case) {
-            Some(End { took, bytes, code }) => {
+            Some(FloodEnd { took, bytes, code }) => {
                 println!("{}: cut after {took:?} and {bytes} bytes, code {code:?}", case.name);
-                // No error, or ENHANCE_YOUR_CALM: its frames were right, there were too many.
-                let calm =
+                // The frames were valid, only too many: no error, or ENHANCE_YOUR_CALM (11).
+                let is_expected =
                     matches!(code, None | Some(0 | 11)) || case.name.contains("made to send");
-                assert!(calm, "{} is no flood, but wrong: code {code:?}", case.name);
+                assert!(is_expected, "{} ended as a protocol error: {code:?}", case.name);
             }
             None => wrong.push(format!("{} is never cut", case.name)),
         }
@@ -345,15 +353,15 @@ fn a_header_bomb_is_refused_and_its_connection_goes_on_or_ends() {
     let (_node, mut gateway) = gateway();
     let (before, _) = gateway.memory();
     let mut framed = Framed::begin(&gateway.address);
-    // One field of 4,000 bytes into the dynamic table, then references to it of one byte each: 60
-    // MB in 16 kB (RFC 7541, section 7.3).
+    // A field of 4,000 bytes goes into the dynamic table. References to it of one byte each follow:
+    // 16 kB expand to 60 MB (RFC 7541, section 7.3).
     let mut block = post_block();
     block.extend([0x40, 1, b'x', 0x7f, 0xa1, 0x1e]);
     block.extend(std::iter::repeat_n(b'y', 4_000));
     block.extend(std::iter::repeat_n(0xbe, 15_000 - block.len()));
     framed.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &block));
-    if let Some((fine, _)) = framed.answer(1) {
-        assert!(!fine, "60 MB of headers were taken");
+    if let Some((is_ok, _)) = framed.answer(1) {
+        assert!(!is_ok, "60 MB of headers were taken");
     }
     let (_, most) = gateway.memory();
     assert!(most < before + (16 << 20), "from {before} bytes to {most}");
@@ -363,8 +371,8 @@ fn a_header_bomb_is_refused_and_its_connection_goes_on_or_ends() {
 }
 
 #[test]
-fn who_asks_now_and_then_or_waits_long_stays() {
-    // Longer than the idle timeout.
+fn a_client_with_rare_or_slow_calls_stays_connected() {
+    // A call takes longer than the idle timeout.
     let node = Weir::node().args(&["--latency", "1500ms"]).start();
     let url = node.url();
     let gateway =
@@ -375,16 +383,16 @@ fn who_asks_now_and_then_or_waits_long_stays() {
         let stream = stream(u32::try_from(turn).unwrap());
         framed.send(&frame(HEADERS, END_HEADERS, stream, &post_block()));
         framed.send(&frame(DATA, END_STREAM, stream, call));
-        let (fine, body) = framed.answer(stream).expect("it is still there");
-        assert!(fine && body.contains("result"), "{body}");
-        // Sleeps: each request is late, but in time.
+        let (is_ok, body) = framed.answer(stream).expect("the connection is still open");
+        assert!(is_ok && body.contains("result"), "{body}");
+        // Sleeps: less than the idle timeout.
         test_support::wait::pause(Duration::from_millis(400));
     }
-    // And is told to leave once it asks nothing.
+    // The gateway closes the connection once the client sends no more requests.
     let began = Instant::now();
-    while let Some(came) = framed.next() {
-        if came.kind == PING && came.flags & ACK == 0 {
-            framed.send(&frame(PING, ACK, 0, &came.payload));
+    while let Some(next_frame) = framed.next() {
+        if next_frame.kind == PING && next_frame.flags & ACK == 0 {
+            framed.send(&frame(PING, ACK, 0, &next_frame.payload));
         }
     }
     assert!(began.elapsed() < LATE, "after {:?}", began.elapsed());

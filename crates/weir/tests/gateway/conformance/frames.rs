@@ -1,5 +1,6 @@
-//! HTTP/2 by the frame (RFC 9113, section 4.1), as far as tests need it that send what no library
-//! would; and the scenarios of `h2_limit_req.t`, where the cuts between frames matter.
+//! A minimal HTTP/2 client (RFC 9113, section 4.1) that sends single frames, including invalid ones
+//! that no library sends. Also the scenarios of `h2_limit_req.t`, which depend on how a body is
+//! split into frames.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -21,17 +22,17 @@ pub(super) const GOAWAY: u8 = 7;
 pub(super) const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
 
-/// Flags of frames: two that mean the same bit, by type.
+/// Flags of frames. `END_STREAM` and `ACK` are the same bit, in different types of frames.
 pub(super) const END_STREAM: u8 = 1;
 pub(super) const ACK: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
 
 /// `:status: 200` in the static table (RFC 7541, appendix A).
 const STATUS_200: u8 = 0x88;
-/// Longer than anything that is waited for here takes on a busy machine.
+/// Read timeout: longer than any frame takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A frame's bytes.
+/// Encodes a frame.
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let head = [length[1], length[2], length[3], kind, flags];
@@ -62,7 +63,7 @@ pub(super) fn literal(name: &str, value: &str) -> Vec<u8> {
     field
 }
 
-/// A frame that came.
+/// A received frame.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) kind: u8,
@@ -71,36 +72,38 @@ pub(super) struct Frame {
     pub(super) payload: Vec<u8>,
 }
 
-/// A connection on which frames are sent as given.
+/// A connection that sends and receives single frames.
 pub(super) struct Framed {
     pub(super) stream: TcpStream,
-    read: Vec<u8>,
+    /// Received bytes that are not yet parsed.
+    unparsed: Vec<u8>,
 }
 
 impl Framed {
-    /// With preface and settings sent.
+    /// Opens a connection and sends the preface and empty settings.
     pub(super) fn begin(address: &str) -> Framed {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut framed = Framed { stream, read: Vec::new() };
+        let mut framed = Framed { stream, unparsed: Vec::new() };
         framed.send(&beginning());
         framed
     }
 
-    /// Sends; a connection that was closed meanwhile is no failure here.
+    /// Sends bytes. Ignores errors, because the gateway may have closed the connection.
     pub(super) fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// The next frame; none at the end of the connection.
+    /// Waits for the next frame; `None` at the end of the connection.
     pub(super) fn next(&mut self) -> Option<Frame> {
         loop {
-            if self.read.len() >= 9 {
+            if self.unparsed.len() >= 9 {
                 let length =
-                    u32::from_be_bytes([0, self.read[0], self.read[1], self.read[2]]) as usize;
-                if self.read.len() >= 9 + length {
-                    let whole: Vec<u8> = self.read.drain(..9 + length).collect();
+                    u32::from_be_bytes([0, self.unparsed[0], self.unparsed[1], self.unparsed[2]])
+                        as usize;
+                if self.unparsed.len() >= 9 + length {
+                    let whole: Vec<u8> = self.unparsed.drain(..9 + length).collect();
                     let stream = u32::from_be_bytes(whole[5..9].try_into().unwrap());
                     return Some(Frame {
                         kind: whole[3],
@@ -113,33 +116,35 @@ impl Framed {
             let mut part = [0; 16 * 1024];
             match self.stream.read(&mut part) {
                 Ok(0) => return None,
-                Ok(bytes) => self.read.extend_from_slice(&part[..bytes]),
+                Ok(bytes) => self.unparsed.extend_from_slice(&part[..bytes]),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
-                Err(error) => panic!("nothing came for {PATIENCE:?}: {error}"),
+                Err(error) => panic!("nothing received for {PATIENCE:?}: {error}"),
             }
         }
     }
 
-    /// Whether a stream is answered with 200, and its body; settings and pings are acknowledged
-    /// meanwhile.
+    /// Waits for the response on a stream, and acknowledges settings and pings meanwhile. Returns
+    /// true if its status is 200, and its body. `None` if the stream or connection ends before.
     pub(super) fn answer(&mut self, stream: u32) -> Option<(bool, String)> {
-        let (mut fine, mut body) = (false, Vec::new());
+        let (mut is_ok, mut body) = (false, Vec::new());
         loop {
-            let came = self.next()?;
-            match came.kind {
-                SETTINGS if came.flags & ACK == 0 => self.send(&frame(SETTINGS, ACK, 0, &[])),
-                PING if came.flags & ACK == 0 => self.send(&frame(PING, ACK, 0, &came.payload)),
-                HEADERS if came.stream == stream => {
-                    fine = came.payload.first() == Some(&STATUS_200)
+            let received = self.next()?;
+            match received.kind {
+                SETTINGS if received.flags & ACK == 0 => self.send(&frame(SETTINGS, ACK, 0, &[])),
+                PING if received.flags & ACK == 0 => {
+                    self.send(&frame(PING, ACK, 0, &received.payload))
                 }
-                DATA if came.stream == stream => body.extend_from_slice(&came.payload),
-                RST_STREAM if came.stream == stream => return None,
+                HEADERS if received.stream == stream => {
+                    is_ok = received.payload.first() == Some(&STATUS_200)
+                }
+                DATA if received.stream == stream => body.extend_from_slice(&received.payload),
+                RST_STREAM if received.stream == stream => return None,
                 GOAWAY => return None,
                 _ => continue,
             }
-            let ends = came.stream == stream && matches!(came.kind, HEADERS | DATA);
-            if ends && came.flags & END_STREAM != 0 {
-                return Some((fine, String::from_utf8(body).unwrap()));
+            let ends = received.stream == stream && matches!(received.kind, HEADERS | DATA);
+            if ends && received.flags & END_STREAM != 0 {
+                return Some((is_ok, String::from_utf8(body).unwrap()));
             }
         }
     }
@@ -160,8 +165,8 @@ fn bodies_of_h2_limit_req() {
     let call = body("eth_chainId", "[]");
     let wait = Duration::from_millis(1100);
     let right = |answer: Option<(bool, String)>, what: &str| {
-        let (fine, text) = answer.unwrap_or_else(|| panic!("{what}: no answer"));
-        assert!(fine && text.contains("\"result\":\"0x"), "{what}: {text}");
+        let (is_ok, text) = answer.unwrap_or_else(|| panic!("{what}: no answer"));
+        assert!(is_ok && text.contains("\"result\":\"0x"), "{what}: {text}");
     };
 
     let mut framed = Framed::begin(&served.address);
@@ -178,8 +183,8 @@ fn bodies_of_h2_limit_req() {
     let mut framed = Framed::begin(&served.address);
     open(&mut framed, 1, 0);
     framed.send(&frame(DATA, END_STREAM, 1, b""));
-    let (fine, text) = framed.answer(1).unwrap();
-    assert!(fine && text.contains("-32700"), "an empty body is no call, and is told so: {text}");
+    let (is_ok, text) = framed.answer(1).unwrap();
+    assert!(is_ok && text.contains("-32700"), "an empty body is no call, and is told so: {text}");
 
     let began = Instant::now();
     let mut framed = Framed::begin(&served.address);
@@ -188,7 +193,7 @@ fn bodies_of_h2_limit_req() {
     right(framed.answer(1), "a body at once, of a call that waits");
     assert!(began.elapsed() > Duration::from_millis(300), "it did not wait");
 
-    // A frame that comes in two pieces, and a next stream behind it.
+    // A frame in two parts, and then another stream.
     let mut framed = Framed::begin(&served.address);
     open(&mut framed, 1, 0);
     let whole = frame(DATA, END_STREAM, 1, &call);
@@ -200,7 +205,7 @@ fn bodies_of_h2_limit_req() {
     framed.send(&frame(DATA, END_STREAM, 3, &call));
     right(framed.answer(3), "the next stream");
 
-    // One that is left in the middle of a frame.
+    // A client that disconnects in the middle of a frame.
     let mut framed = Framed::begin(&served.address);
     open(&mut framed, 1, 0);
     framed.send(&whole[..30]);

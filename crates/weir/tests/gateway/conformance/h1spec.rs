@@ -4,7 +4,7 @@
 //! GET is the gateway's health check, so that a plain GET has the response 200 without a body.
 
 use super::{Group, Judged};
-use test_support::raw::{Answer, Client, post};
+use test_support::raw::{Client, Response, post};
 use test_support::running::{Running, Weir};
 
 const UNETWORKING: &str = "uNetworking/h1spec";
@@ -34,16 +34,16 @@ pub(super) const GROUPS: [Group; 4] = [
 
 const FRAGMENTS_IN: Judged = Judged::here("h1spec", "incomplete_requests_are_waited_for");
 
-/// What is left of a connection.
+/// The state of a connection after the responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
-    /// Another request on it is answered.
+enum FinalState {
+    /// The gateway responds to another request on the connection.
     Open,
     /// The gateway closed it, and announced the close in its response, if any.
     Closed,
 }
 
-use Left::{Closed, Open};
+use FinalState::{Closed, Open};
 
 /// A scenario: its name, the bytes, the statuses of all responses, and the connection's final
 /// state.
@@ -51,11 +51,16 @@ struct Case {
     name: &'static str,
     bytes: Vec<u8>,
     statuses: &'static [u16],
-    left: Left,
+    final_state: FinalState,
 }
 
-fn case(name: &'static str, bytes: impl AsRef<[u8]>, statuses: &'static [u16], left: Left) -> Case {
-    Case { name, bytes: bytes.as_ref().to_vec(), statuses, left }
+fn case(
+    name: &'static str,
+    bytes: impl AsRef<[u8]>,
+    statuses: &'static [u16],
+    final_state: FinalState,
+) -> Case {
+    Case { name, bytes: bytes.as_ref().to_vec(), statuses, final_state }
 }
 
 const ALIVE: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -78,51 +83,59 @@ fn post_of(lines: &str, body: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n{body}")
 }
 
-/// Runs the cases; fails with all that came otherwise.
+/// Runs the cases. Panics with a list of all unexpected results.
 fn run(gateway: &mut Running, cases: &[Case]) {
     let mut wrong = Vec::new();
     for case in cases {
         let mut client = Client::connect(&gateway.address);
         client.send(&case.bytes);
-        let (statuses, left) = outcome(&mut client, case.statuses.len());
-        if (&*statuses, left) != (case.statuses, case.left) {
+        let (statuses, final_state) = outcome(&mut client, case.statuses.len());
+        if (&*statuses, final_state) != (case.statuses, case.final_state) {
             wrong.push(format!(
-                "{}: expected {:?} and {:?}, got {statuses:?} and {left:?}",
-                case.name, case.statuses, case.left
+                "{}: expected {:?} and {:?}, got {statuses:?} and {final_state:?}",
+                case.name, case.statuses, case.final_state
             ));
         }
         gateway.assert_sound();
-        // Whatever came, the next client is served.
+        // The next client must be served, whatever this one sent.
         let mut next = Client::connect(&gateway.address);
         next.send(ALIVE);
-        assert_eq!(next.answer().map(|answer| answer.status), Some(200), "after {}", case.name);
+        assert_eq!(
+            next.read_response().map(|answer| answer.status),
+            Some(200),
+            "after {}",
+            case.name
+        );
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
     println!("{} cases", cases.len());
 }
 
-/// Reads up to this many responses; returns their statuses and the connection's state.
-fn outcome(client: &mut Client, answers: usize) -> (Vec<u16>, Left) {
+/// Reads up to this many responses. Returns their statuses and the state of the connection.
+fn outcome(client: &mut Client, answers: usize) -> (Vec<u16>, FinalState) {
     let mut statuses = Vec::new();
     for _ in 0..answers {
-        let Some(answer) = client.answer() else { return (statuses, Closed) };
+        let Some(answer) = client.read_response() else { return (statuses, Closed) };
         statuses.push(answer.status);
         if says_close(&answer) {
-            assert!(client.is_closed(), "it says close and goes on");
+            assert!(
+                client.is_closed(),
+                "the response says `Connection: close`, but the connection is open"
+            );
             return (statuses, Closed);
         }
     }
-    assert!(client.is_silent(), "more came than was asked for");
+    assert!(client.is_silent(), "the gateway sent more than the expected responses");
     client.send(ALIVE);
     assert_eq!(
-        client.answer().map(|answer| answer.status),
+        client.read_response().map(|answer| answer.status),
         Some(200),
-        "it is neither open nor closed"
+        "the connection is neither open nor closed"
     );
     (statuses, Open)
 }
 
-fn says_close(answer: &Answer) -> bool {
+fn says_close(answer: &Response) -> bool {
     answer.header("connection") == Some("close")
 }
 
@@ -149,13 +162,14 @@ fn incomplete_requests_are_waited_for() {
     ];
     assert_eq!(fragments.len(), GROUPS[0].scenarios);
     for (name, fragment) in fragments {
-        let rest = whole.strip_prefix(fragment).expect("it is the beginning of the whole");
+        let rest =
+            whole.strip_prefix(fragment).expect("a fragment is a prefix of the whole request");
         let mut client = Client::connect(&gateway.address);
         client.send(fragment.as_bytes());
-        assert!(client.is_silent(), "{name}: it does not wait");
+        assert!(client.is_silent(), "{name}: the gateway does not wait for the rest");
         client.send(rest.as_bytes());
-        assert_eq!(client.answer().map(|answer| answer.status), Some(200), "{name}");
-        // One that never becomes whole ends without a word.
+        assert_eq!(client.read_response().map(|answer| answer.status), Some(200), "{name}");
+        // A request that stays incomplete gets no response.
         let mut client = Client::connect(&gateway.address);
         client.send(fragment.as_bytes());
         client.half_close();
@@ -170,10 +184,10 @@ fn whole_requests_of_unetworking() {
     let with_host = |lines: &str| get(&format!("Host: example.com\r\n{lines}"));
     let length = |value: &str| with_host(&format!("Content-Length: {value}\r\n"));
     let cases = [
-        // An empty version is none that is spoken here.
+        // An empty version is not a supported one.
         case("no version", "GET / \r\n\r\n", &[505], Closed),
-        // RFC 9110, section 10.1.1: without content there is nothing to continue with, and the
-        // answer itself is sent. The suite takes 100 or 2xx.
+        // RFC 9110, section 10.1.1: a request without content needs no 100, so the gateway sends
+        // the final response. The suite accepts 100 or 2xx.
         case("an expectation without a body", with_host("Expect: 100-continue\r\n"), &[200], Open),
         case("a plain GET", with_host(""), &[200], Open),
         case(
@@ -191,7 +205,7 @@ fn whole_requests_of_unetworking() {
         case("a value of one space", with_host("X-Empty-Header: \r\n"), &[200], Open),
         case("a bell in a value", with_host("X-Bad-Control-Char: test\x07\r\n"), &[400], Closed),
         case("HTTP/9.9", with_host("").replace("1.1", "9.9"), &[505], Closed),
-        // What stands before `/` is read as method and target, and what follows as the version.
+        // The parser reads the text before `/` as method and target, and the text after as version.
         case("words before the method", format!("Extra line{}", with_host("")), &[505], Closed),
         case(
             "a carriage return alone before a name",
@@ -199,8 +213,8 @@ fn whole_requests_of_unetworking() {
             &[400],
             Closed,
         ),
-        // RFC 9110, section 15.5.16: a gateway for JSON-RPC takes JSON's types only, unless it is
-        // told to be lenient; below it is.
+        // RFC 9110, section 15.5.16: by default the gateway accepts only JSON content types. The
+        // lenient gateway below accepts others.
         case(
             "a body of five bytes",
             "POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\n\r\nhello",
@@ -218,8 +232,7 @@ fn whole_requests_of_unetworking() {
     run(&mut gateway, &cases);
 
     let (_node, mut lenient) = self::gateway("[downstream]\ncontent_type = \"lenient\"");
-    // Whatever its type, it is no call: the answer is 200 with a JSON-RPC error, as the suite
-    // wants.
+    // The body is not a call, so the response is 200 with a JSON-RPC error. The suite expects 200.
     let bytes = "POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\n\r\nhello";
     run(&mut lenient, &[case("a body of five bytes", bytes, &[200], Open)]);
 }
@@ -240,7 +253,8 @@ fn requests_of_dropseed() {
         case("a POST with a length", post("/", CALL), &[200], Open),
         case("OPTIONS of the server as a whole", line("OPTIONS * HTTP/1.1"), &[204], Open),
         case("a target with scheme and host", line("GET http://localhost/ HTTP/1.1"), &[200], Open),
-        // RFC 9110, section 9.3.6: who is no tunnel refuses; the target is read all the same.
+        // RFC 9110, section 9.3.6: a server that is not a tunnel refuses CONNECT. It still
+        // parses the target.
         case("CONNECT", line("CONNECT example.com:443 HTTP/1.1"), &[405], Open),
         case("HTTP/2.0 as text", line("GET / HTTP/2.0"), &[505], Closed),
         case("a request line of two words", line("GET /"), &[400], Closed),
@@ -252,8 +266,8 @@ fn requests_of_dropseed() {
         case("a folded line", get("Host: localhost\r\n  continued\r\n"), &[400], Closed),
         case("a space before the colon", get("Host : localhost\r\n"), &[400], Closed),
         case("a zero byte in a value", get("Host: local\0host\r\n"), &[400], Closed),
-        // Bodies (sections 6 and 7). Without a type they are refused, but read to their end, so
-        // that the connection goes on.
+        // Bodies (sections 6 and 7). A body without a content type is refused, but read to its end,
+        // so the connection stays open.
         case("chunks", chunked(hello), &[415], Open),
         case("chunks in HTTP/1.0", chunked(hello).replace("HTTP/1.1", "HTTP/1.0"), &[400], Closed),
         case("both lengths", &both, &[400], Closed),
@@ -289,13 +303,13 @@ fn requests_of_dropseed() {
             &[400],
             Closed,
         ),
-        // Answers delimit themselves: the client reads no answer without a length.
+        // Responses declare their length; the test's client rejects others.
         case("a method in small letters", line("get / HTTP/1.1"), &[405], Open),
         // Connections (section 9).
         case("two requests on one connection", [ALIVE, ALIVE].concat(), &[200, 200], Open),
         case("a connection to close", next, &[200], Closed),
         case("HTTP/1.0", line("GET / HTTP/1.0"), &[200], Closed),
-        // Hardening: all three are within 16 KiB, and one has too many lines.
+        // Limits: all three heads are within 16 KiB, and one has too many lines.
         case(
             "a target of 9,000 bytes",
             line(&format!("GET /{} HTTP/1.1", "a".repeat(9000))),
@@ -319,14 +333,14 @@ fn heads_and_expectations_of_dropseed() {
     let (_node, gateway) = gateway("");
     let mut client = Client::connect(&gateway.address);
     client.send(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    assert_eq!(client.answer_to_head().map(|answer| answer.status), Some(200));
+    assert_eq!(client.read_head_response().map(|answer| answer.status), Some(200));
     assert!(client.is_silent(), "an answer to HEAD has no body");
 
     let mut client = Client::connect(&gateway.address);
     client.send(
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n",
     );
-    assert_eq!(client.answer().map(|answer| answer.status), Some(100));
+    assert_eq!(client.read_response().map(|answer| answer.status), Some(100));
     client.send(b"hello");
-    assert_eq!(client.answer().map(|answer| answer.status), Some(415));
+    assert_eq!(client.read_response().map(|answer| answer.status), Some(415));
 }

@@ -17,7 +17,7 @@ pub(super) const GROUPS: [Group; 13] = [
         "rates, statuses, delays and keys",
         Judged::here("limits", "rates_of_limit_req"),
     ),
-    // nginx marks it as not passing yet: it lets such a request through.
+    // nginx marks this scenario as failing: it lets such a request through.
     Group::new(
         "limit_req.t",
         1,
@@ -92,7 +92,7 @@ pub(super) const GROUPS: [Group; 13] = [
     ),
 ];
 
-/// Calls that the gateway answers by itself, so that only the limits affect them.
+/// Methods that the gateway responds to without a node, so that only the limits affect them.
 const ONE: &str = "eth_chainId";
 const OTHER: &str = "eth_blockNumber";
 const THIRD: &str = "net_version";
@@ -101,11 +101,11 @@ fn served(node: &SimNode, limits: &str) -> Served {
     Served::before(&[node], &format!("{}{limits}", polled_once("")))
 }
 
-/// The status of a call with these header lines, on a connection of its own.
+/// The HTTP status of a call with these header lines, on a new connection.
 fn status(served: &Served, lines: &str, method: &str) -> u16 {
     let mut client = served.client();
     client.send(&post_with("/", lines, &body(method, "[]")));
-    client.answer().unwrap().status
+    client.read_response().unwrap().status
 }
 
 fn zone(name: &str, key: &str, rate: &str) -> String {
@@ -116,7 +116,7 @@ fn limit(zone: &str, methods: &str, more: &str) -> String {
     format!("[[limit]]\nzone = \"{zone}\"\nmethods = [\"{methods}\"]\n{more}\n")
 }
 
-/// A zone's counter.
+/// The count of an outcome in a zone, by the zone's position.
 fn counted(served: &Served, zone: usize, outcome: &str) -> u64 {
     served.count(&format!("/zones/{zone}/{outcome}"))
 }
@@ -141,14 +141,14 @@ fn rates_of_limit_req() {
         ]
         .concat(),
     );
-    let of = |method| status(&served, "", method);
-    assert_eq!(of(ONE), 200, "the first");
-    of(ONE);
-    assert_eq!(of(ONE), 503, "one too many");
-    assert_eq!(of(OTHER), 501, "one too many, with a status of its own");
-    of(ONE);
-    of(ONE);
-    // A delayed answer that fills the client's buffers comes whole.
+    let status_of = |method| status(&served, "", method);
+    assert_eq!(status_of(ONE), 200, "the first");
+    status_of(ONE);
+    assert_eq!(status_of(ONE), 503, "one too many");
+    assert_eq!(status_of(OTHER), 501, "one too many, with a status of its own");
+    status_of(ONE);
+    status_of(ONE);
+    // A delayed response that fills the client's buffers arrives complete.
     let long = || {
         let calls: Vec<String> = (1..=60)
             .map(|at| {
@@ -163,18 +163,22 @@ fn rates_of_limit_req() {
         client.send(&post_with("/", "", body.as_bytes()));
         client
     };
-    let first = long().answer().unwrap().body.len();
+    let first = long().read_response().unwrap().body.len();
     let mut second = long();
     pause(Duration::from_millis(600)); // Sleeps: the first part of a delayed response is read late.
-    assert_eq!(second.answer().unwrap().body.len(), first, "a delayed answer was cut");
+    assert_eq!(
+        second.read_response().unwrap().body.len(),
+        first,
+        "a delayed response is incomplete"
+    );
     assert_eq!(counted(&served, 1, "delayed"), 1);
-    assert_eq!(of(ONE), 200, "refused calls count for nothing");
-    of(THIRD);
+    assert_eq!(status_of(ONE), 200, "refused calls count for nothing");
+    status_of(THIRD);
     pause(Duration::from_millis(100)); // Sleeps: the excess drains by real time.
-    assert_eq!(of(THIRD), 200, "an excess below zero is none");
+    assert_eq!(status_of(THIRD), 200, "an excess below zero is none");
     let mut client = served.client();
     client.send(&post_with("/", "x-key: short\r\n", &body(READ, &account(1, "0x10"))));
-    assert_eq!(client.answer().unwrap().status, 200, "a key");
+    assert_eq!(client.read_response().unwrap().status, 200, "a key");
 }
 
 #[test]
@@ -192,12 +196,12 @@ fn a_key_that_is_too_long_is_refused() {
         .concat(),
     );
     assert_eq!(status(&served, "x-key: short\r\n", OTHER), 200);
-    // It does not even get to the limits: a head has 16 KiB (RFC 6585, section 5).
+    // Such a request does not reach the limits: a head has at most 16 KiB (RFC 6585, section 5).
     for method in [ONE, OTHER] {
         let line = format!("x-key: {}\r\n", "x".repeat(65_600));
         assert_eq!(status(&served, &line, method), 431);
     }
-    // One that a limit_conn of nginx would not hold, 300 bytes, is a key like another.
+    // A key of 300 bytes works, although nginx's `limit_conn` supports at most 255.
     let line = format!("x-key: {}\r\n", "x".repeat(300));
     assert_eq!([ONE, ONE, OTHER].map(|method| status(&served, &line, method)), [200, 429, 200]);
 }
@@ -217,18 +221,18 @@ fn two_limits_of_limit_req2() {
             ]
             .concat(),
         );
-        let of = |lines| {
+        let status_of = |lines| {
             let status = status(&served, lines, method);
             pause(Duration::from_millis(100)); // Sleeps: the excess drains by real time.
             status
         };
-        for (lines, due) in [
+        for (lines, expected) in [
             ("x-b: 1\r\n", [200, 200]),
             ("x-a: 1\r\n", [200, 503]),
             ("x-a: 2\r\nx-b: 2\r\n", [200, 503]),
             ("", [200, 200]),
         ] {
-            assert_eq!([of(lines), of(lines)], due, "{lines:?} {more}");
+            assert_eq!([status_of(lines), status_of(lines)], expected, "{lines:?} {more}");
         }
     }
 }
@@ -248,10 +252,10 @@ fn the_delay_of_limit_req_delay() {
     assert!(began.elapsed() < Duration::from_secs(1), "it waited {:?}", began.elapsed());
     let mut delayed = served.client();
     send(&mut delayed, ONE, "[]");
-    wait_until("one waits", || served.count("/totals/waiting") == 1);
+    wait_until("one call is delayed", || served.count("/totals/waiting") == 1);
     assert_eq!(status(&served, "", ONE), 503);
-    assert_eq!(delayed.answer().unwrap().status, 200);
-    // Two calls are ahead of a rate of one in two seconds, and one of them may go on at once.
+    assert_eq!(delayed.read_response().unwrap().status, 200);
+    // Two calls exceed the rate of one in two seconds. `delay = 1` lets one of them pass at once.
     assert!(began.elapsed() > Duration::from_millis(1500), "after {:?}", began.elapsed());
 }
 
@@ -273,29 +277,30 @@ fn the_dry_run_of_limit_req() {
     assert_eq!([ONE, ONE, OTHER].map(|method| status(&served, "", method)), [200; 3]);
     assert!(began.elapsed() < Duration::from_secs(10), "a dry run waited {:?}", began.elapsed());
     assert_eq!(status(&served, "", THIRD), 503, "what a dry run lets through counts");
-    // What nginx logs of a dry run is counted.
+    // nginx logs the outcomes of a dry run; the gateway counts them.
     assert_eq!(counted(&served, 0, "delayed_dry_run"), 1);
     assert_eq!(counted(&served, 0, "rejected_dry_run"), 1);
     assert_eq!(counted(&served, 0, "rejected"), 1);
 }
 
-/// A node whose every read takes a while.
+/// A node that takes 3 s for each [`READ`].
 fn slow(scene: &Scene) -> SimNode {
     let [node] = scene.nodes(["a"]);
     node.slow(READ, 3_000.0);
     node
 }
 
-/// A slow call in flight.
+/// Sends a slow call and waits until it is in flight.
 fn start_slow_call(served: &Served, lines: &str, number: u64) -> Client {
     let before = counted(served, 0, "passed");
     let mut client = served.client();
     client.send(&post_with("/", lines, &body(READ, &account(number, "0x10"))));
-    wait_until("a call is under way", || counted(served, 0, "passed") > before);
+    wait_until("the call is in flight", || counted(served, 0, "passed") > before);
     client
 }
 
-fn flights(name: &str, key: &str) -> String {
+/// A zone without a rate, for limits on calls in flight.
+fn in_flight_zone(name: &str, key: &str) -> String {
     format!("[zone.{name}]\nkey = [{key}]\n")
 }
 
@@ -307,9 +312,9 @@ fn zones_of_limit_conn() {
     let served = served(
         &node,
         &[
-            flights("zone", client),
-            flights("zone2", client),
-            flights("key", "\"header:x-key\""),
+            in_flight_zone("zone", client),
+            in_flight_zone("zone2", client),
+            in_flight_zone("key", "\"header:x-key\""),
             limit("zone", READ, "concurrent = 1\nstatus = 503"),
             limit("zone", ONE, "concurrent = 1\nstatus = 503"),
             limit("zone", "eth_syncing", "concurrent = 1\nstatus = 501"),
@@ -319,20 +324,20 @@ fn zones_of_limit_conn() {
         ]
         .concat(),
     );
-    let of = |method| status(&served, "", method);
+    let status_of = |method| status(&served, "", method);
     let first = start_slow_call(&served, "", 1);
     let mut client = served.client();
     client.send(&post_with("/", "", &body(READ, &account(2, "0x10"))));
-    assert_eq!(client.answer().unwrap().status, 503, "the same limit");
-    assert_eq!(of(ONE), 503, "another limit of the zone");
-    assert_eq!(of(OTHER), 200, "another zone");
-    assert_eq!(of("eth_syncing"), 501, "a status of its own");
-    assert_eq!(of("eth_gasPrice"), 200, "a limit of five");
-    assert_eq!(of(ONE), 503, "a limit of one behind a limit of five");
+    assert_eq!(client.read_response().unwrap().status, 503, "the same limit");
+    assert_eq!(status_of(ONE), 503, "another limit of the zone");
+    assert_eq!(status_of(OTHER), 200, "another zone");
+    assert_eq!(status_of("eth_syncing"), 501, "a status of its own");
+    assert_eq!(status_of("eth_gasPrice"), 200, "a limit of five");
+    assert_eq!(status_of(ONE), 503, "a limit of one behind a limit of five");
     assert_eq!(status(&served, "x-key: short\r\n", THIRD), 200, "a key");
     drop(first);
-    wait_until("who left is gone", || counted(&served, 0, "keys") == 0);
-    assert_eq!(of(ONE), 200, "nobody else");
+    wait_until("the call of the disconnected client ends", || counted(&served, 0, "keys") == 0);
+    assert_eq!(status_of(ONE), 200, "no other call is in flight");
 }
 
 #[test]
@@ -343,7 +348,7 @@ fn keys_of_several_parts() {
     let served = served(
         &node,
         &[
-            flights("flight", both),
+            in_flight_zone("flight", both),
             zone("rate", "\"client\", \"header:x-r\"", "1r/m"),
             limit("flight", READ, "concurrent = 1\nstatus = 503"),
             limit("flight", ONE, "concurrent = 1\nstatus = 503"),
@@ -369,8 +374,8 @@ fn the_dry_run_of_limit_conn() {
     let served = served(
         &node,
         &[
-            flights("zone", "\"client\""),
-            flights("dry", "\"client\""),
+            in_flight_zone("zone", "\"client\""),
+            in_flight_zone("dry", "\"client\""),
             limit("zone", READ, "concurrent = 1\nstatus = 503"),
             limit("dry", READ, "concurrent = 1\ndry_run = true"),
             limit("dry", ONE, "concurrent = 1\ndry_run = true"),
@@ -381,7 +386,7 @@ fn the_dry_run_of_limit_conn() {
     assert_eq!(counted(&served, 0, "passed"), 1);
     let mut client = served.client();
     client.send(&post_with("/", "", &body(READ, &account(2, "0x10"))));
-    assert_eq!(client.answer().unwrap().status, 503);
+    assert_eq!(client.read_response().unwrap().status, 503);
     assert_eq!(counted(&served, 0, "rejected"), 1);
     assert_eq!(status(&served, "", ONE), 200, "a dry run refuses nobody");
     assert_eq!(counted(&served, 1, "rejected_dry_run"), 1);

@@ -1,6 +1,6 @@
-//! The scenarios of nginx's own tests of `proxy_next_upstream`: which failures go to the next node,
-//! how often, and for how long. A node's bare HTTP status is never passed on: it is no JSON-RPC
-//! answer.
+//! The scenarios of nginx's own tests of `proxy_next_upstream`: which failures are retried at the
+//! next node, how often, and for how long. A node's bare HTTP status is not a JSON-RPC response, so
+//! the gateway never passes it on.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::support::scene::{
     READ, Scene, Served, SimNode, account, ask, body, by, error, polled_once, result,
     wait_for_quiet,
 };
-use test_support::raw::Answer;
+use test_support::raw::Response;
 use test_support::wait::wait_until;
 
 const ONCE: Judged = Judged::Not(
@@ -60,7 +60,7 @@ pub(super) const GROUPS: [Group; 10] = [
         Judged::here("upstreams", "tries_end_with_the_time"),
     ),
     Group::new("proxy_next_upstream_tries.t", 1, "time over the addresses of a name", NAMES),
-    // Of the directive's documentation rather than of a test: each kind, and what must not repeat.
+    // From the directive's documentation: each kind of failure, and calls that must not be retried.
     Group::new(
         "proxy_next_upstream, by kind",
         14,
@@ -69,14 +69,14 @@ pub(super) const GROUPS: [Group; 10] = [
     ),
 ];
 
-/// Round robin without coalescing, and without a retry budget.
+/// Weighted round robin without hedging, and with an ample retry budget.
 const IN_TURN: &str = "[call]\nbalance = \"weighted\"\nhedge = false\nretry_rate_min = 1000\n";
-/// None is taken out however often it fails.
+/// Never ejects a node for its failures.
 const PATIENT: &str = "[health]\nfailures_max = 1000\nwindow_calls_min = 100000\n";
 /// An unknown method: it may have side effects, so it is not retried.
 const UNKNOWN: &str = "weir_doSomething";
 
-/// A gateway before these lines, once all may be chosen.
+/// Starts a gateway with these `[[upstream]]` tables and waits until all `nodes` are candidates.
 fn served(nodes: &[&SimNode], entries: &[String], text: &str) -> Served {
     let served = Served::start(&format!("{text}{}{}", polled_once(""), entries.concat()));
     let names: Vec<&str> = nodes.iter().map(|node| node.name).collect();
@@ -85,7 +85,7 @@ fn served(nodes: &[&SimNode], entries: &[String], text: &str) -> Served {
     served
 }
 
-fn read(served: &Served, number: u64) -> Answer {
+fn read(served: &Served, number: u64) -> Response {
     ask(&mut served.client(), READ, &account(number, "0x10"))
 }
 
@@ -99,8 +99,8 @@ fn a_404_goes_to_the_next_and_takes_nobody_out() {
         let answer = read(&served, number);
         assert_eq!((result(&answer), by(&answer)), (b.result(READ, &account(number, "0x10")), "b"));
     }
-    assert!(line.met() >= 1, "it was never asked");
-    // Other calls are still its.
+    assert!(line.met() >= 1, "the faulty node was never called");
+    // The node still gets calls of other methods.
     let answers = [0, 1].map(|_| ask(&mut served.client(), "eth_getCode", &account(1, "0x10")));
     assert!(
         answers
@@ -115,7 +115,7 @@ fn a_500_goes_to_the_next_and_takes_its_node_out() {
     let scene = Scene::set();
     let [a, b] = scene.nodes(["a", "b"]);
     let line = Line::before(&a, READ, status(500, ""));
-    // As nginx's `max_fails`, whose default is one.
+    // Like nginx's `max_fails`, whose default is one.
     let text = format!("{IN_TURN}[health]\nfailures_max = 1\nbackoff_min = \"1m\"\n");
     let served = served(&[&a, &b], &[line.entry(""), b.entry("")], &text);
     for number in [1, 2] {
@@ -126,7 +126,7 @@ fn a_500_goes_to_the_next_and_takes_its_node_out() {
     for number in 0..4 {
         assert_eq!(by(&ask(&mut served.client(), "eth_getCode", &account(number, "0x10"))), "b");
     }
-    assert_eq!(served.attempts(0), attempts, "it was asked although it is out");
+    assert_eq!(served.attempts(0), attempts, "an ejected node was called");
 }
 
 #[test]
@@ -137,10 +137,10 @@ fn all_are_tried_once_and_none_that_is_down() {
     let second = Line::before(&b, READ, status(404, ""));
     let text = format!("{IN_TURN}{PATIENT}");
     let served = served(&[&a, &b], &[first.entry(""), second.entry("")], &text);
-    let told = error(&read(&served, 1));
-    assert_eq!((told.0, told.1), (502, -32603), "{}", told.2);
+    let failure = error(&read(&served, 1));
+    assert_eq!((failure.0, failure.1), (502, -32603), "{}", failure.2);
     assert_eq!((first.met(), second.met()), (1, 1));
-    // However many repeats would be left.
+    // More retries would be allowed, but every node has been tried.
     assert_eq!(served.count("/totals/retries"), 1);
     drop(served);
 
@@ -150,8 +150,8 @@ fn all_are_tried_once_and_none_that_is_down() {
     let served =
         Served::start(&format!("{text}{}{}{}", polled_once(""), first.entry(""), b.entry("")));
     served.wait_for_candidates(&["a"]);
-    let told = error(&read(&served, 1));
-    assert_eq!((told.0, told.1), (502, -32603), "{}", told.2);
+    let failure = error(&read(&served, 1));
+    assert_eq!((failure.0, failure.1), (502, -32603), "{}", failure.2);
     assert_eq!((first.met(), served.attempts(1)), (1, 0));
 }
 
@@ -173,8 +173,8 @@ fn each_call_has_tries_of_its_own() {
 #[test]
 fn there_are_so_many_tries() {
     let scene = Scene::set();
-    // So many repeats, backups or not, and how often nodes were asked then.
-    for (retries, more, due) in [(1, "", 2), (1, "backup = true", 2), (2, "", 3)] {
+    // Maximum of retries, further lines of the other nodes, expected number of calls to nodes.
+    for (retries, more, expected) in [(1, "", 2), (1, "backup = true", 2), (2, "", 3)] {
         let [a, b, c] = scene.nodes(["a", "b", "c"]);
         let lines = [&a, &b, &c].map(|node| Line::before(node, READ, status(404, "")));
         let entries = [lines[0].entry(""), lines[1].entry(more), lines[2].entry(more)];
@@ -182,10 +182,11 @@ fn there_are_so_many_tries() {
         // Backups are chosen only where nobody else can be.
         let nodes: &[&SimNode] = if more.is_empty() { &[&a, &b, &c] } else { &[&a] };
         let served = served(nodes, &entries, &text);
-        let told = error(&read(&served, 1));
-        assert_eq!((told.0, told.1), (502, -32603), "{}", told.2);
+        let failure = error(&read(&served, 1));
+        assert_eq!((failure.0, failure.1), (502, -32603), "{}", failure.2);
         let met = lines.each_ref().map(Line::met);
-        assert_eq!(met.iter().sum::<usize>(), due, "{met:?} with {retries} repeats {more}");
+        let total = met.iter().sum::<usize>();
+        assert_eq!(total, expected, "{met:?} with {retries} retries {more}");
     }
 }
 
@@ -196,9 +197,9 @@ fn tries_end_with_the_time() {
         let Instead::Bytes(answer) = status(404, "") else { unreachable!("a status is bytes") };
         Instead::Late(Duration::from_millis(600), answer)
     };
-    // Time for the call, and how often nodes were asked within it. nginx stops trying once the time
-    // is over; here the attempt that is under way then ends as well.
-    for (deadline, more, due) in [("1s", "", 2), ("1s", "backup = true", 2), ("30s", "", 3)] {
+    // Deadline of the call, further lines of the other nodes, expected number of calls to nodes.
+    // At the deadline nginx starts no further attempt; the gateway also ends the current one.
+    for (deadline, more, expected) in [("1s", "", 2), ("1s", "backup = true", 2), ("30s", "", 3)] {
         let [a, b, c] = scene.nodes(["a", "b", "c"]);
         let lines = [&a, &b, &c].map(|node| Line::before(node, READ, slow()));
         let entries = [lines[0].entry(""), lines[1].entry(more), lines[2].entry(more)];
@@ -209,13 +210,13 @@ fn tries_end_with_the_time() {
         let nodes: &[&SimNode] = if more.is_empty() { &[&a, &b, &c] } else { &[&a] };
         let served = served(nodes, &entries, &text);
         let began = Instant::now();
-        let told = error(&read(&served, 1));
-        assert!(matches!(told.0, 502 | 504), "{told:?}");
+        let failure = error(&read(&served, 1));
+        assert!(matches!(failure.0, 502 | 504), "{failure:?}");
         let met = lines.each_ref().map(Line::met);
-        assert_eq!(met.iter().sum::<usize>(), due, "{met:?} within {deadline} {more}");
+        assert_eq!(met.iter().sum::<usize>(), expected, "{met:?} within {deadline} {more}");
         assert_eq!(
             began.elapsed() < Duration::from_millis(1500),
-            due == 2,
+            expected == 2,
             "{:?}",
             began.elapsed()
         );
@@ -226,7 +227,7 @@ fn tries_end_with_the_time() {
 fn kinds_of_failure_go_to_the_next_where_that_is_safe() {
     let scene = Scene::set();
     let bytes = |bytes: &[u8]| Instead::Bytes(bytes.to_vec());
-    // What the first node does, and whether it is another that answers.
+    // The kind of failure, and what the first node does.
     let kinds: [(&str, Instead); 14] = [
         ("error: the connection ends", Instead::Close),
         ("timeout", Instead::Silence),
@@ -252,7 +253,7 @@ fn kinds_of_failure_go_to_the_next_where_that_is_safe() {
             let [a, b] = scene.nodes(["a", "b"]);
             let line = Line::before(&a, method, instead.clone());
             let text = format!("{IN_TURN}attempt_deadline = \"500ms\"\n{PATIENT}");
-            // The other is asked only if the first cannot.
+            // By the weights, the second node is called only if the first fails.
             let entries = [line.entry("weight = 1000"), b.entry("")];
             let served = served(&[&a, &b], &entries, &text);
             let answer = ask(&mut served.client(), method, &account(1, "0x10"));
@@ -261,18 +262,18 @@ fn kinds_of_failure_go_to_the_next_where_that_is_safe() {
                 assert_eq!(result(&answer), b.result(READ, &account(1, "0x10")), "{name}");
                 assert_eq!(by(&answer), "b", "{name}");
             } else {
-                // It may have been done: who sent it must decide.
+                // The node may have executed the call, so only the client can decide to retry.
                 let (status, ..) = error(&answer);
                 assert!(status >= 400, "{name}: {status}");
-                assert_eq!(served.attempts(1), 0, "{name}: it was asked twice");
+                assert_eq!(served.attempts(1), 0, "{name}: the call was retried");
             }
         }
     }
-    // What was never sent may go anywhere.
+    // A call that was never sent may be retried, whatever its method.
     let [a, b] = scene.nodes(["a", "b"]);
     let served = served(&[&a, &b], &[a.entry("weight = 1000"), b.entry("")], IN_TURN);
     a.down();
     let answer = ask(&mut served.client(), UNKNOWN, "[]");
     assert_eq!((by(&answer), error(&answer).1), ("b", -32601));
-    wait_until("it was counted", || served.count("/totals/retries") == 1);
+    wait_until("the retry is counted", || served.count("/totals/retries") == 1);
 }

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Attempts to find a loopback address whose port 53 is free.
 const ATTEMPTS: u8 = 20;
-/// Bytes of the header of a message.
+/// Length of a DNS message's header.
 const HEADER_BYTES: usize = 12;
+/// The record type of an IPv4 address (RFC 1035, section 3.2.2).
 const TYPE_A: [u8; 2] = [0, 1];
 
 /// A server on port 53 of a loopback address. It runs until the test process ends.

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use super::filter;
 use super::nodes::Nodes;
 
-/// How long a node must have had the missing data for a finding.
+/// A response is a finding only if a node has had the missing data for this long.
 const HAD_FOR: Duration = Duration::from_secs(1);
-/// Most findings that are printed in full.
+/// Maximum number of findings that are stored and printed.
 const FINDINGS_MAX: usize = 5;
 
 /// A call about blocks.
@@ -24,7 +24,7 @@ const FINDINGS_MAX: usize = 5;
 pub(crate) enum Question {
     /// Logs of a range, of all contracts or one.
     Range { from: u64, to: u64, address: Option<usize> },
-    /// The same through a filter.
+    /// The same logs through a filter.
     Filter { from: u64, to: u64, address: Option<usize> },
     /// Logs of a block by its hash.
     ByHash { number: u64, address: Option<usize> },
@@ -34,17 +34,19 @@ pub(crate) enum Question {
     Receipt { number: u64, index: usize },
 }
 
-/// What came of all calls.
+/// Counts of the results of all calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
     pub(crate) calls: u64,
+    /// Responses from the cache.
     pub(crate) hits: u64,
-    /// Responses that lack what no node has had for a second.
+    /// Incomplete responses whose missing data no node has had for a second. They are allowed.
     pub(crate) lacking_early: u64,
-    /// Responses that lack what a node has had for a second.
+    /// Incomplete responses whose missing data a node has had for a second.
     pub(crate) lacking: u64,
-    /// The same from the cache.
+    /// The part of `lacking` that came from the cache.
     pub(crate) lacking_hits: u64,
+    /// Responses that are wrong in any other way.
     pub(crate) wrong: u64,
     pub(crate) findings: Vec<String>,
 }
@@ -59,7 +61,7 @@ impl Judge {
         Judge { world: Arc::clone(world), account: RefCell::default() }
     }
 
-    /// The method and the parameters of a question; none about a transaction that is not there.
+    /// The method and the parameters of a question; `None` if its transaction does not exist.
     pub(crate) fn call(&self, question: Question) -> Option<(&'static str, String)> {
         let address =
             |at: Option<usize>| at.map(|at| self.world.addresses().contracts[at].to_string());
@@ -87,7 +89,8 @@ impl Judge {
         })
     }
 
-    /// Judges what came for a question.
+    /// Compares a response with the chain, and counts the result. `cache` is the cache status of
+    /// the response, `sent` the time of the call.
     pub(crate) fn judge(
         &self,
         question: Question,
@@ -104,18 +107,20 @@ impl Judge {
             | Question::Receipts { number, .. }
             | Question::Receipt { number, .. } => number,
         };
-        let due = rpc::respond(&self.world, &View::honest(newest), method, Some(params.as_bytes()));
-        let Reply::Result(due) = due else { panic!("{method} {params}: no truth") };
-        let due: Value = serde_json::from_slice(&due).unwrap();
+        let reply =
+            rpc::respond(&self.world, &View::honest(newest), method, Some(params.as_bytes()));
+        let Reply::Result(expected) = reply else { panic!("{method} {params}: no result") };
+        let expected: Value = serde_json::from_slice(&expected).unwrap();
         let mut account = self.account.borrow_mut();
         account.calls += 1;
         let hit = cache.contains("hit");
         account.hits += u64::from(hit);
-        if response.get("result") == Some(&due) {
+        if response.get("result") == Some(&expected) {
             return;
         }
-        let lacking = response.get("result").and_then(|given| lacking(newest, &due, given));
-        let what = match lacking {
+        let result = response.get("result");
+        let lacking = result.and_then(|result| lacking_blocks(newest, &expected, result));
+        let problem = match lacking {
             None => {
                 account.wrong += 1;
                 "wrong".to_owned()
@@ -136,46 +141,52 @@ impl Judge {
             let shown = response.to_string();
             let since = sent.saturating_duration_since(self.world.origin());
             account.findings.push(format!(
-                "{what}: {question:?} sent at {since:?}, head {}, cache {cache}\n  {}\n{}",
+                "{problem}: {question:?} sent at {since:?}, head {}, cache {cache}\n  {}\n{}",
                 self.world.height_at(sent),
                 &shown[..shown.len().min(300)],
-                nodes.told(sent),
+                nodes.describe_phases(sent),
             ));
         }
     }
 
-    /// Checks the logs that a filter has told from the block after `began` on.
-    pub(crate) fn check_followed(&self, began: u64, told: &[Value]) {
-        let last = told.iter().map(|log| number(&log["blockNumber"])).max().unwrap();
+    /// Panics unless a client that followed the chain got every log after block `head_at_start`
+    /// exactly once.
+    pub(crate) fn check_followed(&self, head_at_start: u64, received: &[Value]) {
+        let last = received.iter().map(|log| number(&log["blockNumber"])).max().unwrap();
         let bounds =
             |from: u64| [("fromBlock", format!("{from:#x}")), ("toBlock", format!("{last:#x}"))];
-        let params = filter(&bounds(began + 1), None);
-        let due =
+        let params = filter(&bounds(head_at_start + 1), None);
+        let reply =
             rpc::respond(&self.world, &View::honest(last), "eth_getLogs", Some(params.as_bytes()));
-        let Reply::Result(due) = due else { panic!("no truth") };
-        let due: Vec<Value> = serde_json::from_slice(&due).unwrap();
-        assert!(due.len() > 20, "a filter over {began} to {last} selects nothing");
-        let told: Vec<&Value> =
-            told.iter().filter(|log| number(&log["blockNumber"]) > began).collect();
-        assert!(told == due.iter().collect::<Vec<_>>(), "{} logs, {} told", due.len(), told.len());
+        let Reply::Result(expected) = reply else { panic!("eth_getLogs has no result") };
+        let expected: Vec<Value> = serde_json::from_slice(&expected).unwrap();
+        assert!(expected.len() > 20, "a filter over {head_at_start} to {last} selects nothing");
+        let received: Vec<&Value> =
+            received.iter().filter(|log| number(&log["blockNumber"]) > head_at_start).collect();
+        assert!(
+            received == expected.iter().collect::<Vec<_>>(),
+            "{} logs, {} received",
+            expected.len(),
+            received.len()
+        );
     }
 }
 
-/// The blocks that a response lacks, if it is right but for that.
-fn lacking(newest: u64, due: &Value, given: &Value) -> Option<Vec<u64>> {
-    let (Value::Array(due), given) = (due, given) else {
-        return given.is_null().then(|| vec![newest]);
+/// The blocks whose data a result lacks. `None` if the result is wrong in another way.
+fn lacking_blocks(newest: u64, expected: &Value, result: &Value) -> Option<Vec<u64>> {
+    let Value::Array(expected) = expected else {
+        return result.is_null().then(|| vec![newest]);
     };
-    let given = match given {
-        Value::Array(given) => given.as_slice(),
+    let result = match result {
+        Value::Array(result) => result.as_slice(),
         Value::Null => &[],
         _ => return None,
     };
-    let (due, given) = (by_block(due), by_block(given));
-    if given.iter().any(|(number, logs)| due.get(number) != Some(logs)) {
+    let (expected, result) = (by_block(expected), by_block(result));
+    if result.iter().any(|(number, logs)| expected.get(number) != Some(logs)) {
         return None;
     }
-    Some(due.into_keys().filter(|number| !given.contains_key(number)).collect())
+    Some(expected.into_keys().filter(|number| !result.contains_key(number)).collect())
 }
 
 fn by_block(items: &[Value]) -> BTreeMap<u64, Vec<&Value>> {
@@ -186,7 +197,7 @@ fn by_block(items: &[Value]) -> BTreeMap<u64, Vec<&Value>> {
     blocks
 }
 
-/// A number in JSON-RPC's form.
+/// Parses a quantity such as `"0x1f"`.
 pub(crate) fn number(value: &Value) -> u64 {
     u64::from_str_radix(value.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Three nodes of one chain that announce blocks before they index them, balance inside, or prune.
+//! Three nodes of one chain that index blocks late, balance over two backends, or prune.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -14,16 +14,17 @@ use simnode::node::settings::{Latency, SecondBackend};
 use simnode::world::World;
 use tokio::time::{Instant, sleep};
 
-/// Bytes on their way between the gateway and a node.
+/// Buffer size of the in-memory connections between the gateway and a node.
 const STREAM_BYTES: usize = 64 * 1024;
 
 /// What is wrong with a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Trouble {
     None,
-    /// Logs and receipts come this much later than their block.
+    /// The node has logs and receipts this long after their block.
     Late(Duration),
-    /// Some calls reach a node that is one block behind, as late as this one.
+    /// A share of the calls reaches a second backend that is one block behind. Both backends have
+    /// logs and receipts this long after their block.
     SecondBackend(f64, Duration),
 }
 
@@ -35,13 +36,14 @@ struct Phase {
 pub(crate) struct Nodes {
     world: Arc<World>,
     pub(crate) nodes: Vec<Arc<Node>>,
-    /// For how many blocks each keeps logs and receipts, from start to end.
+    /// For how many blocks each node keeps logs and receipts; `None` keeps all. Constant for a
+    /// whole run.
     keeps: [Option<u64>; 3],
     phases: RefCell<Vec<Phase>>,
 }
 
 impl Nodes {
-    /// Up to two of the nodes prune: what all have dropped is nobody's to give.
+    /// Up to two nodes prune. At least one keeps all logs, so no data is lost for all.
     pub(crate) fn new(world: &Arc<World>, rng: &mut SmallRng) -> Nodes {
         let mut keeps = [None; 3];
         for keeps in keeps.iter_mut().take(rng.random_range(0..=2)) {
@@ -71,7 +73,7 @@ impl Nodes {
         self.nodes.iter().map(connector).collect()
     }
 
-    /// Changes what is wrong, for ever.
+    /// Starts a new random phase every few seconds, without end.
     pub(crate) async fn go_wrong(&self, mut rng: SmallRng) {
         loop {
             let mut troubles = draw(&mut rng);
@@ -82,7 +84,7 @@ impl Nodes {
         }
     }
 
-    /// All nodes are sound from now on.
+    /// Ends the trouble of all nodes.
     pub(crate) fn go_right(&self) {
         self.begin([Trouble::None; 3]);
     }
@@ -112,7 +114,8 @@ impl Nodes {
         self.phases.borrow().len()
     }
 
-    /// Whether some node had what is in a block at all times between two instants.
+    /// True if some node had the logs and receipts of a block during the whole time from `from` to
+    /// `until`.
     pub(crate) fn had(&self, number: u64, from: Instant, until: Instant) -> bool {
         let appeared = self.world.instant_of(number);
         let head = self.world.height_at(until);
@@ -137,8 +140,8 @@ impl Nodes {
         })
     }
 
-    /// The phases around an instant, in words.
-    pub(crate) fn told(&self, at: Instant) -> String {
+    /// Describes the phases from 12 seconds before an instant on.
+    pub(crate) fn describe_phases(&self, at: Instant) -> String {
         let mut text = format!("  keep {:?}\n", self.keeps);
         let since = at.checked_sub(Duration::from_secs(12)).unwrap_or(self.world.origin());
         for phase in self.phases.borrow().iter().filter(|phase| phase.from >= since) {
@@ -149,7 +152,7 @@ impl Nodes {
     }
 }
 
-/// What goes wrong next; often with all three nodes.
+/// Draws the troubles of the next phase. Often all three nodes are in trouble.
 fn draw(rng: &mut SmallRng) -> [Trouble; 3] {
     let other = |rng: &mut SmallRng| {
         let late = Duration::from_millis(rng.random_range(200..3_000));

@@ -1,4 +1,4 @@
-//! The same in real time, with two gateways that share what they keep through Redis.
+//! The same test in real time, with two gateways that share a cache in Redis.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use super::{CLIENTS, Crowd, config, runtime, world};
 use crate::sim::connection::Connection;
 use crate::support::redis_server::Redis;
 
-/// How long the nodes are in trouble.
+/// How long the nodes misbehave.
 const REAL_TIME: Duration = Duration::from_secs(6);
-/// Longer than a response is kept briefly, and a few polls.
+/// Longer than a response to a call about a young block is cached, and than a few polls.
 const CALM: Duration = Duration::from_secs(1);
-/// More than the clients can make in that time.
+/// More calls than the clients can send in that time.
 const CALLS: u64 = 1_000_000;
 
 #[test]
@@ -38,7 +38,7 @@ fn gateways_share_nothing_that_lacks_logs() {
             tokio::task::spawn_blocking(move || Gateway::start(config).unwrap())
         };
         let gateways = [start().await.unwrap(), start().await.unwrap()];
-        // Sleeps: real time until the first heads: sockets of Redis know no other.
+        // Sleeps: real time until the first heads. Connections to Redis have no virtual time.
         sleep(CALM).await;
         let connect = |client: u64| {
             let address = gateways[client as usize % 2].listen;
@@ -53,7 +53,7 @@ fn gateways_share_nothing_that_lacks_logs() {
             })
             .collect();
         sleep(REAL_TIME).await; // Sleeps: how long the test lasts.
-        crowd.left.set(0);
+        crowd.calls_left.set(0);
         for client in clients {
             client.await.unwrap();
         }
@@ -71,6 +71,6 @@ fn gateways_share_nothing_that_lacks_logs() {
         }
         assert!(account.findings.is_empty(), "{account}\n{}", account.findings.join("\n"));
         assert!(during.lacking_early > 0, "no node was late: nothing is tested");
-        assert!(!redis.answers().is_empty(), "nothing is shared");
+        assert!(!redis.answers().is_empty(), "Redis has no response");
     });
 }

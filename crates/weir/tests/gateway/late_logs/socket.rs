@@ -1,5 +1,5 @@
-//! A WebSocket client over any stream, in virtual time: enough to subscribe and to read
-//! notifications.
+//! A minimal WebSocket client over any stream, which works in virtual time. It can subscribe and
+//! read notifications.
 
 use std::io::{Error, ErrorKind, Result};
 
@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 const TEXT: u8 = 0x81;
 const PING: u8 = 0x89;
 const PONG: u8 = 0x8a;
-/// No notification is larger.
+/// Maximum length of a frame; notifications are shorter.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
 pub(crate) struct Socket<S> {
@@ -18,38 +18,41 @@ pub(crate) struct Socket<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
-    /// Shakes hands. The key is the one of RFC 6455.
+    /// Sends the opening handshake, with the example key of RFC 6455.
     pub(crate) async fn open(mut stream: S) -> Result<Socket<S>> {
         let request = "GET / HTTP/1.1\r\nHost: weir\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
         stream.write_all(request.as_bytes()).await?;
         let mut socket = Socket { stream, read: Vec::new() };
         let end = loop {
-            if let Some(at) = socket.read.windows(4).position(|four| four == b"\r\n\r\n") {
-                break at + 4;
+            if let Some(head_end) = socket.read.windows(4).position(|four| four == b"\r\n\r\n") {
+                break head_end + 4;
             }
             socket.fill().await?;
         };
         let head: Vec<u8> = socket.read.drain(..end).collect();
-        if head.starts_with(b"HTTP/1.1 101") { Ok(socket) } else { Err(odd("no 101")) }
+        if head.starts_with(b"HTTP/1.1 101") { Ok(socket) } else { Err(invalid_data("no 101")) }
     }
 
     pub(crate) async fn send(&mut self, text: &str) -> Result<()> {
         self.write(TEXT, text.as_bytes()).await
     }
 
-    /// The next message.
+    /// Returns the next text message, and responds to pings before it.
     pub(crate) async fn next(&mut self) -> Result<Value> {
         loop {
             let (kind, payload) = self.frame().await?;
             match kind {
-                TEXT => return serde_json::from_slice(&payload).map_err(|_| odd("no JSON")),
+                TEXT => {
+                    return serde_json::from_slice(&payload).map_err(|_| invalid_data("no JSON"));
+                }
                 PING => self.write(PONG, &payload).await?,
-                _ => return Err(odd("neither text nor ping")),
+                _ => return Err(invalid_data("neither text nor ping")),
             }
         }
     }
 
+    /// Reads a frame. Returns its first byte and its payload.
     async fn frame(&mut self) -> Result<(u8, Vec<u8>)> {
         self.fill_to(2).await?;
         let (head, length) = match self.read[1] {
@@ -57,7 +60,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
                 self.fill_to(4).await?;
                 (4, usize::from(u16::from_be_bytes([self.read[2], self.read[3]])))
             }
-            127 => return Err(odd("a frame beyond all notifications")),
+            127 => return Err(invalid_data("a frame beyond all notifications")),
             length => (2, usize::from(length)),
         };
         self.fill_to(head + length).await?;
@@ -83,9 +86,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         self.stream.flush().await
     }
 
+    /// Reads until the buffer has this many bytes.
     async fn fill_to(&mut self, bytes: usize) -> Result<()> {
         if bytes > FRAME_BYTES_MAX {
-            return Err(odd("a frame beyond all notifications"));
+            return Err(invalid_data("a frame beyond all notifications"));
         }
         while self.read.len() < bytes {
             self.fill().await?;
@@ -101,6 +105,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     }
 }
 
-fn odd(what: &'static str) -> Error {
+fn invalid_data(what: &'static str) -> Error {
     Error::new(ErrorKind::InvalidData, what)
 }

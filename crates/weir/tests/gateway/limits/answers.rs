@@ -3,22 +3,23 @@
 use std::time::Duration;
 
 use crate::support::scene::{Scene, Served, SimNode, body, polled_once};
-use test_support::raw::{Answer, post};
+use test_support::raw::{Response, post};
 use test_support::wait::pause;
 
-/// A call that the gateway answers by itself.
+/// A call that the gateway responds to without a node.
 const CALL: &str = "eth_blockNumber";
 
-/// A gateway before a node, with these limits.
+/// Starts a gateway in front of a node, with these limits.
 fn served(node: &SimNode, limits: &str) -> Served {
     Served::before(&[node], &format!("{}{limits}", polled_once("")))
 }
 
+/// A limit with one rate for each client address; `more` has further lines of `[[limit]]`.
 fn of_client(rate: &str, more: &str) -> String {
     format!("[zone.z]\nkey = [\"client\"]\nrate = \"{rate}\"\n[[limit]]\nzone = \"z\"\n{more}\n")
 }
 
-fn send(served: &Served, body: &str) -> Answer {
+fn send(served: &Served, body: &str) -> Response {
     served.client().call("/", body.as_bytes())
 }
 
@@ -44,21 +45,26 @@ fn a_refused_call_gets_429_its_id_and_the_time_to_come_back() {
     assert_eq!(refused.text(), refusal_of(r#""\u0061 7""#));
     assert_eq!(refused.header("retry-after"), Some("2"));
     assert_eq!(refused.header("x-weir-cache"), None);
-    // What is no call counts too, and the connection lives on.
+    // A body that is not a call counts too, and the connection stays open.
     assert_eq!(client.call("/", b"not json").text(), refusal_of("null"));
     assert_eq!(client.call("/", b"{}").status, 429);
-    pause(Duration::from_secs(2)); // Sleeps: what `Retry-After` said.
-    assert_eq!(client.call("/", &body(CALL, "[]")).status, 200, "it came back in vain");
-    assert_eq!(node_free(&served), [2, 0, 3, 0, 0]);
+    pause(Duration::from_secs(2)); // Sleeps: the time that `Retry-After` asked for.
+    assert_eq!(
+        client.call("/", &body(CALL, "[]")).status,
+        200,
+        "the call was refused after `Retry-After`"
+    );
+    assert_eq!(outcome_counts(&served), [2, 0, 3, 0, 0]);
 }
 
-/// Outcomes in the first zone, as `/status` has them, after a look at `/metrics`.
-fn node_free(served: &Served) -> [u64; 5] {
-    let words = ["passed", "delayed", "rejected", "delayed_dry_run", "rejected_dry_run"];
+/// The counts of outcomes in the first zone: passed, delayed, rejected, delayed in a dry run,
+/// rejected in a dry run. Checks that `/status` and `/metrics` agree.
+fn outcome_counts(served: &Served) -> [u64; 5] {
+    let outcomes = ["passed", "delayed", "rejected", "delayed_dry_run", "rejected_dry_run"];
     let metrics = served.look("/metrics");
-    words.map(|word| {
-        let count = served.count(&format!("/zones/0/{word}"));
-        let line = format!("weir_limit_calls_total{{zone=\"z\",outcome=\"{word}\"}} {count}\n");
+    outcomes.map(|outcome| {
+        let count = served.count(&format!("/zones/0/{outcome}"));
+        let line = format!("weir_limit_calls_total{{zone=\"z\",outcome=\"{outcome}\"}} {count}\n");
         assert!(metrics.text().contains(&line), "{line} is not in the metrics");
         count
     })
@@ -76,13 +82,14 @@ fn in_a_batch_each_call_is_judged_by_itself() {
     let result =
         format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{:#x}"}}"#, crate::support::scene::HEAD);
     let passed = result.replace("\"id\":1", "\"id\":\"b\"");
-    let due = [result, passed, refusal_of("3"), refusal_of("4")];
-    assert_eq!(answer.text(), format!("[{}]", due.join(",")));
-    // All of it refused: the client library must see that it is to come back later.
+    let expected = [result, passed, refusal_of("3"), refusal_of("4")];
+    assert_eq!(answer.text(), format!("[{}]", expected.join(",")));
+    // If all calls of a batch are refused, the response has status 429, so that client libraries
+    // retry later.
     let answer = send(&served, &batch);
     assert_eq!(answer.status, 429);
     assert_eq!(answer.text(), format!("[{}]", ids.map(refusal_of).join(",")));
-    // 16 thousandths of a call per second.
+    // At one call per minute the next call passes after about 60 s.
     let retry: u64 = answer.header("retry-after").unwrap().parse().unwrap();
     assert!((61..=63).contains(&retry), "{retry}");
 }
@@ -128,7 +135,7 @@ fn a_header_distinguishes_clients_and_calls_without_it_are_not_limited() {
     let mut client = served.client();
     let mut ask = |lines: &str| {
         client.send(&test_support::raw::post_with("/", lines, &body(CALL, "[]")));
-        client.answer().unwrap().status
+        client.read_response().unwrap().status
     };
     assert_eq!([ask("x-tenant: a\r\n"), ask("X-TENANT: a\r\n")], [200, 429]);
     assert_eq!([ask("x-tenant: b\r\n"), ask("x-tenant: b\r\nx-tenant: c\r\n")], [200, 429]);
@@ -144,7 +151,7 @@ fn a_dry_run_refuses_nobody() {
     for _ in 0..5 {
         assert_eq!(client.call("/", &body(CALL, "[]")).status, 200);
     }
-    assert_eq!(node_free(&served), [1, 0, 0, 1, 3]);
+    assert_eq!(outcome_counts(&served), [1, 0, 0, 1, 3]);
 }
 
 #[test]
@@ -169,7 +176,7 @@ fn a_call_may_cost_its_weight() {
 }
 
 #[test]
-fn a_client_has_so_many_connections() {
+fn connections_per_client_are_limited() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let served = served(&node, "[downstream]\nconnections_per_client_max = 2\n");
@@ -178,14 +185,14 @@ fn a_client_has_so_many_connections() {
     for client in [&mut first, &mut second] {
         assert_eq!(client.call("/", &body(CALL, "[]")).status, 200);
     }
-    assert!(served.client().is_closed(), "a third connection was taken");
+    assert!(served.client().is_closed(), "a third connection was accepted");
     assert_eq!(served.count("/totals/connections_refused"), 1);
     drop(first);
-    test_support::wait::wait_until("the seat is free", || {
+    test_support::wait::wait_until("the first connection is closed", || {
         served.count("/totals/connections_open") == 1
     });
     let mut third = served.client();
     third.send(&post("/", &body(CALL, "[]")));
-    assert_eq!(third.answer().unwrap().status, 200);
+    assert_eq!(third.read_response().unwrap().status, 200);
     assert_eq!(second.call("/", &body(CALL, "[]")).status, 200);
 }

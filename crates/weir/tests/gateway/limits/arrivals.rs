@@ -1,4 +1,4 @@
-//! Open-loop requests at planned times over keep-alive connections.
+//! Plans of open-loop requests, and keep-alive connections to send them on.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -11,14 +11,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// One planned request.
+/// A planned request.
 #[derive(Debug, Clone)]
 pub(crate) struct Arrival {
+    /// When to send the request, from the start of the test.
     pub(crate) at: Duration,
+    /// The limit's key of the request.
     pub(crate) key: String,
 }
 
-/// Random arrivals: so many per second of each key, with exponential gaps.
+/// A Poisson process for each key, with `rate` requests per second on average.
 pub(crate) fn poisson(seed: u64, keys: usize, rate: f64, length: Duration) -> Vec<Arrival> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut all = Vec::new();
@@ -35,7 +37,8 @@ pub(crate) fn poisson(seed: u64, keys: usize, rate: f64, length: Duration) -> Ve
     sorted(all)
 }
 
-/// Groups of `size` requests of one key at one instant, about every `gap`.
+/// For each key, bursts of `size` simultaneous requests. The time between bursts is random, from
+/// half to one and a half times `gap`.
 pub(crate) fn bursts(
     seed: u64,
     keys: usize,
@@ -60,19 +63,19 @@ fn sorted(mut all: Vec<Arrival>) -> Vec<Arrival> {
     all
 }
 
-/// Connections to one server that are kept between requests.
+/// A pool of keep-alive connections to one server.
 #[derive(Clone)]
-pub(crate) struct Kept {
+pub(crate) struct ConnectionPool {
     address: SocketAddr,
     idle: Rc<RefCell<Vec<TcpStream>>>,
 }
 
-impl Kept {
-    pub(crate) fn to(address: SocketAddr) -> Kept {
-        Kept { address, idle: Rc::default() }
+impl ConnectionPool {
+    pub(crate) fn to(address: SocketAddr) -> ConnectionPool {
+        ConnectionPool { address, idle: Rc::default() }
     }
 
-    /// Opens so many ahead of time.
+    /// Opens connections ahead of time.
     pub(crate) async fn open(&self, count: usize) {
         for _ in 0..count {
             let stream = self.take().await;
@@ -80,9 +83,10 @@ impl Kept {
         }
     }
 
+    /// Takes an idle connection, or opens one if there is none.
     pub(crate) async fn take(&self) -> TcpStream {
-        let kept = self.idle.borrow_mut().pop();
-        match kept {
+        let idle = self.idle.borrow_mut().pop();
+        match idle {
             Some(stream) => stream,
             None => {
                 let stream = TcpStream::connect(self.address).await.unwrap();
@@ -92,37 +96,39 @@ impl Kept {
         }
     }
 
+    /// Returns a connection to the pool.
     pub(crate) fn give(&self, stream: TcpStream) {
         self.idle.borrow_mut().push(stream);
     }
 
-    /// The status of the answer to a request that was sent on a connection, and when it came.
+    /// Waits for a response and returns the connection to the pool. Returns the HTTP status and the
+    /// time of the response.
     pub(crate) async fn answer(&self, mut stream: TcpStream) -> (u16, Instant) {
         let status = status(&mut stream).await;
-        let came = Instant::now();
+        let received_at = Instant::now();
         self.give(stream);
-        (status, came)
+        (status, received_at)
     }
 }
 
-/// Reads one answer whole; its status.
+/// Reads a whole response and returns its status.
 pub(crate) async fn status(stream: &mut TcpStream) -> u16 {
-    let mut read = Vec::with_capacity(512);
+    let mut received = Vec::with_capacity(512);
     loop {
-        assert!(stream.read_buf(&mut read).await.unwrap() > 0, "the server closed");
-        let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
-        let head = std::str::from_utf8(&read[..end]).unwrap().to_ascii_lowercase();
+        assert!(stream.read_buf(&mut received).await.unwrap() > 0, "the server closed");
+        let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+        let head = std::str::from_utf8(&received[..end]).unwrap().to_ascii_lowercase();
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
         let length: usize = length.expect("an answer has a length").parse().unwrap();
-        while read.len() < end + 4 + length {
-            assert!(stream.read_buf(&mut read).await.unwrap() > 0, "the server closed");
+        while received.len() < end + 4 + length {
+            assert!(stream.read_buf(&mut received).await.unwrap() > 0, "the server closed");
         }
-        assert_eq!(read.len(), end + 4 + length, "more than an answer");
+        assert_eq!(received.len(), end + 4 + length, "more than one response");
         return head[9..12].parse().unwrap();
     }
 }
 
-/// A GET with a key, for nginx.
+/// A GET of a location of nginx, with further header lines.
 pub(crate) fn get(location: &str, lines: &str) -> Vec<u8> {
     format!("GET /{location} HTTP/1.1\r\nHost: a\r\n{lines}\r\n").into_bytes()
 }
@@ -132,7 +138,7 @@ pub(crate) async fn send(stream: &mut TcpStream, request: &[u8]) {
     stream.write_all(request).await.unwrap();
 }
 
-/// Runs a test on one thread, with tasks of its own.
+/// Runs a future on a single-threaded runtime that allows local tasks.
 pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, future)

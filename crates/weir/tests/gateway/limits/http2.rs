@@ -1,5 +1,5 @@
-//! Over HTTP/2 limits hold as over HTTP/1.1: streams of one connection count together, and one that
-//! is reset gives its place back.
+//! Limits over HTTP/2 are the same as over HTTP/1.1. All streams of a client count together, and a
+//! reset stream no longer counts as in flight.
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -14,7 +14,7 @@ const CALL: &str = "eth_blockNumber";
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// A connection whose own task runs on the scene.
+/// Opens a connection. Its task runs on the scene's thread.
 fn connect(scene: &Scene, served: &Served) -> Sender {
     let address = served.address.clone();
     let opened = scene.handle.spawn(async move {
@@ -34,13 +34,13 @@ fn request(served: &Served, body: Vec<u8>) -> Request<Full<Bytes>> {
         .unwrap()
 }
 
-/// Status, `Retry-After` and body of an answer.
+/// Status, `Retry-After` and body of a response.
 async fn read(answer: Response<Incoming>) -> (u16, Option<String>, String) {
     let status = answer.status().as_u16();
     let retry_after = answer.headers().get("retry-after");
     let retry_after = retry_after.map(|value| value.to_str().unwrap().to_owned());
-    let told = answer.into_body().collect().await.unwrap().to_bytes();
-    (status, retry_after, String::from_utf8(told.to_vec()).unwrap())
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, retry_after, String::from_utf8(body.to_vec()).unwrap())
 }
 
 #[test]
@@ -63,12 +63,12 @@ fn streams_count_together_and_get_retry_after() {
     assert_eq!(answers[2].1.as_deref(), Some("2"));
     let refusal = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32005,"message":"request rate limit exceeded"}}"#;
     assert_eq!(answers[2].2, refusal);
-    // Over another connection it is the same client.
+    // Another connection from the same address counts as the same client.
     assert_eq!(served.client().call("/", &body(CALL, "[]")).status, 429);
 }
 
 #[test]
-fn a_stream_that_is_reset_gives_its_place_back() {
+fn a_reset_stream_no_longer_counts_as_in_flight() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     node.slow(READ, 60_000.0);
@@ -78,9 +78,11 @@ fn a_stream_that_is_reset_gives_its_place_back() {
     let before = node.calls();
     let slow = sender.send_request(request(&served, body(READ, &account(1, "0x10"))));
     let slow = scene.handle.spawn(slow);
-    wait_until("it is under way", || node.calls() > before);
+    wait_until("the call is in flight", || node.calls() > before);
     assert_eq!(served.client().call("/", &body(CALL, "[]")).status, 429);
-    // Whoever drops the answer of a stream resets it.
+    // hyper resets the stream when the response future is dropped.
     slow.abort();
-    wait_until("its place is free", || served.client().call("/", &body(CALL, "[]")).status == 200);
+    wait_until("the call no longer counts", || {
+        served.client().call("/", &body(CALL, "[]")).status == 200
+    });
 }

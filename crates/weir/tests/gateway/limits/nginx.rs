@@ -1,4 +1,4 @@
-//! nginx with limits on locations that answer at once, ended with the test.
+//! Runs nginx with limits on locations that respond at once. It ends with the test.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -12,8 +12,8 @@ use test_support::port::ReservedPort;
 use test_support::programs;
 use test_support::wait::{pause, wait_until};
 
-/// One at a time: what is compared by its timing must not compete with the next test's load.
-static ONE: Mutex<()> = Mutex::new(());
+/// Only one nginx runs at a time, because the load of another test would distort the timing.
+static RUNNING_LOCK: Mutex<()> = Mutex::new(());
 
 /// A running nginx.
 pub(crate) struct Nginx {
@@ -21,33 +21,33 @@ pub(crate) struct Nginx {
     pub(crate) address: SocketAddr,
     folder: TempDir,
     _port: ReservedPort,
-    _one: MutexGuard<'static, ()>,
+    _running_lock: MutexGuard<'static, ()>,
 }
 
-/// How long a connection may be idle, in its log; no delay of a test is as long.
+/// `keepalive_timeout` of nginx. No delay of a test is as long, so the two timers can be told apart
+/// in nginx's log.
 pub(crate) const KEEP_ALIVE_MS: u64 = 75_000;
 
 impl Nginx {
-    /// With these zones, and locations by name with their lines. `level` is that of its error log.
-    /// None if there is no nginx.
+    /// Starts nginx with these zones, and these locations as names with their lines. `level` is the
+    /// level of the error log. Returns `None` if nginx is not installed.
     pub(crate) fn start(zones: &str, locations: &[(&str, &str)], level: &str) -> Option<Nginx> {
         let program = programs::require("nginx")?;
-        let one = ONE.lock();
+        let running_lock = RUNNING_LOCK.lock();
         let folder = TempDir::new().unwrap();
-        let at = folder.path().display();
+        let dir = folder.path().display();
         let port = ReservedPort::new();
         let address = port.address;
         let locations: String = locations
             .iter()
             .map(|(name, lines)| format!("location = /{name} {{ {lines} empty_gif; }}\n"))
             .collect();
-        // The module for empty pictures answers in the phase after limits; `return` would be
-        // before.
+        // `empty_gif` responds after nginx has applied the limits; `return` would respond before.
         let config = format!(
-            "daemon off; worker_processes 1; pid {at}/pid; error_log {at}/error.log {level};\n\
+            "daemon off; worker_processes 1; pid {dir}/pid; error_log {dir}/error.log {level};\n\
              events {{ worker_connections 8192; }}\n\
-             http {{ access_log off; client_body_temp_path {at}/a; proxy_temp_path {at}/b;\n\
-             fastcgi_temp_path {at}/c; uwsgi_temp_path {at}/d; scgi_temp_path {at}/e;\n\
+             http {{ access_log off; client_body_temp_path {dir}/a; proxy_temp_path {dir}/b;\n\
+             fastcgi_temp_path {dir}/c; uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e;\n\
              limit_req_status 429; limit_req_log_level info; keepalive_timeout {KEEP_ALIVE_MS}ms;\n\
              {zones}\nserver {{ listen {address}; keepalive_requests 100000000;\n{locations} }} }}\n"
         );
@@ -56,12 +56,12 @@ impl Nginx {
         let mut command = Command::new(program);
         command.arg("-p").arg(folder.path()).arg("-c").arg(&file).stdin(Stdio::null());
         let child = command.stderr(Stdio::null()).spawn().unwrap();
-        let nginx = Nginx { child, address, folder, _port: port, _one: one };
+        let nginx = Nginx { child, address, folder, _port: port, _running_lock: running_lock };
         wait_until("nginx listens", || TcpStream::connect(address).is_ok());
         Some(nginx)
     }
 
-    /// Its log, once nothing more comes.
+    /// The error log, once it does not grow any more, or after ten seconds.
     pub(crate) fn log(&self) -> String {
         let read = || fs::read_to_string(self.folder.path().join("error.log")).unwrap();
         let mut text = read();
@@ -80,7 +80,7 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // Its worker ends with it only if it may tell it.
+        // SIGTERM, unlike SIGKILL, lets the master process stop its worker.
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let _ = self.child.wait();
     }

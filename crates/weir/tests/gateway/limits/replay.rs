@@ -1,24 +1,24 @@
-//! Every decision that a running nginx logs, made again by the pure rule: all must be equal, in the
-//! code, in the excess to the thousandth and in the delay to the millisecond.
+//! Repeats every decision that a running nginx logs with the gateway's limit function. The code,
+//! the excess in thousandths and the delay in milliseconds must all be equal.
 //!
-//! The debug log has no milliseconds of its own, but nginx arms a timer in the same turn of its
-//! event loop as it decides (for the delay, or for the kept connection), and logs the timer's
-//! length and its end on its own clock: the difference is the instant that the decision saw.
+//! The lines of nginx's debug log have no milliseconds. But in the same iteration of its event loop
+//! as the decision, nginx arms a timer for the delay or for the keep-alive connection. It logs the
+//! timer's length and its end. The difference is the time that the decision used.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use gateway::policy::limit::{
-    Assessment, CALL, KeyState, LimitDecision, LimitTerms, Rate, assess, judge,
+    CALL, ChargedState, KeyState, LimitDecision, LimitTerms, Rate, assess, decide,
 };
 
-use super::arrivals::{Arrival, Kept, bursts, get, poisson, run, send};
+use super::arrivals::{Arrival, ConnectionPool, bursts, get, poisson, run, send};
 use super::nginx::{KEEP_ALIVE_MS, Nginx};
 
-/// A zone: its name, what its key is, nginx's rate, ours.
+/// A zone: its name, the name of its key, its rate for nginx, its rate for the gateway.
 type Zone = (&'static str, &'static str, &'static str, Rate);
 
-/// A limit of a location: zone, burst, delay (none is `nodelay`).
+/// A limit of a location: zone, burst, delay (`None` means `nodelay`).
 type Limit = (&'static str, u64, Option<u64>);
 
 fn zones() -> [Zone; 8] {
@@ -48,18 +48,19 @@ const LOCATIONS: [(&str, &[Limit]); 11] = [
     ("dry", &[("second", 2, Some(0))]),
 ];
 
-/// The place of a limit, the key in its zone, and what was looked at.
-type LookedAt = (usize, (&'static str, String), (Assessment, LimitTerms));
+/// The position of a limit in its location, the zone with the key, and the assessment of the limit.
+type LimitAssessment = (usize, (&'static str, String), (ChargedState, LimitTerms));
 
-/// One decision in the log.
+/// A decision in nginx's log.
 #[derive(Debug, Default, Clone)]
 struct Decision {
     location: String,
     keys: HashMap<String, String>,
-    /// By limit: nginx's code and the excess.
-    looks: Vec<(usize, i64, u64)>,
+    /// For each assessed limit: its position, nginx's code, and the excess in thousandths.
+    assessments: Vec<(usize, i64, u64)>,
+    /// Time of the decision on nginx's clock, in ms.
     now: u64,
-    /// 0 if it went on at once.
+    /// In ms; 0 if nginx did not delay the request.
     delay: u64,
 }
 
@@ -101,26 +102,26 @@ fn line((zone, burst, delay): &Limit) -> String {
     format!("limit_req zone={zone}{burst}{delay}; ")
 }
 
-/// Sends to every location random and crowded arrivals, some with a second key.
+/// Sends random arrivals and bursts to every location. Every third request has a second key.
 async fn arrive(nginx: &Nginx) {
     let length = Duration::from_secs(4);
-    let kept = Kept::to(nginx.address);
-    kept.open(50).await;
+    let pool = ConnectionPool::to(nginx.address);
+    pool.open(50).await;
     let begin = tokio::time::Instant::now();
     let mut tasks = Vec::new();
-    for (at, (location, _)) in LOCATIONS.iter().enumerate() {
-        let seed = at as u64;
+    for (number, (location, _)) in LOCATIONS.iter().enumerate() {
+        let seed = number as u64;
         let mut plan: Vec<Arrival> = poisson(seed, 4, 8.0, length);
         plan.extend(bursts(seed + 100, 2, 9, Duration::from_millis(700), length));
-        for (number, arrival) in plan.into_iter().enumerate() {
-            let kept = kept.clone();
-            let other = if number % 3 == 0 { "X-Other: o\r\n" } else { "" };
+        for (arrival_number, arrival) in plan.into_iter().enumerate() {
+            let pool = pool.clone();
+            let other = if arrival_number % 3 == 0 { "X-Other: o\r\n" } else { "" };
             let request = get(location, &format!("X-Key: {location}-{}\r\n{other}", arrival.key));
             tasks.push(tokio::task::spawn_local(async move {
                 tokio::time::sleep_until(begin + arrival.at).await;
-                let mut stream = kept.take().await;
+                let mut stream = pool.take().await;
                 send(&mut stream, &request).await;
-                kept.answer(stream).await.0
+                pool.answer(stream).await.0
             }));
         }
     }
@@ -131,101 +132,106 @@ async fn arrive(nginx: &Nginx) {
     assert!(statuses[&200] > 300 && statuses[&429] > 300, "{statuses:?}");
 }
 
-/// Reads the decisions, in the order in which they were made.
+/// Parses the decisions in nginx's log, in their order.
 fn decisions(log: &str) -> Vec<Decision> {
     let mut open: HashMap<&str, Decision> = HashMap::new();
-    let mut made: Vec<Decision> = Vec::new();
-    // By connection, the decision whose timer has not come yet.
+    let mut parsed: Vec<Decision> = Vec::new();
+    // By connection: the position of the decision whose timer is not logged yet.
     let mut untimed: HashMap<&str, usize> = HashMap::new();
     for line in log.lines() {
-        let Some((_, rest)) = line.split_once("#") else { continue };
-        let Some((connection, said)) =
-            rest.split_once(": *").and_then(|(_, rest)| rest.split_once(' '))
+        let Some((_, after_pid)) = line.split_once("#") else { continue };
+        let Some((connection, message)) =
+            after_pid.split_once(": *").and_then(|(_, rest)| rest.split_once(' '))
         else {
             continue;
         };
-        if let Some(request) = said.strip_prefix("http request line: \"GET /") {
+        if let Some(request) = message.strip_prefix("http request line: \"GET /") {
             let location = request.split(' ').next().unwrap().to_owned();
             open.insert(connection, Decision { location, ..Decision::default() });
-        } else if let Some(header) = said.strip_prefix("http header: \"") {
+        } else if let Some(header) = message.strip_prefix("http header: \"") {
             let (name, value) = header.trim_end_matches('"').split_once(": ").unwrap();
             let name = name.to_ascii_lowercase().replace('-', "_");
             open.get_mut(connection).unwrap().keys.insert(name, value.to_owned());
-        } else if let Some(looked) = said.strip_prefix("limit_req[") {
-            let (limit, rest) = looked.split_once("]: ").unwrap();
+        } else if let Some(assessed) = message.strip_prefix("limit_req[") {
+            let (limit, rest) = assessed.split_once("]: ").unwrap();
             let (code, excess) = rest.split_once(' ').unwrap();
             let excess: u64 = excess.replace('.', "").parse().unwrap();
-            let look = (limit.parse().unwrap(), code.parse().unwrap(), excess);
+            let assessment = (limit.parse().unwrap(), code.parse().unwrap(), excess);
             let at = *untimed.entry(connection).or_insert_with(|| {
-                made.push(open[connection].clone());
-                made.len() - 1
+                parsed.push(open[connection].clone());
+                parsed.len() - 1
             });
-            made[at].looks.push(look);
-        } else if let Some(timer) = said.strip_prefix("event timer add: ")
+            parsed[at].assessments.push(assessment);
+        } else if let Some(timer) = message.strip_prefix("event timer add: ")
             && let Some(at) = untimed.remove(connection)
         {
             let mut numbers = timer.split(": ").nth(1).unwrap().split(':');
             let mut number = || numbers.next().unwrap().trim().parse::<u64>().unwrap();
             let (length, end) = (number(), number());
-            made[at].now = end - length;
-            made[at].delay = if length == KEEP_ALIVE_MS { 0 } else { length };
+            parsed[at].now = end - length;
+            parsed[at].delay = if length == KEEP_ALIVE_MS { 0 } else { length };
         }
     }
     assert!(untimed.is_empty(), "decisions without a time: {untimed:?}");
-    made
+    parsed
 }
 
-/// Makes every decision again, in order.
+/// Repeats every decision with the gateway's limit function, in order. Panics at a difference.
 fn judge_all(decisions: &[Decision]) {
     let zones = zones();
     let mut states: HashMap<(&'static str, String), KeyState> = HashMap::new();
     let mut counts: HashMap<(&str, &str), usize> = HashMap::new();
     for decision in decisions {
         let (name, limits) = LOCATIONS.iter().find(|(name, _)| *name == decision.location).unwrap();
-        let mut looked: Vec<LookedAt> = Vec::new();
-        for (place, (zone, burst, delay)) in limits.iter().enumerate() {
+        let mut assessed: Vec<LimitAssessment> = Vec::new();
+        for (position, (zone, burst, delay)) in limits.iter().enumerate() {
             let (_, key, _, rate) = zones.iter().find(|(name, ..)| name == zone).unwrap();
             let Some(key) = decision.keys.get(*key) else { continue };
-            let at = (*zone, key.clone());
+            let zone_key = (*zone, key.clone());
             let terms = LimitTerms {
                 rate: *rate,
                 burst: burst * CALL,
                 delay: delay.map(|delay| delay * CALL),
             };
             let now = decision.now;
-            let look = assess(states.get(&at).copied(), *rate, now, 1);
-            looked.push((place, at, (look, terms)));
+            let assessment = assess(states.get(&zone_key).copied(), *rate, now, 1);
+            assessed.push((position, zone_key, (assessment, terms)));
         }
-        let judged: Vec<(Assessment, LimitTerms)> =
-            looked.iter().map(|(.., judged)| *judged).collect();
-        let judgement = judge(&judged);
+        let judged: Vec<(ChargedState, LimitTerms)> =
+            assessed.iter().map(|(.., judged)| *judged).collect();
+        let judgement = decide(&judged);
         let refused = match judgement {
             LimitDecision::Refused { limit_index } => Some(limit_index),
             _ => None,
         };
-        // nginx's codes: -3 refused, -2 to be charged once all have passed, 0 charged: the last.
-        let due: Vec<(usize, i64, u64)> = looked
+        // nginx's codes: -3 is refused; -2 is passed, charged later if all limits pass; 0 is passed
+        // and charged, for the last limit.
+        let expected: Vec<(usize, i64, u64)> = assessed
             .iter()
             .enumerate()
-            .take(refused.map_or(usize::MAX, |at| at + 1))
-            .map(|(at, (place, _, (look, _)))| {
-                let code = match (refused == Some(at), *place == limits.len() - 1) {
+            .take(refused.map_or(usize::MAX, |index| index + 1))
+            .map(|(index, (position, _, (assessment, _)))| {
+                let code = match (refused == Some(index), *position == limits.len() - 1) {
                     (true, _) => -3,
                     (false, true) => 0,
                     (false, false) => -2,
                 };
-                (*place, code, look.excess)
+                (*position, code, assessment.excess)
             })
             .collect();
-        assert_eq!(decision.looks, due, "{decision:?}");
+        assert_eq!(decision.assessments, expected, "{decision:?}");
         let delay = match judgement {
-            // A dry run goes on at once.
+            // A dry run does not delay.
             LimitDecision::Delayed { ms, .. } if *name != "dry" => ms,
             _ => 0,
         };
         assert_eq!(decision.delay, delay, "{decision:?}");
         if refused.is_none() {
-            states.extend(looked.into_iter().map(|(_, at, (look, _))| (at, look.state)));
+            states.extend(
+                assessed
+                    .into_iter()
+                    .map(|(_, zone_key, (assessment, _))| (zone_key, assessment.state)),
+            );
         }
         let outcome = match judgement {
             LimitDecision::Passed => "passed",
@@ -248,7 +254,7 @@ fn a_wrong_decision_is_found() {
     let decision = |now, excess| Decision {
         location: "plain".to_owned(),
         keys: HashMap::from([("x_key".to_owned(), "k".to_owned())]),
-        looks: vec![(0, if excess > 0 { -3 } else { 0 }, excess)],
+        assessments: vec![(0, if excess > 0 { -3 } else { 0 }, excess)],
         now,
         delay: 0,
     };

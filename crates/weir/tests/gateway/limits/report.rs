@@ -1,12 +1,13 @@
-//! The twelve settings of a public report on nginx's rate limits (seagiv/rpcstest, 2019), with its
-//! kind of load, against nginx and the gateway at once: answers and refusals per second must agree
-//! within 3 %.
+//! Runs the twelve settings of a public report on nginx's rate limits (seagiv/rpcstest, 2019)
+//! against nginx and the gateway at the same time, with the same kind of load. Successes and
+//! refusals per second must agree within 3 %.
 //!
-//! Workers send, wait for the answer, pause 100 ms, and give up after 5 s. The report's node took
-//! 2 ms for a call; here nothing takes any time, so the pause is as much longer; it varies by a
-//! fifth around that, so that workers who were held up together do not stay a crowd. Six settings
-//! have 100 workers; the other six are slow rates doubling from 240 per minute, with two workers.
-//! The full length is for `WEIR_REPORT_SECONDS=60`.
+//! A worker sends a request, waits for the response (at most 5 s), pauses, and repeats. The report
+//! paused for 100 ms, and its node took 2 ms for a call. Here a call takes almost no time, so the
+//! pause is 102 ms. It varies by a fifth, which spreads workers that were delayed together.
+//!
+//! Six settings have 100 workers. The other six have two workers and low rates, which double from
+//! 240 per minute. `WEIR_REPORT_SECONDS=60` runs the full length of the report.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -23,17 +24,20 @@ use super::nginx::Nginx;
 use crate::support::scene::{Scene, Served, SimNode, body, polled_once};
 use test_support::raw::post;
 
+/// Average pause of a worker between a response and the next request.
 const PAUSE: Duration = Duration::from_millis(102);
+/// How long a worker waits for a response.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Of one setting, where nothing else is asked for.
+/// Length of one setting's run, unless `WEIR_REPORT_SECONDS` is set.
 const SECONDS: u64 = 3;
-/// Settings with many workers that run at a time: the load of one is 1,000 requests/s per server.
+/// Number of settings with many workers that run at the same time. Each sends about 1,000
+/// requests/s to each server.
 const AT_A_TIME: usize = 2;
 
-/// How often settings that come out differently are tried.
+/// How often a setting is tried until nginx and the gateway agree.
 const TRIES: usize = 5;
 
-/// Requests per minute, burst, nodelay, workers.
+/// The settings: requests per minute, burst, `nodelay`, number of workers.
 const ROWS: [(u64, u64, bool, usize); 12] = [
     (240, 60, false, 100),
     (1_000_240, 60, false, 100),
@@ -49,12 +53,15 @@ const ROWS: [(u64, u64, bool, usize); 12] = [
     (7_680, 60, false, 2),
 ];
 
-/// What workers met: answers, refusals, and times given up.
+/// The results of all workers at one server.
 #[derive(Debug, Default, Clone, Copy)]
-struct Met {
+struct Results {
+    /// Responses with status 200.
     answered: u64,
+    /// Responses with status 429.
     refused: u64,
-    given_up: u64,
+    /// Requests without a response in time.
+    timed_out: u64,
 }
 
 #[test]
@@ -90,42 +97,45 @@ fn the_twelve_settings_of_the_report_come_out_as_with_nginx() {
         let to = gateways[row].address.parse().unwrap();
         both(nginx.address, to, names[row].clone(), ROWS[row].3, length)
     };
-    let mut apart = ROWS.len();
+    let mut differing_count = ROWS.len();
     let (mut many, mut few) = (many, few);
     for _ in 0..TRIES {
         let rows = try_rows(&many, &few, &run_row);
         let differ: Vec<usize> = rows
             .iter()
-            .filter(|(row, met)| !agree(*row, *met, length))
+            .filter(|(row, results)| !agree(*row, *results, length))
             .map(|(row, _)| *row)
             .collect();
-        apart = differ.len();
-        if apart == 0 {
+        differing_count = differ.len();
+        if differing_count == 0 {
             break;
         }
-        // Another program may have held up one of the servers: what is true shows again.
+        // Another program may have delayed one of the servers. A real difference shows up again.
         many.retain(|row| differ.contains(row));
         few.retain(|row| differ.contains(row));
     }
-    assert_eq!(apart, 0, "settings that differ by more than 3 % in each of {TRIES} tries");
+    assert_eq!(
+        differing_count, 0,
+        "settings that differ by more than 3 % in each of {TRIES} tries"
+    );
 }
 
-/// Runs settings: those with many workers a few at a time, the others beside them.
+/// Runs settings. Those with many workers run [`AT_A_TIME`]; the others all run meanwhile.
 fn try_rows<F>(
     many: &[usize],
     few: &[usize],
     run_row: &impl Fn(usize) -> F,
-) -> Vec<(usize, (Met, Met))>
+) -> Vec<(usize, (Results, Results))>
 where
-    F: Future<Output = (Met, Met)> + 'static,
+    F: Future<Output = (Results, Results)> + 'static,
 {
     let (of_many, of_few) = run(async {
         let one_after_the_other = async {
-            let mut met = Vec::new();
+            let mut results = Vec::new();
             for rows in many.chunks(AT_A_TIME) {
-                met.extend(futures(rows.iter().map(|row| run_row(*row))).await);
+                results.extend(futures(rows.iter().map(|row| run_row(*row))).await);
             }
-            met
+            results
         };
         let all = futures(few.iter().map(|row| run_row(*row)));
         tokio::join!(one_after_the_other, all)
@@ -133,27 +143,30 @@ where
     many.iter().chain(few).copied().zip(of_many.into_iter().chain(of_few)).collect()
 }
 
-/// Prints what workers met at nginx and at the gateway; whether it agrees.
-fn agree(row: usize, (theirs, ours): (Met, Met), length: Duration) -> bool {
+/// Prints the results at nginx and at the gateway. Returns true if they agree.
+fn agree(row: usize, (nginx, weir): (Results, Results), length: Duration) -> bool {
     let (rate, burst, nodelay, workers) = ROWS[row];
     let per_second = |count: u64| count as f64 / length.as_secs_f64();
-    // One more or less at each end of the time is no difference of rates, nor is one crowd of
-    // workers that either server had to keep waiting for its turn on a core.
-    let all = theirs.answered + theirs.refused;
-    let slack = (all as f64 * 0.01).max(2.0);
-    let near =
-        |nginx: u64, weir: u64| weir.abs_diff(nginx) as f64 <= (nginx as f64 * 0.03).max(slack);
-    let agree = near(theirs.answered, ours.answered) && near(theirs.refused, ours.refused);
+    // A difference of two requests, or of 1 % of all, says nothing about the rates: one request
+    // may fall on the other side of the start or end, and a server may wait for a core while a
+    // group of workers is due.
+    let total = nginx.answered + nginx.refused;
+    let slack = (total as f64 * 0.01).max(2.0);
+    let is_close = |nginx_count: u64, weir_count: u64| {
+        let allowed = (nginx_count as f64 * 0.03).max(slack);
+        weir_count.abs_diff(nginx_count) as f64 <= allowed
+    };
+    let agree = is_close(nginx.answered, weir.answered) && is_close(nginx.refused, weir.refused);
     println!(
         "{rate:>7} r/m, burst {burst:>5}{}, {workers:>3} workers: nginx {:>6.1} / {:>6.1} per s, \
          weir {:>6.1} / {:>6.1}, given up {} and {}{}",
         if nodelay { ", nodelay" } else { "         " },
-        per_second(theirs.answered),
-        per_second(theirs.refused),
-        per_second(ours.answered),
-        per_second(ours.refused),
-        theirs.given_up,
-        ours.given_up,
+        per_second(nginx.answered),
+        per_second(nginx.refused),
+        per_second(weir.answered),
+        per_second(weir.refused),
+        nginx.timed_out,
+        weir.timed_out,
         if agree { "" } else { ": APART" },
     );
     agree
@@ -170,27 +183,28 @@ fn gateway(node: &SimNode, (rate, burst, nodelay, _): (u64, u64, bool, usize)) -
     served
 }
 
-/// The same workers at both servers.
+/// Runs the same load against both servers.
 async fn both(
     nginx: SocketAddr,
     weir: SocketAddr,
     location: String,
     workers: usize,
     length: Duration,
-) -> (Met, Met) {
+) -> (Results, Results) {
     let to_nginx: Rc<[u8]> = get(&location, "").into();
     let to_weir: Rc<[u8]> = post("/", &body("eth_blockNumber", "[]")).into();
     tokio::join!(work(nginx, to_nginx, workers, length), work(weir, to_weir, workers, length))
 }
 
-async fn work(address: SocketAddr, request: Rc<[u8]>, workers: usize, length: Duration) -> Met {
-    let met = Rc::new(RefCell::new(Met::default()));
+/// Runs workers against one server for `length`.
+async fn work(address: SocketAddr, request: Rc<[u8]>, workers: usize, length: Duration) -> Results {
+    let results = Rc::new(RefCell::new(Results::default()));
     let end = Instant::now() + length;
     let tasks: Vec<_> = (0..workers)
         .map(|worker| {
-            let (met, request) = (Rc::clone(&met), Rc::clone(&request));
+            let (results, request) = (Rc::clone(&results), Rc::clone(&request));
             tokio::task::spawn_local(async move {
-                // Sleeps: together they would come as one crowd ever after.
+                // Sleeps: the workers start spread over one pause.
                 tokio::time::sleep(PAUSE.mul_f64(worker as f64 / workers as f64)).await;
                 let mut random = StdRng::seed_from_u64(worker as u64);
                 let mut connection: Option<TcpStream> = None;
@@ -202,16 +216,16 @@ async fn work(address: SocketAddr, request: Rc<[u8]>, workers: usize, length: Du
                     send(&mut stream, &request).await;
                     let patience = PATIENCE.min(end.saturating_duration_since(Instant::now()));
                     match tokio::time::timeout(patience, status(&mut stream)).await {
-                        Ok(200) => met.borrow_mut().answered += 1,
-                        Ok(429) => met.borrow_mut().refused += 1,
+                        Ok(200) => results.borrow_mut().answered += 1,
+                        Ok(429) => results.borrow_mut().refused += 1,
                         Ok(other) => panic!("status {other}"),
                         Err(_) => {
-                            met.borrow_mut().given_up += 1;
+                            results.borrow_mut().timed_out += 1;
                             continue;
                         }
                     }
                     connection = Some(stream);
-                    // Sleeps: the pause is a part of the report's load.
+                    // Sleeps: the pause is part of the report's load.
                     tokio::time::sleep(PAUSE.mul_f64(random.random_range(0.8..1.2))).await;
                 }
             })
@@ -220,10 +234,10 @@ async fn work(address: SocketAddr, request: Rc<[u8]>, workers: usize, length: Du
     for task in tasks {
         task.await.unwrap();
     }
-    met.take()
+    results.take()
 }
 
-/// All of some futures at once, on this thread.
+/// Runs futures concurrently on this thread and returns their outputs in order.
 async fn futures<F>(all: impl Iterator<Item = F>) -> Vec<F::Output>
 where
     F: Future + 'static,

@@ -1,5 +1,5 @@
-//! Calls that wait for their turn, and calls in flight: they hold no thread, and give their place
-//! back when their client leaves.
+//! Calls that a limit delays, and limits on calls in flight. A delayed call blocks no thread, and
+//! it ends when its client disconnects.
 
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ fn served(node: &SimNode, limits: &str) -> Served {
     Served::before(&[node], &format!("{}{limits}", polled_once("")))
 }
 
+/// A limit on [`CALL`] that delays up to `burst` calls.
 fn waiting(rate: &str, burst: u64) -> String {
     format!(
         "[zone.z]\nkey = [\"client\"]\nrate = \"{rate}\"\n\
@@ -25,13 +26,13 @@ fn calls_ahead_of_the_rate_wait_their_turn_and_hold_up_nobody() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let served = served(&node, &waiting("5r/s", 3));
-    let began = Instant::now();
+    let start = Instant::now();
     let mut clients: Vec<Client> = (0..5).map(|_| served.client()).collect();
     for client in &mut clients {
         client.send(&post("/", &body(CALL, "[]")));
     }
     wait_until("three wait", || served.count("/totals/waiting") == 3);
-    // One thread serves; it is free for others.
+    // The gateway has one thread, which the delayed calls do not block.
     let mut other = served.client();
     for _ in 0..50 {
         assert_eq!(other.call("/", &body("eth_chainId", "[]")).status, 200);
@@ -39,8 +40,8 @@ fn calls_ahead_of_the_rate_wait_their_turn_and_hold_up_nobody() {
     let mut statuses = Vec::new();
     let mut last = Duration::ZERO;
     for client in &mut clients {
-        statuses.push(client.answer().unwrap().status);
-        last = last.max(began.elapsed());
+        statuses.push(client.read_response().unwrap().status);
+        last = last.max(start.elapsed());
     }
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 200, 200, 200, 429]);
@@ -51,7 +52,7 @@ fn calls_ahead_of_the_rate_wait_their_turn_and_hold_up_nobody() {
 }
 
 #[test]
-fn a_client_that_leaves_while_it_waits_frees_its_place() {
+fn a_delayed_call_ends_when_its_client_disconnects() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let served = served(&node, &waiting("1r/m", 5));
@@ -59,18 +60,20 @@ fn a_client_that_leaves_while_it_waits_frees_its_place() {
     for client in &mut clients {
         client.send(&post("/", &body(CALL, "[]")));
     }
-    assert_eq!(clients[0].answer().unwrap().status, 200);
+    assert_eq!(clients[0].read_response().unwrap().status, 200);
     wait_until("three wait", || served.count("/totals/waiting") == 3);
     assert_eq!(served.count("/totals/connections_open"), 4);
-    // They would wait for a minute and more.
+    // The delays would be a minute and more.
     let began = Instant::now();
     clients.truncate(2);
-    wait_until("those who left are gone", || {
+    wait_until("the calls of the disconnected clients end", || {
         served.count("/totals/waiting") == 1 && served.count("/totals/connections_open") == 2
     });
     assert!(began.elapsed() < Duration::from_secs(10), "after {:?}", began.elapsed());
     clients[1].half_close();
-    wait_until("who says no more is gone, as in nginx", || served.count("/totals/waiting") == 0);
+    wait_until("the call of a half-closed client ends, as in nginx", || {
+        served.count("/totals/waiting") == 0
+    });
 }
 
 #[test]
@@ -79,18 +82,18 @@ fn requests_that_arrive_while_a_call_waits_are_served_after_it() {
     let [node] = scene.nodes(["a"]);
     let served = served(&node, &waiting("5r/s", 5));
     let mut client = served.client();
-    let mut all = Vec::new();
+    let mut requests = Vec::new();
     for method in [CALL, CALL, "eth_chainId", CALL] {
-        all.extend(post("/", &body(method, "[]")));
+        requests.extend(post("/", &body(method, "[]")));
     }
-    // Cut within a head and within a body.
-    for part in [&all[..200], &all[200..430], &all[430..]] {
+    // The parts end within a head and within a body.
+    for part in [&requests[..200], &requests[200..430], &requests[430..]] {
         client.send(part);
-        // Sleeps: each part arrives in a read of its own.
+        // Sleeps: the gateway reads each part before the next arrives.
         test_support::wait::pause(Duration::from_millis(20));
     }
     for _ in 0..4 {
-        let answer = client.answer().unwrap();
+        let answer = client.read_response().unwrap();
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
     assert!(client.is_silent());
@@ -98,7 +101,7 @@ fn requests_that_arrive_while_a_call_waits_are_served_after_it() {
 }
 
 #[test]
-fn a_batch_waits_as_its_calls_do() {
+fn a_batch_is_delayed_like_its_calls() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let served = served(&node, &waiting("10r/s", 2));
@@ -114,16 +117,16 @@ fn a_batch_waits_as_its_calls_do() {
 }
 
 #[test]
-fn a_gateway_that_stops_lets_waiting_calls_end_or_cuts_them() {
+fn a_gateway_that_stops_completes_delayed_calls() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let served = served(&node, &waiting("2r/s", 1));
     let mut client = served.client();
     assert_eq!(client.call("/", &body(CALL, "[]")).status, 200);
     client.send(&post("/", &body(CALL, "[]")));
-    wait_until("one waits", || served.count("/totals/waiting") == 1);
+    wait_until("one call is delayed", || served.count("/totals/waiting") == 1);
     let took = served.stop();
-    assert_eq!(client.answer().unwrap().status, 200);
+    assert_eq!(client.read_response().unwrap().status, 200);
     assert!(took < Duration::from_secs(4), "it took {took:?}");
 }
 
@@ -148,7 +151,7 @@ fn calls_in_flight_are_counted_by_key_until_they_end() {
     assert!(refused.text().contains(r#""code":-32005,"message":"too many requests in flight""#));
     assert_eq!(clients[2].call("/", &body("eth_chainId", "[]")).status, 200);
     for client in &mut clients[..2] {
-        assert_eq!(client.answer().unwrap().status, 200);
+        assert_eq!(client.read_response().unwrap().status, 200);
     }
     assert_eq!(served.count("/zones/0/keys"), 0);
     node.slow(READ, 0.0);

@@ -1,4 +1,4 @@
-//! Three times the capacity of a node, open loop, two classes.
+//! Open-loop load of two priority classes at three times a node's capacity.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -9,27 +9,28 @@ use tempfile::TempDir;
 use crate::support::stalls::Stalls;
 use test_support::running::Weir;
 
+/// Secret of the API key of the higher class.
 const KEY: &str = "0123456789abcdef0123";
 
-/// A node with 8 slots of 10 ms gives 800 answers per second.
+/// Responses per second of the node: it serves 8 calls at a time, each in 10 ms.
 const CAPACITY: f64 = 800.0;
 
-/// What was seen of a gateway.
+/// Measurements of one run.
 #[derive(Debug)]
-struct Seen {
-    /// Answers per second of both classes in overload.
+struct Measurements {
+    /// Successful responses per second of both classes under overload.
     goodput: f64,
     /// Share of the higher class's calls that failed.
     high_failed: f64,
-    /// Its p99 before and in the overload.
+    /// The higher class's p99 before the overload, and during it.
     calm_p99_ms: f64,
     high_p99_ms: f64,
-    /// Resident memory after a second of overload and at its end.
-    memory: (u64, u64),
+    /// Resident memory two seconds after the start of the overload, and at its end, in bytes.
+    memory_bytes: (u64, u64),
 }
 
-/// The load of one class, in its own process, because a target has one API key.
-fn class(folder: &TempDir, name: &str, url: &str, rate: u32, seconds: u32) -> Child {
+/// Starts the load of one class, in its own process, because a target has only one API key.
+fn start_load(folder: &TempDir, name: &str, url: &str, rate: u32, seconds: u32) -> Child {
     let key = match name {
         "high" => format!("headers = {{ authorization = \"Bearer {KEY}\" }}\n"),
         _ => String::new(),
@@ -51,19 +52,20 @@ fn class(folder: &TempDir, name: &str, url: &str, rate: u32, seconds: u32) -> Ch
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Goodput, failed share and p99 of a class after its warm-up.
-fn told(child: Child) -> (f64, f64, f64) {
+/// Waits for the end of a load. Returns its goodput, failed share and p99 in milliseconds.
+fn load_result(child: Child) -> (f64, f64, f64) {
     let output = child.wait_with_output().unwrap();
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     let overall = &result["overall"];
-    let real = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{overall}"));
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{overall}"));
     let classes = overall["classes"].as_array().unwrap();
     let ok = classes.iter().find(|class| class["class"] == "ok");
-    let p99 = ok.map_or(f64::INFINITY, |ok| real(&ok["latency"]["p99_ms"]));
-    (real(&overall["goodput"]), real(&overall["failed_share"]), p99)
+    let p99 = ok.map_or(f64::INFINITY, |ok| number(&ok["latency"]["p99_ms"]));
+    (number(&overall["goodput"]), number(&overall["failed_share"]), p99)
 }
 
-fn see(overload: &str) -> Seen {
+/// Measures a gateway with these additional keys of `[overload]`.
+fn measure(overload: &str) -> Measurements {
     let folder = TempDir::new().unwrap();
     let node = Weir::node().args(&["--capacity", "8:10ms", "--block-time", "1h"]).start();
     let mut gateway = Weir::serve()
@@ -78,54 +80,61 @@ fn see(overload: &str) -> Seen {
         .start();
     let url = gateway.url();
     let run = |high: u32, low: u32, seconds: u32| {
-        let high = class(&folder, "high", &url, high, seconds);
-        (high, class(&folder, "low", &url, low, seconds))
+        let high = start_load(&folder, "high", &url, high, seconds);
+        (high, start_load(&folder, "low", &url, low, seconds))
     };
     let (high, low) = run(100, 150, 3);
-    let calm_p99_ms = told(high).2;
-    told(low);
+    let calm_p99_ms = load_result(high).2;
+    load_result(low);
     let (high, low) = run(200, 2_200, 9);
-    // Sleeps: the queue is full, and buffers have grown.
+    // Sleeps: the queue fills and buffers grow.
     test_support::wait::pause(Duration::from_secs(2));
-    let before = gateway.memory().0;
-    let (high_goodput, high_failed, high_p99_ms) = told(high);
-    let (low_goodput, ..) = told(low);
-    let memory = (before, gateway.memory().0);
+    let memory_before = gateway.memory().0;
+    let (high_goodput, high_failed, high_p99_ms) = load_result(high);
+    let (low_goodput, ..) = load_result(low);
+    let memory_bytes = (memory_before, gateway.memory().0);
     gateway.assert_sound();
-    Seen { goodput: high_goodput + low_goodput, high_failed, calm_p99_ms, high_p99_ms, memory }
+    Measurements {
+        goodput: high_goodput + low_goodput,
+        high_failed,
+        calm_p99_ms,
+        high_p99_ms,
+        memory_bytes,
+    }
 }
 
-/// What is wrong with what was seen.
-fn faults(seen: &Seen) -> Vec<&'static str> {
-    let (before, after) = seen.memory;
+/// Returns the names of the violated thresholds.
+fn faults(measured: &Measurements) -> Vec<&'static str> {
+    let (before, after) = measured.memory_bytes;
     let checks = [
-        (seen.goodput < 0.8 * CAPACITY, "goodput"),
-        (seen.high_failed > 0.02, "better calls shed"),
-        // A stall of the test's machine is in it; without the limit it is twenty times as much.
-        (seen.high_p99_ms > 5.0 * seen.calm_p99_ms.max(15.0), "better calls late"),
+        (measured.goodput < 0.8 * CAPACITY, "goodput"),
+        (measured.high_failed > 0.02, "better calls shed"),
+        // The margin covers stalls of the test's machine. Without the limit, latency is 20 times as
+        // high.
+        (measured.high_p99_ms > 5.0 * measured.calm_p99_ms.max(15.0), "better calls late"),
         (after > before + (24 << 20), "memory"),
     ];
-    checks.into_iter().filter(|(wrong, _)| *wrong).map(|(_, what)| what).collect()
+    checks.into_iter().filter(|(is_violated, _)| *is_violated).map(|(_, name)| name).collect()
 }
 
 #[test]
-fn three_times_the_capacity_harms_neither_goodput_nor_the_better_class() {
-    // Longer, and calls of the higher class are late for another reason than the gateway.
+fn overload_harms_neither_goodput_nor_the_higher_class() {
+    // A longer stall of the machine delays calls of the higher class.
     const STALL: Duration = Duration::from_millis(20);
     const TRIES: usize = 3;
-    let held = (0..TRIES).any(|_| {
+    let passed = (0..TRIES).any(|_| {
         let stalls = Stalls::watch();
-        let seen = see("");
-        let (faults, stalled) = (faults(&seen), stalls.worst());
-        println!("{faults:?} {seen:?}; the machine stalled for {stalled:?} at the worst");
-        assert!(faults.is_empty() || stalled >= STALL, "{faults:?} {seen:?}");
+        let measured = measure("");
+        let (faults, stalled) = (faults(&measured), stalls.worst());
+        println!("{faults:?} {measured:?}; the machine stalled for {stalled:?} at the worst");
+        assert!(faults.is_empty() || stalled >= STALL, "{faults:?} {measured:?}");
         faults.is_empty()
     });
-    assert!(held, "the machine stalls too often to judge: {TRIES} times");
-    let seen = see("enabled = false");
-    let faults = faults(&seen);
+    assert!(passed, "the machine stalls too often to judge: {TRIES} times");
+    let measured = measure("enabled = false");
+    let faults = faults(&measured);
     assert!(
         faults.contains(&"better calls late"),
-        "no limit is to be noticed: {faults:?} {seen:?}"
+        "the test must fail without the limit: {faults:?} {measured:?}"
     );
 }

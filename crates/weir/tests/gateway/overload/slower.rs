@@ -1,5 +1,5 @@
-//! Nodes that become slower while they have room, and few slow calls beside many fast ones: no call
-//! is shed.
+//! No call is shed without overload: when nodes become slower below their capacity, and when a few
+//! slow calls run beside many fast ones.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -10,13 +10,14 @@ use serde_json::Value;
 use test_support::running::{Running, Weir};
 use test_support::wait::pause;
 
+/// Starts three nodes with a latency of 1 ms.
 fn nodes() -> Vec<Running> {
     let node = |_| Weir::node().admin().args(&["--latency", "1ms", "--block-time", "1h"]).start();
     (0..3).map(node).collect()
 }
 
-/// Calls at a rate from so many connections that none waits for another.
-fn load(gateway: &Running, rate: u32, seconds: u32, method: &str) -> Child {
+/// Starts an open-loop load, with enough connections that no call waits for another.
+fn start_load(gateway: &Running, rate: u32, seconds: u32, method: &str) -> Child {
     let params = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["load", &gateway.url(), "--method", method, "--params", params]);
@@ -25,8 +26,8 @@ fn load(gateway: &Running, rate: u32, seconds: u32, method: &str) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// The share of calls that failed.
-fn failed(mut child: Child) -> f64 {
+/// Waits for the end of a load and returns the share of failed calls.
+fn failed_share(mut child: Child) -> f64 {
     let mut text = String::new();
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
     child.wait().unwrap();
@@ -40,28 +41,28 @@ fn gateway(nodes: &[Running]) -> Running {
 }
 
 #[test]
-fn nodes_that_take_500_times_as_long_with_room_fail_no_call() {
+fn nodes_that_become_500_times_slower_below_capacity_fail_no_call() {
     let nodes = nodes();
     let gateway = gateway(&nodes);
-    let load = load(&gateway, 500, 8, "eth_getBalance");
+    let load = start_load(&gateway, 500, 8, "eth_getBalance");
     pause(Duration::from_secs(2)); // Sleeps: load goes on meanwhile.
     for node in &nodes {
-        node.set(r#"{"latency":{"shape":"constant","ms":500}}"#);
+        node.set_node_settings(r#"{"latency":{"shape":"constant","ms":500}}"#);
     }
-    assert!(failed(load) == 0.0);
+    assert!(failed_share(load) == 0.0);
 }
 
 #[test]
 fn few_slow_calls_beside_many_fast_ones_fail_no_call() {
     let nodes = nodes();
     for node in &nodes {
-        node.set(
+        node.set_node_settings(
             r#"{"method_latency":{"eth_getTransactionCount":{"shape":"constant","ms":5000}}}"#,
         );
     }
     let gateway = gateway(&nodes);
-    let slow = load(&gateway, 10, 12, "eth_getTransactionCount");
-    let fast = load(&gateway, 500, 12, "eth_getBalance");
-    let (slow, fast) = (failed(slow), failed(fast));
+    let slow = start_load(&gateway, 10, 12, "eth_getTransactionCount");
+    let fast = start_load(&gateway, 500, 12, "eth_getBalance");
+    let (slow, fast) = (failed_share(slow), failed_share(fast));
     assert!(slow == 0.0 && fast == 0.0, "failed: slow {slow}, fast {fast}");
 }

@@ -17,24 +17,25 @@ use test_support::port::ReservedPort;
 use test_support::programs;
 use test_support::wait::wait_until;
 
-/// nginx with TLS before a node, ended with the test.
+/// nginx with TLS in front of a node. Dropping it ends nginx.
 struct Provider {
     child: Child,
     address: SocketAddr,
     files: Files,
+    /// Path of the certificate authority's file.
     ca: String,
     _port: ReservedPort,
 }
 
-/// One request in its log.
-struct Logged {
+/// A request in nginx's access log.
+struct LoggedRequest {
     protocol: String,
     connection: u64,
 }
 
 impl Provider {
-    /// Speaks HTTP/2 if it `offers` it; none where there is no nginx.
-    fn before(node: &SimNode, offers: bool, more: &str) -> Option<Provider> {
+    /// Starts nginx, with HTTP/2 if `offers_http2`; `None` if nginx is not installed.
+    fn before(node: &SimNode, offers_http2: bool, more: &str) -> Option<Provider> {
         let program = programs::require("nginx")?;
         let authority = Authority::new("provider");
         let mut files = Files::new();
@@ -42,17 +43,17 @@ impl Provider {
         let ca = files.write("ca.pem", authority.pem().as_bytes());
         let port = ReservedPort::new();
         let address = port.address;
-        let (at, node) = (files.folder().display().to_string(), node.address);
-        let listen = if offers { "ssl http2" } else { "ssl" };
+        let (folder, node) = (files.folder().display().to_string(), node.address);
+        let listen = if offers_http2 { "ssl http2" } else { "ssl" };
         let config = format!(
-            "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\n\
+            "daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log;\n\
              events {{ worker_connections 1024; }}\n\
-             http {{ log_format own '$server_protocol $connection $status'; access_log {at}/log own;\n\
-             client_body_temp_path {at}/a; proxy_temp_path {at}/b;\n\
-             fastcgi_temp_path {at}/c; uwsgi_temp_path {at}/d; scgi_temp_path {at}/e;\n\
+             http {{ log_format own '$server_protocol $connection $status'; access_log {folder}/log own;\n\
+             client_body_temp_path {folder}/a; proxy_temp_path {folder}/b;\n\
+             fastcgi_temp_path {folder}/c; uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;\n\
              upstream node {{ server {node}; keepalive 16; }}\n\
-             server {{ listen {address} {listen}; ssl_certificate {at}/nginx.pem;\n\
-             ssl_certificate_key {at}/nginx.key; {more}\n\
+             server {{ listen {address} {listen}; ssl_certificate {folder}/nginx.pem;\n\
+             ssl_certificate_key {folder}/nginx.key; {more}\n\
              location / {{ proxy_pass http://node; proxy_http_version 1.1;\n\
              proxy_set_header Connection \"\"; }} }} }}\n"
         );
@@ -70,7 +71,7 @@ impl Provider {
         entry(name, &format!("https://{}", self.address), &more)
     }
 
-    /// A gateway before it.
+    /// Starts a gateway whose upstream is this nginx.
     fn served(&self, more: &str) -> Served {
         let entry = self.entry("node", more);
         let served = Served::start(&format!("{}{UNCACHED}{entry}", polled_once("")));
@@ -78,22 +79,22 @@ impl Provider {
         served
     }
 
-    /// Requests that were answered over HTTP/2 so far, or over HTTP/1.1.
-    fn logged(&self, protocol: &str) -> Vec<Logged> {
+    /// Returns the requests so far over this protocol, such as `HTTP/2.0`.
+    fn logged(&self, protocol: &str) -> Vec<LoggedRequest> {
         let text = fs::read_to_string(self.files.folder().join("log")).unwrap();
         let read = |line: &str| {
             let mut parts = line.split(' ');
             let protocol = parts.next().unwrap().to_owned();
-            Logged { protocol, connection: parts.next().unwrap().parse().unwrap() }
+            LoggedRequest { protocol, connection: parts.next().unwrap().parse().unwrap() }
         };
         text.lines().map(read).filter(|logged| logged.protocol == protocol).collect()
     }
 
-    /// Waits until its log has so many requests over HTTP/2; how many connections had them.
+    /// Waits until the log has this many HTTP/2 requests. Returns the number of their connections.
     fn connections_of(&self, requests: usize) -> usize {
         wait_until("nginx has written its log", || self.logged("HTTP/2.0").len() >= requests);
         let logged = self.logged("HTTP/2.0");
-        assert_eq!(logged.len(), requests, "each call once");
+        assert_eq!(logged.len(), requests, "nginx must receive each call once");
         logged.iter().map(|logged| logged.connection).collect::<HashSet<u64>>().len()
     }
 
@@ -110,7 +111,8 @@ impl Drop for Provider {
     }
 }
 
-/// Asks from several clients at a time, and compares each answer with the node's own.
+/// Sends `each` calls from each of several concurrent clients. Compares each response with the
+/// node's own.
 fn ask_from_many(served: &Served, node: &SimNode, clients: u64, each: u64) {
     std::thread::scope(|scope| {
         for client in 0..clients {
@@ -149,12 +151,12 @@ fn calls_beyond_the_stream_limit_open_another_connection() {
     let served = provider.served("http2 = true\nconnections_max = 3");
     node.slow(READ, 20.0);
     ask_from_many(&served, &node, 8, 10);
-    // The first ones leave before nginx has said how many it takes.
+    // The first calls are sent before nginx has announced its limit.
     let connections = provider.connections_of(80);
     assert!((2..=3).contains(&connections), "{connections}, of at most 3");
 }
 
-/// nginx says farewell after so many requests (GOAWAY), while others are on their way.
+/// nginx ends a connection with GOAWAY after ten requests, while others are in flight.
 #[test]
 fn a_connection_that_the_node_ends_costs_no_call() {
     let scene = Scene::set();
@@ -166,7 +168,7 @@ fn a_connection_that_the_node_ends_costs_no_call() {
 }
 
 #[test]
-fn a_node_that_declines_gets_http1() {
+fn a_node_without_http2_gets_http1() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let Some(provider) = Provider::before(&node, false, "") else { return };
@@ -177,7 +179,7 @@ fn a_node_that_declines_gets_http1() {
 }
 
 #[test]
-fn large_answers_come_whole_and_too_large_ones_are_refused() {
+fn large_responses_are_complete_and_too_large_ones_are_rejected() {
     let scene = Scene::set();
     let world = still_world(WorldOptions {
         transactions_min: 2_000,
@@ -205,7 +207,7 @@ fn large_answers_come_whole_and_too_large_ones_are_refused() {
 }
 
 #[test]
-fn batches_go_over_it_too() {
+fn batches_use_http2() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let Some(provider) = Provider::before(&node, true, "") else { return };
@@ -214,9 +216,9 @@ fn batches_go_over_it_too() {
     assert_eq!(provider.connections_of(1), 1);
 }
 
-/// As when something on the way drops packets: the connection is open and says nothing.
+/// A stopped nginx keeps the connection open and sends nothing, like a network that drops packets.
 #[test]
-fn a_connection_that_falls_silent_is_left() {
+fn a_silent_connection_is_closed() {
     let scene = Scene::set();
     let [node, other] = scene.nodes(["node", "other"]);
     let Some(provider) = Provider::before(&node, true, "") else { return };
@@ -230,7 +232,7 @@ fn a_connection_that_falls_silent_is_left() {
     provider.signal("-STOP");
     let began = Instant::now();
     assert_eq!(result(&ask(&mut served.client(), READ, &params)), node.result(READ, &params));
-    // Far below the deadline of an attempt, which is what it would be without pings.
+    // Without pings, the call would wait for the much longer deadline of an attempt.
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     provider.signal("-CONT");
 }

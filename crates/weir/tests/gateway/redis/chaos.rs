@@ -1,5 +1,5 @@
-//! Everything that may happen to Redis, one after the other, under load and reorgs; every answer is
-//! judged by the oracle.
+//! Redis fails in every possible way, one after the other, under load and reorgs. The oracle checks
+//! every response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,50 +14,53 @@ use tokio::time::Instant;
 use wire::response::{Outcome, parse_response};
 
 use super::{metric, tier};
-use crate::sim::calls::draw;
+use crate::sim::calls::random_call;
 use crate::support::redis_server::{Proxy, Redis};
 use crate::support::scene::{Scene, Served, body};
 use test_support::raw::Client;
 use test_support::wait::{pause, wait_until};
 
-/// What a call may wait for Redis.
+/// Maximum time that a call may wait for Redis.
 const TIMEOUT: Duration = Duration::from_millis(20);
-/// What the machine may add to a percentile by itself: other tests run beside this one.
+/// Noise of a percentile, because other tests run at the same time.
 const NOISE: Duration = Duration::from_millis(30);
-/// How long each trouble lasts, and the calm after it.
-const TROUBLE: Duration = Duration::from_millis(600);
-const CALM: Duration = Duration::from_millis(300);
+/// Length of each failure of Redis.
+const FAILURE: Duration = Duration::from_millis(600);
+/// Pause after each failure.
+const RECOVERY: Duration = Duration::from_millis(300);
+/// Clients of each gateway.
 const CLIENTS: u64 = 2;
-/// The gateway's own errors begin here; nodes have none of these codes.
+/// Codes of the gateway's own errors. The nodes here never send them.
 const OWN_ERRORS: [i64; 3] = [-32603, -32002, -32005];
 
-/// What one client saw.
+/// The results of one client.
 #[derive(Default)]
-struct Seen {
-    took: Vec<Duration>,
+struct ClientResult {
+    latencies: Vec<Duration>,
+    /// Number of correct responses.
     right: usize,
     findings: Vec<String>,
 }
 
-/// Asks one gateway at random until told to stop, and judges each answer.
+/// Sends random calls to one gateway until `stop` is set, and checks each response.
 fn load(
     address: &str,
     world: &Arc<World>,
     oracle: &Oracle,
     client: u64,
     stop: &AtomicBool,
-) -> Seen {
+) -> ClientResult {
     let mut rng = SmallRng::seed_from_u64(client);
     let mut connection = Client::connect(address);
-    let mut seen = Seen::default();
+    let mut result = ClientResult::default();
     while !stop.load(Ordering::Relaxed) {
-        let call = draw(world, &mut rng);
+        let call = random_call(world, &mut rng);
         let sent = Instant::now();
         let answer = connection.call("/", &body(call.method, &call.params));
         let received = Instant::now();
-        seen.took.push(received - sent);
-        let said = parse_response(&answer.body, 128).unwrap();
-        let (answered, own) = match said.outcome {
+        result.latencies.push(received - sent);
+        let parsed = parse_response(&answer.body, 128).unwrap();
+        let (reply, is_own_error) = match parsed.outcome {
             Outcome::Result(result) => (ObservedReply::Result(result), false),
             Outcome::Error { code, .. } => {
                 (ObservedReply::Error { code }, OWN_ERRORS.contains(&code))
@@ -65,13 +68,13 @@ fn load(
         };
         let params = Some(call.params.as_bytes());
         let method = call.method;
-        let exchange = Exchange { method, params, reply: answered, sent, received, client };
+        let exchange = Exchange { method, params, reply, sent, received, client };
         match oracle.judge(&exchange) {
-            Verdict::Right => seen.right += 1,
-            Verdict::Unjudged(_) if !own && answer.status == 200 => {}
+            Verdict::Right => result.right += 1,
+            Verdict::Unjudged(_) if !is_own_error && answer.status == 200 => {}
             verdict => {
                 let cache = answer.header("x-weir-cache");
-                seen.findings.push(format!(
+                result.findings.push(format!(
                     "{verdict:?}: {method} {} {cache:?} {}",
                     call.params,
                     answer.text().chars().take(300).collect::<String>()
@@ -80,22 +83,26 @@ fn load(
         }
         pause(Duration::from_millis(2)); // Sleeps: the rate of a client.
     }
-    seen
+    result
 }
 
-fn p99(seen: &[Seen]) -> Duration {
-    let mut took: Vec<Duration> = seen.iter().flat_map(|seen| seen.took.clone()).collect();
-    took.sort();
-    took[took.len() * 99 / 100]
+/// Returns the 99th percentile of all latencies.
+fn p99(results: &[ClientResult]) -> Duration {
+    let mut latencies: Vec<Duration> =
+        results.iter().flat_map(|result| result.latencies.clone()).collect();
+    latencies.sort();
+    latencies[latencies.len() * 99 / 100]
 }
 
 #[test]
 fn whatever_happens_to_redis_answers_stay_right_and_in_time() {
     let Some(mut primary) = Redis::start(&[]) else { return };
-    let front = Proxy::before(primary.port);
-    let link = Proxy::before(primary.port);
-    let link_port = link.port.to_string();
-    let Some(replica) = Redis::start(&["--replicaof", "127.0.0.1", &link_port]) else { return };
+    let proxy = Proxy::before(primary.port);
+    let replication_proxy = Proxy::before(primary.port);
+    let replication_port = replication_proxy.port.to_string();
+    let Some(replica) = Redis::start(&["--replicaof", "127.0.0.1", &replication_port]) else {
+        return;
+    };
     let linked = || replica.cli(&["INFO", "replication"]).contains("master_link_status:up");
     wait_until("the replica follows", linked);
 
@@ -114,10 +121,10 @@ fn whatever_happens_to_redis_answers_stay_right_and_in_time() {
         Served::start(&format!("{chain}{redis}{entry}"))
     };
     let timeout = format!("timeout = \"{}ms\"", TIMEOUT.as_millis());
-    let through = format!("redis://127.0.0.1:{}", front.port);
+    let proxy_url = format!("redis://127.0.0.1:{}", proxy.port);
     let gateways = [
         gateway(""),
-        gateway(&tier(&through, &timeout)),
+        gateway(&tier(&proxy_url, &timeout)),
         gateway(&tier(&primary.url(), &format!("{timeout}\nread_replicas = true"))),
     ];
     let hits = |served: &Served| metric(served, r#"weir_redis_lookups_total{outcome="hit"}"#);
@@ -127,60 +134,63 @@ fn whatever_happens_to_redis_answers_stay_right_and_in_time() {
     for served in &gateways {
         wait_until("a head is served", || !served.status("/chains/0/head").is_null());
     }
-    let (mut plain, mut tiered) = (Vec::new(), Vec::new());
+    let (mut without_redis, mut with_redis) = (Vec::new(), Vec::new());
     std::thread::scope(|threads| {
         let (oracle, world, stop) = (&oracle, &world, &stop);
         let mut clients = Vec::new();
-        for (at, served) in gateways.iter().enumerate() {
+        for (gateway_index, served) in gateways.iter().enumerate() {
             for number in 0..CLIENTS {
-                let client = at as u64 * CLIENTS + number;
+                let client = gateway_index as u64 * CLIENTS + number;
                 let run = move || load(&served.address, world, oracle, client, stop);
-                clients.push((at, threads.spawn(run)));
+                clients.push((gateway_index, threads.spawn(run)));
             }
         }
         wait_until("both gateways use the tier", || hits_of_both().iter().all(|hits| *hits > 0.0));
-        // Slow.
-        front.delay(40);
-        pause(TROUBLE); // Sleeps: how long Redis is slow.
-        front.delay(0);
-        pause(CALM); // Sleeps: how long it is sound.
-        // Paused.
+        // Redis is slow.
+        proxy.delay(40);
+        pause(FAILURE); // Sleeps: how long Redis is slow.
+        proxy.delay(0);
+        pause(RECOVERY); // Sleeps: how long Redis is healthy.
+        // Redis hangs.
         primary.signal("-STOP");
-        pause(TROUBLE); // Sleeps: how long it is paused.
+        pause(FAILURE); // Sleeps: how long Redis hangs.
         primary.signal("-CONT");
-        pause(CALM); // Sleeps: how long it is sound.
-        // A replica that is behind.
-        link.hold(true);
-        pause(TROUBLE); // Sleeps: how long the replica is behind.
-        link.hold(false);
-        pause(CALM); // Sleeps: how long it is sound.
-        // A replica that hangs.
+        pause(RECOVERY); // Sleeps: how long Redis is healthy.
+        // The replica is behind.
+        replication_proxy.hold(true);
+        pause(FAILURE); // Sleeps: how long the replica is behind.
+        replication_proxy.hold(false);
+        pause(RECOVERY); // Sleeps: how long Redis is healthy.
+        // The replica hangs.
         replica.signal("-STOP");
-        pause(TROUBLE); // Sleeps: how long the replica hangs.
+        pause(FAILURE); // Sleeps: how long the replica hangs.
         replica.signal("-CONT");
         primary.cli(&["FLUSHALL"]);
-        pause(CALM); // Sleeps: how long it is sound.
-        // Gone, and back empty.
+        pause(RECOVERY); // Sleeps: how long Redis is healthy.
+        // Redis ends and restarts empty.
         primary.kill();
-        pause(TROUBLE); // Sleeps: how long it is gone.
+        pause(FAILURE); // Sleeps: how long Redis is down.
         primary.start_again();
         let before = hits_of_both();
-        wait_until("both gateways use it again", || {
+        wait_until("both gateways use Redis again", || {
             hits_of_both().iter().zip(&before).all(|(now, before)| now > before)
         });
         stop.store(true, Ordering::Relaxed);
-        for (at, client) in clients {
-            let seen = client.join().unwrap();
-            if at == 0 { plain.push(seen) } else { tiered.push(seen) }
+        for (gateway_index, client) in clients {
+            let result = client.join().unwrap();
+            if gateway_index == 0 { without_redis.push(result) } else { with_redis.push(result) }
         }
     });
-    for seen in plain.iter().chain(&tiered) {
-        assert!(seen.findings.is_empty(), "{} answers are not right: {}", seen.findings.len(), {
-            seen.findings.iter().take(5).cloned().collect::<Vec<_>>().join("\n")
-        });
+    for result in without_redis.iter().chain(&with_redis) {
+        assert!(
+            result.findings.is_empty(),
+            "{} answers are not right: {}",
+            result.findings.len(),
+            { result.findings.iter().take(5).cloned().collect::<Vec<_>>().join("\n") }
+        );
     }
-    let judged: usize = tiered.iter().map(|seen| seen.right).sum();
-    let (without, with) = (p99(&plain), p99(&tiered));
+    let judged: usize = with_redis.iter().map(|result| result.right).sum();
+    let (without, with) = (p99(&without_redis), p99(&with_redis));
     for served in &gateways[1..] {
         assert!(metric(served, "weir_redis_breakers_opened_total") >= 1.0, "a breaker opened");
     }

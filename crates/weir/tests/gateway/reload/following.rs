@@ -15,20 +15,21 @@ use super::*;
 use test_support::members::{difference, excerpt};
 use test_support::running::Weir;
 
-/// Blocks that the index has before the first upgrade, and by which it must grow after each.
+/// Number of blocks in the index before the first upgrade.
 const HEAD: u64 = 300;
+/// Number of blocks by which the index must grow after each upgrade.
 const GROWTH: u64 = 30;
-/// Blocks below the highest that was held: no reorg comes there, and the gateway knows them final.
+/// Depth below the highest indexed block at which all blocks are final for the gateway.
 const DEEP: u64 = 60;
 const SEED: u64 = 0x0b57;
 
-/// The last block of the index; 0 as long as there is none.
+/// Returns the last block of the index; 0 if it is empty.
 fn height(db: &Path) -> u64 {
     let reader = Reader::open(Location::from(db), Settings::default()).ok().flatten();
     reader.and_then(|reader| reader.stored_range().unwrap()).map_or(0, |held| held.last)
 }
 
-/// The processes that hold the writer's lock.
+/// Returns the ids of the processes that hold the writer's lock.
 fn writers(db: &Path) -> Vec<u64> {
     let lock = std::fs::metadata(format!("{}.lock", db.display())).unwrap().ino().to_string();
     let locks = std::fs::read_to_string("/proc/locks").unwrap();
@@ -48,7 +49,7 @@ fn is_over(id: u64) -> bool {
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
 
-/// What the gateway's serving process has counted of its questions to the index.
+/// Returns the number of index lookups with this outcome, as the serving process counts them.
 fn lookups(admin: &str, outcome: &str) -> u64 {
     let metrics = look(admin, "/metrics");
     let name = format!("weir_index_lookups_total{{outcome=\"{outcome}\"}} ");
@@ -56,19 +57,20 @@ fn lookups(admin: &str, outcome: &str) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-/// What clients asked about the past until they were told to stop.
+/// State of the client that requests historical data.
 #[derive(Default)]
-struct Past {
-    /// Up to which block it may be asked.
-    to: AtomicU64,
+struct HistoryClient {
+    /// The highest block that the client may request.
+    last_block: AtomicU64,
     stop: AtomicBool,
-    /// Answered by the gateway alone, or by a node in its place.
+    /// Number of responses from the cache or the index.
     hits: AtomicU64,
+    /// Number of responses from a node.
     misses: AtomicU64,
 }
 
 /// Stops the client of history when it is dropped.
-struct Stopping<'a>(&'a Past);
+struct Stopping<'a>(&'a HistoryClient);
 
 impl Drop for Stopping<'_> {
     fn drop(&mut self) {
@@ -76,11 +78,11 @@ impl Drop for Stopping<'_> {
     }
 }
 
-/// Asks for blocks and logs that no memory has, and compares them with the node's.
-fn ask_about(past: &Past, gateway: &str, node: &str) {
+/// Requests random blocks, receipts and logs until the stop, and compares them with the node's.
+fn request_history(history: &HistoryClient, gateway: &str, node: &str) {
     let mut random = StdRng::seed_from_u64(SEED);
-    while !past.stop.load(Ordering::Acquire) {
-        let to = past.to.load(Ordering::Acquire);
+    while !history.stop.load(Ordering::Acquire) {
+        let to = history.last_block.load(Ordering::Acquire);
         let [a, b] = [(); 2].map(|()| random.random_range(0..=to));
         let (from, to) = (a.min(b), a.max(b));
         let (method, params) = match random.random_range(0..3) {
@@ -89,61 +91,61 @@ fn ask_about(past: &Past, gateway: &str, node: &str) {
             _ => ("eth_getLogs", format!(r#"[{{"fromBlock":"{from:#x}","toBlock":"{to:#x}"}}]"#)),
         };
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-        let ours = raw::Client::connect(gateway).call("/", body.as_bytes());
-        let theirs = raw::Client::connect(node).call("/", body.as_bytes());
-        assert_eq!(ours.status, 200, "{body}: {}", excerpt(ours.text()));
-        assert_eq!(difference(theirs.text(), ours.text()), None, "{body}");
-        match ours.header("x-weir-cache") {
-            Some(mark) if mark.starts_with("hit") => past.hits.fetch_add(1, Ordering::Release),
-            _ => past.misses.fetch_add(1, Ordering::Release),
+        let gateway_response = raw::Client::connect(gateway).call("/", body.as_bytes());
+        let node_response = raw::Client::connect(node).call("/", body.as_bytes());
+        assert_eq!(gateway_response.status, 200, "{body}: {}", excerpt(gateway_response.text()));
+        assert_eq!(difference(node_response.text(), gateway_response.text()), None, "{body}");
+        match gateway_response.header("x-weir-cache") {
+            Some(mark) if mark.starts_with("hit") => history.hits.fetch_add(1, Ordering::Release),
+            _ => history.misses.fetch_add(1, Ordering::Release),
         };
     }
 }
 
 #[test]
 fn an_upgrade_while_the_index_is_followed_costs_no_call_and_no_block() {
-    let more = ["--head", "300", "--block-time", "100ms", "--finality-depth", "20"];
+    let chain_arguments = ["--head", "300", "--block-time", "100ms", "--finality-depth", "20"];
     let reorgs = ["--reorg-every", "9:5", "--txs", "1..6"];
-    let node = Weir::node().admin().args(&[&more[..], &reorgs].concat()).start();
+    let node = Weir::node().admin().args(&[&chain_arguments[..], &reorgs].concat()).start();
     let scene = Scene { nodes: vec![node], folder: tempfile::tempdir().unwrap() };
     let db = scene.folder.path().join("chain.db");
-    // Memory keeps little: what is a hit is of the index.
-    let told = format!(
+    // The memory cache keeps only small entries, so most hits come from the index.
+    let settings = format!(
         "[server]\nthreads = 2\n[cache]\nentry_bytes_max = \"1KiB\"\n\
          [index]\ndb = \"{}\"\nfollow = true\n",
         db.display()
     );
-    scene.write(&[0], &told);
+    scene.write(&[0], &settings);
     let mut gateway = scene.gateway();
-    wait_until("the index has the past", || height(&db) >= HEAD);
+    wait_until("the index has the first blocks", || height(&db) >= HEAD);
     let (admin, address) = (admin(&gateway).to_owned(), gateway.address.clone());
     assert_eq!(writers(&db), [process(&admin)]);
 
-    let past = Past::default();
-    past.to.store(height(&db) - DEEP, Ordering::Release);
-    let mut last = None;
-    let seen = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| ask_about(&past, &address, &scene.nodes[0].address));
-        // Also when something fails here, so that it ends.
-        let stopping = Stopping(&past);
+    let history = HistoryClient::default();
+    history.last_block.store(height(&db) - DEEP, Ordering::Release);
+    let mut last_process = None;
+    let load_result = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| request_history(&history, &address, &scene.nodes[0].address));
+        // Stops the client even if this thread panics.
+        let stopping = Stopping(&history);
         let load = Load { connections: 10, calls_per_second: 100 };
-        let seen = under_load(load, &Mutex::new(address.clone()), || {
+        let load_result = under_load(load, &Mutex::new(address.clone()), || {
             for turn in 0..2 {
                 let before = process(&admin);
-                let (hits, at) = (past.hits.load(Ordering::Acquire), height(&db));
-                wait_until("the index answers", || past.hits.load(Ordering::Acquire) > hits + 5);
+                let (hits, height_before) = (history.hits.load(Ordering::Acquire), height(&db));
+                wait_until("the index answers", || history.hits.load(Ordering::Acquire) > hits + 5);
                 let upgraded = weir(&["upgrade", "--admin", &admin]);
                 assert!(upgraded.status.success(), "{}", text(&upgraded.stderr));
                 match turn {
-                    0 => assert!(gateway.ended().success(), "{}", gateway.log()),
+                    0 => assert!(gateway.wait_for_exit().success(), "{}", gateway.log()),
                     _ => wait_until("the old process is over", || is_over(before)),
                 }
                 let after = process(&admin);
-                last = Some(Successor(after));
+                last_process = Some(Successor(after));
                 assert_ne!(after, before);
                 wait_until("the new process writes", || writers(&db) == [after]);
-                wait_until("the index grows", || height(&db) >= at + GROWTH);
-                past.to.store(height(&db) - DEEP, Ordering::Release);
+                wait_until("the index grows", || height(&db) >= height_before + GROWTH);
+                history.last_block.store(height(&db) - DEEP, Ordering::Release);
                 wait_until("the new process answers from it", || lookups(&admin, "hit") > 5);
                 assert_eq!(lookups(&admin, "failed"), 0, "{}", gateway.log());
                 assert_eq!(writers(&db), [after]);
@@ -151,20 +153,25 @@ fn an_upgrade_while_the_index_is_followed_costs_no_call_and_no_block() {
         });
         drop(stopping);
         asking.join().unwrap();
-        seen
+        load_result
     });
-    let few: Vec<&String> = seen.faults.iter().take(5).collect();
-    assert!(seen.faults.is_empty(), "{} of {}: {few:#?}", seen.faults.len(), seen.calls);
+    let first_faults: Vec<&String> = load_result.faults.iter().take(5).collect();
+    assert!(
+        load_result.faults.is_empty(),
+        "{} of {}: {first_faults:#?}",
+        load_result.faults.len(),
+        load_result.calls
+    );
     let counted = |count: &AtomicU64| count.load(Ordering::Acquire);
     println!(
         "{} calls; {} hits, {} misses",
-        seen.calls,
-        counted(&past.hits),
-        counted(&past.misses)
+        load_result.calls,
+        counted(&history.hits),
+        counted(&history.misses)
     );
 
-    // The last one ends gracefully; what it leaves is whole.
-    let Successor(id) = last.as_ref().unwrap();
+    // After a graceful stop of the last process, the index is complete.
+    let Successor(id) = last_process.as_ref().unwrap();
     assert!(Command::new("kill").args(["-TERM", &id.to_string()]).status().unwrap().success());
     wait_until("the last process is over", || is_over(*id));
     assert_eq!(writers(&db), [] as [u64; 0]);

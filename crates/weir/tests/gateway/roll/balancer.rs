@@ -1,4 +1,4 @@
-//! A real HAProxy before the replicas, as a cluster's Service and probes.
+//! A real HAProxy in front of the replicas, which stands for a cluster's Service and probes.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -65,8 +65,8 @@ impl Balancer {
         });
     }
 
-    /// Returns the number of response errors of each replica. HAProxy does not count every call that
-    /// it lost on a keep-alive connection.
+    /// Returns the number of response errors of each replica. HAProxy does not count every call
+    /// that it lost on a keep-alive connection.
     pub(super) fn response_errors(&self) -> [u64; PLACES] {
         self.column(14).map(|errors| errors.parse().unwrap())
     }
@@ -75,7 +75,7 @@ impl Balancer {
     fn column(&self, column: usize) -> [String; PLACES] {
         let mut client = raw::Client::connect(&self.statistics);
         client.send(b"GET /;csv HTTP/1.1\r\nHost: haproxy\r\nConnection: close\r\n\r\n");
-        let answer = client.answer().unwrap();
+        let answer = client.read_response().unwrap();
         std::array::from_fn(|place| {
             let name = format!("calls,r{place},");
             let line = answer.text().lines().find(|line| line.starts_with(&name));
@@ -86,7 +86,7 @@ impl Balancer {
 
 impl Drop for Balancer {
     fn drop(&mut self) {
-        // It may have ended by itself, which the calls have shown.
+        // An error means that HAProxy has ended already; then calls have failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Clients that send calls at a planned rate and record what became of each.
+//! Clients that send calls at a planned rate and record each outcome.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub(super) struct Record {
     pub(super) outcome: Outcome,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Debug, PartialEq)]
 pub(super) enum Outcome {
     /// A call without a limit has a result.
@@ -33,8 +33,8 @@ pub(super) enum Outcome {
     Failed(String),
 }
 
-/// Sends `rate` calls per second while `story` runs; returns all calls.
-pub(super) fn under_load(target: &str, rate: u32, story: impl FnOnce()) -> Vec<Record> {
+/// Sends `rate` calls per second while `scenario` runs; returns all calls.
+pub(super) fn under_load(target: &str, rate: u32, scenario: impl FnOnce()) -> Vec<Record> {
     let interval = Duration::from_secs(1) * (LIMITED + UNLIMITED) / rate;
     let stop = AtomicBool::new(false);
     let calls = Mutex::new(Vec::new());
@@ -46,28 +46,28 @@ pub(super) fn under_load(target: &str, rate: u32, story: impl FnOnce()) -> Vec<R
                 calls.lock().extend(recorded);
             });
         }
-        // Also if the story fails, so that the clients end.
+        // Stops the clients even if the scenario panics.
         let _stop = Stop(&stop);
-        story();
+        scenario();
     });
     calls.into_inner()
 }
 
 fn client(target: &str, number: u32, interval: Duration, stop: &AtomicBool) -> Vec<Record> {
-    let lines = if number < LIMITED { "X-Tenant: a\r\n" } else { "" };
+    let header_lines = if number < LIMITED { "X-Tenant: a\r\n" } else { "" };
     let mut connection = Connection::default();
     let mut records = Vec::new();
     let began = Instant::now() + interval * number / (LIMITED + UNLIMITED);
-    for turn in 0u32.. {
+    for call_number in 0u32.. {
         if stop.load(Ordering::Acquire) {
             break;
         }
-        let planned = began + interval * turn;
-        while let Some(left) = planned.checked_duration_since(Instant::now()) {
-            std::thread::park_timeout(left); // Sleeps: the planned rate.
+        let planned = began + interval * call_number;
+        while let Some(wait) = planned.checked_duration_since(Instant::now()) {
+            std::thread::park_timeout(wait); // Sleeps: the planned rate.
         }
         let started = Instant::now();
-        let response = connection.call(target, lines, &call(number, turn));
+        let response = connection.call(target, header_lines, &call(number, call_number));
         let outcome =
             match response {
                 Ok((head, body))
@@ -86,9 +86,9 @@ fn client(target: &str, number: u32, interval: Duration, stop: &AtomicBool) -> V
     records
 }
 
-/// Returns the least number of calls that one limit lets pass, of those that ended between two
-/// instants: its burst is used up at first.
-pub(super) fn due(calls: &[Record], from: Instant, to: Instant) -> f64 {
+/// Returns the least number of calls that a limit lets pass between two instants. It replays the
+/// recorded calls with a burst that is used up at first.
+pub(super) fn passed_min(calls: &[Record], from: Instant, to: Instant) -> f64 {
     let is_limited = |call: &&Record| matches!(call.outcome, Outcome::Passed | Outcome::Rejected);
     let ends = calls.iter().filter(is_limited).map(|call| call.ended);
     let mut ends: Vec<Instant> = ends.filter(|end| (from..to).contains(end)).collect();

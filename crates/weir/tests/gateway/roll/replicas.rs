@@ -1,4 +1,4 @@
-//! Gateways in processes of their own, with the chart's arguments and its table `[server]`.
+//! Gateway processes with the chart's arguments and its table `[server]`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use test_support::raw;
 use test_support::running::{Running, Weir};
 use test_support::wait::wait_until;
 
-/// What the chart installs with the least values.
+/// The manifests that the chart renders from the fewest values.
 const CHART: &str = include_str!("../chart/rendered/least.expected");
 /// Longest time for a stop: the drain delay, the deadline and a busy machine.
 const STOP_MAX: Duration = Duration::from_secs(15);
@@ -116,7 +116,7 @@ impl Replicas {
         }
         for place in places {
             let mut running = self.places[*place].running.take().unwrap();
-            assert!(running.ended().success(), "{}", running.log());
+            assert!(running.wait_for_exit().success(), "{}", running.log());
             assert!(!running.log().contains("drain deadline passed"), "{}", running.log());
         }
         assert!(began.elapsed() < STOP_MAX, "{:?}", began.elapsed());
@@ -126,7 +126,7 @@ impl Replicas {
     pub(super) fn kill(&mut self, place: usize) {
         let mut running = self.places[place].running.take().unwrap();
         running.signal("-KILL");
-        running.ended();
+        running.wait_for_exit();
     }
 
     /// Changes the configuration and waits until each replica has reloaded it.
@@ -205,18 +205,18 @@ fn replace(file: &Path, text: &str) {
     std::fs::rename(beside, file).unwrap();
 }
 
-fn get(address: &str, path: &str) -> raw::Answer {
+fn get(address: &str, path: &str) -> raw::Response {
     let mut client = raw::Client::connect(address);
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     client.send(request.as_bytes());
-    client.answer().unwrap()
+    client.read_response().unwrap()
 }
 
 fn status(running: &Running) -> Value {
     serde_json::from_str(get(running.admin.as_ref().unwrap(), "/status").text()).unwrap()
 }
 
-/// Returns the number of a replica's calls that one judge has judged.
+/// Returns the number of a replica's calls that `judge` has decided: `redis` or `share`.
 fn judged_calls(running: &Running, judge: &str) -> f64 {
     let answer = get(running.admin.as_ref().unwrap(), "/metrics");
     let name = format!("weir_limit_shared_calls_total{{by=\"{judge}\"}} ");

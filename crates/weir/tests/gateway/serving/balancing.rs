@@ -8,9 +8,10 @@ use crate::support::scene::{
 };
 use test_support::wait::wait_until;
 
-/// Every call reaches a node.
+/// Disables cache and coalescing, so that every call reaches a node.
 const UNCACHED: &str = "[cache]\nenabled = false\ncoalesce = false\n";
 
+/// Counts how often each name occurs.
 fn counts(names: &[String]) -> BTreeMap<&str, usize> {
     let mut counts = BTreeMap::new();
     for name in names {
@@ -20,7 +21,7 @@ fn counts(names: &[String]) -> BTreeMap<&str, usize> {
 }
 
 #[test]
-fn weights_5_1_1_take_turns_as_in_nginx() {
+fn weights_5_1_1_give_the_order_of_nginx() {
     let scene = Scene::set();
     let [a, b, c] = scene.nodes(["a", "b", "c"]);
     let served = Served::start(&format!(
@@ -50,25 +51,25 @@ fn equal_calls_go_to_one_node_and_different_ones_to_all() {
     let scene = Scene::set();
     let [a, b, c] = scene.nodes(["a", "b", "c"]);
     let text = format!("{UNCACHED}[call]\nbalance = \"hash\"\nhedge = false\n{}", polled_once(""));
-    // Two gateways: replicas must agree.
+    // Two gateways must choose the same nodes.
     let gateways = [Served::before(&[&a, &b, &c], &text), Served::before(&[&a, &b, &c], &text)];
-    let places = gateways.each_ref().map(|served| {
+    let nodes_by_gateway = gateways.each_ref().map(|served| {
         let mut client = served.client();
-        let mut place = |number| {
+        let mut node_of = |number| {
             let [first, second] =
                 [0, 1].map(|_| by(&ask(&mut client, READ, &account(number, "0x10"))).to_owned());
             assert_eq!(first, second, "call {number} moved");
             first
         };
-        (0..90).map(&mut place).collect::<Vec<String>>()
+        (0..90).map(&mut node_of).collect::<Vec<String>>()
     });
-    assert_eq!(places[0], places[1]);
-    let counts = counts(&places[0]);
+    assert_eq!(nodes_by_gateway[0], nodes_by_gateway[1]);
+    let counts = counts(&nodes_by_gateway[0]);
     assert!(counts.len() == 3 && counts.values().all(|count| *count >= 15), "{counts:?}");
 }
 
 #[test]
-fn a_header_keeps_its_bearer_on_one_node() {
+fn a_header_as_hash_key_keeps_a_user_on_one_node() {
     let scene = Scene::set();
     let [a, b, c] = scene.nodes(["a", "b", "c"]);
     let served = Served::before(
@@ -79,18 +80,18 @@ fn a_header_keeps_its_bearer_on_one_node() {
         ),
     );
     let mut client = served.client();
-    let mut homes = Vec::new();
+    let mut first_nodes = Vec::new();
     for user in 0..30 {
         let line = format!("X-User: {user}");
-        let mut place =
+        let mut node_of =
             |number| by(&ask_with(&mut client, &line, READ, &account(number, "0x10"))).to_owned();
-        let home = place(0);
+        let first_node = node_of(0);
         for number in 1..4 {
-            assert_eq!(place(number), home, "user {user} moved");
+            assert_eq!(node_of(number), first_node, "user {user} moved");
         }
-        homes.push(home);
+        first_nodes.push(first_node);
     }
-    let counts = counts(&homes);
+    let counts = counts(&first_nodes);
     assert!(counts.len() == 3 && counts.values().all(|count| *count >= 4), "{counts:?}");
 }
 
@@ -117,10 +118,10 @@ fn the_faster_of_two_nodes_gets_most_calls() {
                 });
             }
         });
-        let of = |place: usize| nodes[place].calls() - before[place];
-        assert_eq!(of(fast) + of(slow), 200);
-        assert!(of(fast) >= 160, "fast {} slow {}", of(fast), of(slow));
-        assert!(of(slow) >= 1, "the slow one was never tried");
+        let calls_of = |place: usize| nodes[place].calls() - before[place];
+        assert_eq!(calls_of(fast) + calls_of(slow), 200);
+        assert!(calls_of(fast) >= 160, "fast {} slow {}", calls_of(fast), calls_of(slow));
+        assert!(calls_of(slow) >= 1, "the slow node was never tried");
     }
 }
 
@@ -149,12 +150,12 @@ fn a_backup_serves_only_while_the_primary_is_down() {
     all_by("primary", 30);
     assert_eq!(served.attempts(1), 0);
     primary.down();
-    // No client sees the change, even before it is noticed.
+    // No call fails, even before the gateway notices that the node is down.
     all_by("backup", 20);
     served.wait_for_candidates(&["backup"]);
-    let tried = served.attempts(0);
+    let attempts_before = served.attempts(0);
     all_by("backup", 30);
-    assert_eq!(served.attempts(0), tried, "a node that is out was asked");
+    assert_eq!(served.attempts(0), attempts_before, "an ejected node was called");
     primary.up();
     served.wait_for_candidates(&["primary"]);
     all_by("primary", 30);
@@ -163,7 +164,7 @@ fn a_backup_serves_only_while_the_primary_is_down() {
 }
 
 #[test]
-fn heavy_methods_go_to_the_archive_alone() {
+fn methods_of_a_group_go_only_to_its_nodes() {
     let scene = Scene::set();
     let [full, archive] = scene.nodes(["full", "archive"]);
     let served = Served::start(&format!(

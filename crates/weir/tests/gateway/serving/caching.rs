@@ -11,6 +11,7 @@ use test_support::raw::Client;
 /// A call that the simulated node reverts.
 const REVERTS: &str = r#"{"to":"0x0000000000000000000000000000000000000001","data":"0xdeadbeef"}"#;
 
+/// Returns the parameters of eth_getLogs for a range of blocks.
 fn logs_between(from: u64, to: u64) -> String {
     format!(r#"[{{"fromBlock":"0x{from:x}","toBlock":"0x{to:x}"}}]"#)
 }
@@ -21,7 +22,7 @@ fn log_ranges_share_chunks_and_equal_the_nodes_own() {
     let [node] = scene.nodes(["node"]);
     let served = Served::before(&[&node], &polled_once("[cache]\nlogs_chunk_blocks = 100"));
     let mut client = served.client();
-    // From, to, and what the node is asked: the parts that no earlier range has brought.
+    // First block, last block, and the number of calls to the node for chunks that are not cached.
     let ranges = [
         (100, 499, 4),
         (100, 499, 0),
@@ -33,12 +34,16 @@ fn log_ranges_share_chunks_and_equal_the_nodes_own() {
         (900, HEAD, 0),
         (900, FINAL, 0),
     ];
-    for (from, to, due) in ranges {
+    for (from, to, expected_calls) in ranges {
         let params = logs_between(from, to);
         let before = node.calls();
         let answer = ask(&mut client, "eth_getLogs", &params);
-        assert_eq!(node.calls() - before, due, "{from}..={to}");
-        assert_eq!(mark(&answer), if due == 0 { "hit" } else { "miss" }, "{from}..={to}");
+        assert_eq!(node.calls() - before, expected_calls, "{from}..={to}");
+        assert_eq!(
+            mark(&answer),
+            if expected_calls == 0 { "hit" } else { "miss" },
+            "{from}..={to}"
+        );
         let theirs = node.result("eth_getLogs", &params);
         assert!(theirs.matches("logIndex").count() > 100, "a range without logs proves nothing");
         assert_eq!(result(&answer), theirs, "{from}..={to}");
@@ -46,7 +51,7 @@ fn log_ranges_share_chunks_and_equal_the_nodes_own() {
 }
 
 #[test]
-fn a_part_of_a_range_that_fails_fails_it_with_the_nodes_words() {
+fn a_failed_part_fails_the_range_with_the_nodes_error() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     node.set(|settings| settings.keeping.history_blocks = Some(500));
@@ -65,23 +70,25 @@ fn a_part_of_a_range_that_fails_fails_it_with_the_nodes_words() {
     assert_eq!(result(&whole), node.result("eth_getLogs", &params));
 }
 
-/// A node that stands at a block until it is told to go on.
-fn standing(scene: &Scene, at: u64) -> SimNode {
+/// Starts a node that is frozen at a block.
+fn frozen_node(scene: &Scene, at: u64) -> SimNode {
     let [node] = scene.nodes(["node"]);
     node.set(|settings| settings.frozen_at = Some(at));
     node
 }
 
 #[test]
-fn balances_at_latest_turn_with_the_head() {
+fn balances_at_latest_change_with_the_head() {
     let scene = Scene::set();
-    let node = standing(&scene, 900);
+    let node = frozen_node(&scene, 900);
     let served = Served::before(&[&node], &polled_often(""));
     let mut client = served.client();
-    // An account that blocks 900 to 902 change.
+    // Find an account whose balance changes in blocks 901 and 902.
     let accounts = node.node.world().unwrap().addresses().accounts;
-    let at = |account: usize, block: &str| format!(r#"["{:#x}","{block}"]"#, accounts[account]);
-    let balance = |account, block: u64| node.result(READ, &at(account, &format!("0x{block:x}")));
+    let params_of =
+        |account: usize, block: &str| format!(r#"["{:#x}","{block}"]"#, accounts[account]);
+    let balance =
+        |account, block: u64| node.result(READ, &params_of(account, &format!("0x{block:x}")));
     let mut changing = (0..accounts.len()).filter(|&account| {
         node.set(|settings| settings.frozen_at = None);
         let balances = [900, 901, 902].map(|block| balance(account, block));
@@ -93,44 +100,53 @@ fn balances_at_latest_turn_with_the_head() {
     for head in [900, 901, 902] {
         node.set(|settings| settings.frozen_at = Some(head));
         served.wait_for_head(Some(head));
-        let due = balance(account, head);
-        for turn in ["miss", "hit", "hit"] {
-            let answer = ask(&mut client, READ, &at(account, "latest"));
-            assert_eq!((result(&answer), mark(&answer)), (due.clone(), turn), "head {head}");
+        let expected_balance = balance(account, head);
+        for expected_status in ["miss", "hit", "hit"] {
+            let answer = ask(&mut client, READ, &params_of(account, "latest"));
+            assert_eq!(
+                (result(&answer), mark(&answer)),
+                (expected_balance.clone(), expected_status),
+                "head {head}"
+            );
         }
-        // The same block by its number is the same entry.
-        let answer = ask(&mut client, READ, &at(account, &format!("0x{head:x}")));
-        assert_eq!((result(&answer), mark(&answer)), (due, "hit"));
+        // A call with the block's number hits the same entry.
+        let answer = ask(&mut client, READ, &params_of(account, &format!("0x{head:x}")));
+        assert_eq!((result(&answer), mark(&answer)), (expected_balance, "hit"));
     }
 }
 
-/// A transaction that a block does not have: a null of that block.
-const NO_SUCH: (&str, &str) = ("eth_getTransactionByBlockNumberAndIndex", r#"["0x64","0xffff"]"#);
+/// A call for a transaction index that the block does not have, so the result is null.
+const MISSING_TRANSACTION: (&str, &str) =
+    ("eth_getTransactionByBlockNumberAndIndex", r#"["0x64","0xffff"]"#);
 
 #[test]
 fn a_null_is_cached_until_the_next_head_at_most() {
     let scene = Scene::set();
-    let node = standing(&scene, 900);
+    let node = frozen_node(&scene, 900);
     let served = Served::before(&[&node], &polled_often("[cache]\nnull_age_max = \"1m\""));
     let mut client = served.client();
     for head in [900, 901] {
         node.set(|settings| settings.frozen_at = Some(head));
         served.wait_for_head(Some(head));
-        for due in ["miss", "hit"] {
-            let answer = ask(&mut client, NO_SUCH.0, NO_SUCH.1);
-            assert_eq!((result(&answer).as_str(), mark(&answer)), ("null", due), "head {head}");
+        for expected_status in ["miss", "hit"] {
+            let answer = ask(&mut client, MISSING_TRANSACTION.0, MISSING_TRANSACTION.1);
+            assert_eq!(
+                (result(&answer).as_str(), mark(&answer)),
+                ("null", expected_status),
+                "head {head}"
+            );
         }
     }
 }
 
 #[test]
-fn a_null_grows_old_even_while_the_head_stands() {
+fn a_null_expires_even_without_a_new_head() {
     let scene = Scene::set();
-    let node = standing(&scene, 900);
+    let node = frozen_node(&scene, 900);
     let served = Served::before(&[&node], &polled_once("[cache]\nnull_age_max = \"0ms\""));
     let mut client = served.client();
     for _ in 0..2 {
-        assert_eq!(mark(&ask(&mut client, NO_SUCH.0, NO_SUCH.1)), "miss");
+        assert_eq!(mark(&ask(&mut client, MISSING_TRANSACTION.0, MISSING_TRANSACTION.1)), "miss");
     }
 }
 
@@ -154,26 +170,26 @@ fn results_that_may_appear_at_any_moment_are_not_cached() {
 }
 
 #[test]
-fn of_errors_only_reverts_at_a_fixed_block_are_kept() {
+fn reverts_are_the_only_cached_errors() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let served = Served::before(&[&node], &polled_once(""));
     let mut client = served.client();
-    let mut marks = |method: &str, params: &str, code: i64| {
+    let mut cache_statuses = |method: &str, params: &str, code: i64| {
         [0, 1].map(|_| {
             let answer = ask(&mut client, method, params);
-            let (status, said, _) = error(&answer);
-            assert_eq!((status, said), (200, code), "{method} {params}");
+            let (status, actual_code, _) = error(&answer);
+            assert_eq!((status, actual_code), (200, code), "{method} {params}");
             mark(&answer).to_owned()
         })
     };
     for block in ["\"0x64\"", "\"latest\""] {
-        assert_eq!(marks("eth_call", &format!("[{REVERTS},{block}]"), 3), ["miss", "hit"]);
+        assert_eq!(cache_statuses("eth_call", &format!("[{REVERTS},{block}]"), 3), ["miss", "hit"]);
     }
-    // Wrong parameters, and a method that the node does not have.
-    assert_eq!(marks(READ, r#"["0x12","0x64"]"#, -32602), ["miss", "miss"]);
+    // Invalid parameters, and a method that the node does not support.
+    assert_eq!(cache_statuses(READ, r#"["0x12","0x64"]"#, -32602), ["miss", "miss"]);
     let proof = format!(r#"["0x{:040x}",[],"0x64"]"#, 1);
-    assert_eq!(marks("eth_getProof", &proof, -32601), ["miss", "miss"]);
+    assert_eq!(cache_statuses("eth_getProof", &proof, -32601), ["miss", "miss"]);
     for kind in [ErrorKind::HeaderNotFound, ErrorKind::MissingTrieNode, ErrorKind::ExecutionTimeout]
     {
         node.fail(FaultRule {
@@ -181,12 +197,12 @@ fn of_errors_only_reverts_at_a_fixed_block_are_kept() {
             ..FaultRule::always(Fault::Error { error: kind })
         });
         let to = format!(r#"[{{"to":"0x{:040x}"}},"0x64"]"#, kind as u8);
-        assert_eq!(marks("eth_call", &to, -32000), ["miss", "miss"], "{kind:?}");
+        assert_eq!(cache_statuses("eth_call", &to, -32000), ["miss", "miss"], "{kind:?}");
     }
 }
 
 #[test]
-fn a_response_that_is_too_large_is_passed_on_and_not_kept() {
+fn a_response_that_is_too_large_is_forwarded_and_not_cached() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let served = Served::before(&[&node], &polled_once("[cache]\nentry_bytes_max = \"1KiB\""));
@@ -199,13 +215,13 @@ fn a_response_that_is_too_large_is_passed_on_and_not_kept() {
         assert_eq!((result(&answer), mark(&answer)), (theirs.clone(), "miss"));
     }
     assert_eq!(served.count("/cache/entries"), 0);
-    for due in ["miss", "hit"] {
-        assert_eq!(mark(&ask(&mut client, READ, &account(1, "0x64"))), due);
+    for expected_status in ["miss", "hit"] {
+        assert_eq!(mark(&ask(&mut client, READ, &account(1, "0x64"))), expected_status);
     }
 }
 
 #[test]
-fn ten_times_what_fits_stays_within_the_bytes() {
+fn the_cache_stays_within_its_size_limit() {
     const BYTES_MAX: u64 = 1 << 20;
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
@@ -218,19 +234,19 @@ fn ten_times_what_fits_stays_within_the_bytes() {
     let (mut bytes, mut number) = (0, 0);
     while bytes < 10 * BYTES_MAX {
         let calls: Vec<String> = (1..=100).map(|step| call(number % FINAL + step)).collect();
-        // Each full block by one more form of the same call, once its plain form was asked.
-        let lap = number / FINAL;
+        // Every second round requests the blocks without full transactions.
+        let round = number / FINAL;
         let batch =
-            format!("[{}]", calls.join(",")).replace("true", ["true", "false"][lap as usize % 2]);
+            format!("[{}]", calls.join(",")).replace("true", ["true", "false"][round as usize % 2]);
         bytes += client.call("/", batch.as_bytes()).body.len() as u64;
         number += 100;
-        let held = served.count("/cache/bytes");
-        assert!(held <= BYTES_MAX, "{held} after {number} calls");
+        let cached_bytes = served.count("/cache/bytes");
+        assert!(cached_bytes <= BYTES_MAX, "{cached_bytes} after {number} calls");
     }
-    let held = served.count("/cache/bytes");
-    assert!(held > BYTES_MAX / 2, "only {held} bytes are used");
+    let cached_bytes = served.count("/cache/bytes");
+    assert!(cached_bytes > BYTES_MAX / 2, "only {cached_bytes} bytes are used");
     assert_eq!(served.count("/cache/bytes_max"), BYTES_MAX);
-    // What is left in it is still right.
+    // The remaining entries are still correct.
     for number in [1, FINAL / 2, FINAL] {
         let params = format!(r#"["0x{number:x}",true]"#);
         let answer = ask(&mut client, "eth_getBlockByNumber", &params);

@@ -1,4 +1,4 @@
-//! Equal calls at the same time share one call to a node, and nothing else.
+//! Concurrent equal calls share one call to a node. Each client keeps its own deadline.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -15,7 +15,8 @@ use test_support::wait::wait_until;
 const SLOW_MS: f64 = 700.0;
 const CLIENTS: usize = 50;
 
-/// Sends one call from many connections at the same time; returns the responses.
+/// Sends one call from many connections at the same time. Returns the cache status, HTTP status and
+/// body of each response.
 fn all_at_once(served: &Served, params: &str) -> Vec<(String, u16, String)> {
     let together = Barrier::new(CLIENTS);
     std::thread::scope(|scope| {
@@ -33,9 +34,10 @@ fn all_at_once(served: &Served, params: &str) -> Vec<(String, u16, String)> {
     })
 }
 
-fn marks(told: &[(String, u16, String)]) -> BTreeMap<&str, usize> {
+/// Counts the responses by cache status.
+fn marks(responses: &[(String, u16, String)]) -> BTreeMap<&str, usize> {
     let mut marks = BTreeMap::new();
-    for (mark, ..) in told {
+    for (mark, ..) in responses {
         *marks.entry(mark.as_str()).or_default() += 1;
     }
     marks
@@ -48,16 +50,19 @@ fn fifty_equal_calls_reach_the_node_once() {
     node.slow(READ, SLOW_MS);
     let served = Served::before(&[&node], &polled_once(""));
     let before = node.calls();
-    let told = all_at_once(&served, &account(1, "0x10"));
+    let responses = all_at_once(&served, &account(1, "0x10"));
     assert_eq!(node.calls(), before + 1);
-    assert_eq!(marks(&told), BTreeMap::from([("coalesced", CLIENTS - 1), ("miss", 1)]));
-    assert!(told.iter().all(|one| (one.1, &one.2) == (200, &told[0].2)), "{told:?}");
-    // The gauge is renewed once a second.
-    wait_until("nothing is left of it", || served.count("/totals/coalesced_calls") == 0);
+    assert_eq!(marks(&responses), BTreeMap::from([("coalesced", CLIENTS - 1), ("miss", 1)]));
+    assert!(
+        responses.iter().all(|response| (response.1, &response.2) == (200, &responses[0].2)),
+        "{responses:?}"
+    );
+    // The gauge is updated once a second.
+    wait_until("no coalesced call is in flight", || served.count("/totals/coalesced_calls") == 0);
 }
 
 #[test]
-fn without_coalescing_each_reaches_it() {
+fn without_coalescing_each_call_reaches_the_node() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     node.slow(READ, SLOW_MS);
@@ -82,11 +87,11 @@ fn a_leader_that_leaves_harms_no_follower() {
     send(&mut follower, READ, &params);
     wait_until("the follower has joined", || served.count("/totals/requests") == 2);
     drop(leader);
-    let answer = follower.answer().unwrap();
+    let answer = follower.read_response().unwrap();
     assert_eq!(mark(&answer), "coalesced");
     assert_eq!(node.calls(), before + 1);
     assert_eq!(result(&answer), node.result(READ, &params));
-    // What came of it was kept although nobody was left who had begun it.
+    // The response was cached although the call's first client had disconnected.
     assert_eq!(mark(&ask(&mut follower, READ, &params)), "hit");
 }
 
@@ -114,11 +119,11 @@ fn a_follower_has_a_deadline_of_its_own() {
     let joined = Instant::now();
     let mut follower = served.client();
     send(&mut follower, READ, &params);
-    let late = leader.answer().unwrap();
+    let late = leader.read_response().unwrap();
     assert_eq!(error(&late), (504, -32002, "no upstream responded in time".to_owned()));
-    assert!(asked.elapsed() >= deadline, "the leader was given up too early");
-    // The leader's time is over, the follower's is not: they get their answer within it.
-    let answer = follower.answer().unwrap();
+    assert!(asked.elapsed() >= deadline, "the leader failed before its deadline");
+    // The leader's deadline has passed, the follower's has not: it gets a response in time.
+    let answer = follower.read_response().unwrap();
     result(&answer);
     assert!(joined.elapsed() < deadline, "after {:?}", joined.elapsed());
 }
@@ -136,10 +141,10 @@ fn an_error_is_shared_with_waiting_calls_and_not_cached() {
     let served = Served::before(&[&node], &polled_once(""));
     let before = node.calls();
     let params = account(1, "0x10");
-    let told = all_at_once(&served, &params);
+    let responses = all_at_once(&served, &params);
     assert_eq!(node.calls(), before + 1);
-    assert!(told[0].2.contains("execution aborted"), "{}", told[0].2);
-    assert!(told.iter().all(|one| one.2 == told[0].2), "{told:?}");
+    assert!(responses[0].2.contains("execution aborted"), "{}", responses[0].2);
+    assert!(responses.iter().all(|response| response.2 == responses[0].2), "{responses:?}");
     let answer = ask(&mut served.client(), READ, &params);
     assert_eq!(mark(&answer), "miss");
     result(&answer);

@@ -1,4 +1,4 @@
-//! All nodes lost, and the gateway itself stopping.
+//! Behavior while all nodes are down, and while the gateway stops.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -26,38 +26,38 @@ fn final_data_is_served_while_all_nodes_are_down() {
     let text = format!("[health]\nbackoff_min = \"100ms\"\n{}", polled_often(""));
     let served = Served::before(&[&a, &b], &text);
     let mut client = served.client();
-    let kept = [
+    let final_calls = [
         ("eth_getBlockByNumber", "[\"0x64\",true]".to_owned()),
         (READ, account(1, &format!("0x{FINAL:x}"))),
         ("eth_chainId", "[]".to_owned()),
         ("eth_call", format!(r#"[{{"to":"0x{:040x}","data":"0xdeadbeef"}},"0x64"]"#, 1)),
     ];
-    let moving = [
+    let head_calls = [
         (READ, account(1, "latest")),
         ("eth_blockNumber", "[]".to_owned()),
         ("eth_gasPrice", "[]".to_owned()),
         ("eth_getBlockByNumber", "[\"latest\",false]".to_owned()),
     ];
     // A final block is cached once the chain's view says that it is final.
-    wait_until("all of it is cached", || {
-        kept.iter().all(|(method, params)| mark(&ask(&mut client, method, params)) == "hit")
+    wait_until("all final calls are cached", || {
+        final_calls.iter().all(|(method, params)| mark(&ask(&mut client, method, params)) == "hit")
     });
-    let before: Vec<String> = kept
+    let before: Vec<String> = final_calls
         .iter()
-        .chain(&moving)
+        .chain(&head_calls)
         .map(|(method, params)| ask(&mut client, method, params).text().to_owned())
         .collect();
     for node in [&a, &b] {
         node.down();
     }
     served.wait_for_head(None);
-    for ((method, params), before) in kept.iter().zip(&before) {
+    for ((method, params), before) in final_calls.iter().zip(&before) {
         let answer = ask(&mut client, method, params);
         assert_eq!((answer.text(), mark(&answer)), (before.as_str(), "hit"), "{method}");
     }
     // Cached responses about an old head are not current, and other calls were never cached.
-    let absent = [("eth_getBlockByNumber", "[\"0x65\",true]".to_owned())];
-    for (method, params) in moving.iter().chain(&absent) {
+    let uncached_calls = [("eth_getBlockByNumber", "[\"0x65\",true]".to_owned())];
+    for (method, params) in head_calls.iter().chain(&uncached_calls) {
         let answer = ask(&mut client, method, params);
         let (status, code, message) = error(&answer);
         assert!(matches!(status, 502 | 503) && code == -32603, "{method}: {status} {message}");
@@ -67,7 +67,7 @@ fn final_data_is_served_while_all_nodes_are_down() {
     }
     served.wait_for_candidates(&["a", "b"]);
     served.wait_for_head(Some(HEAD));
-    for (method, params) in kept.iter().chain(&moving).chain(&absent) {
+    for (method, params) in final_calls.iter().chain(&head_calls).chain(&uncached_calls) {
         let answer = ask(&mut client, method, params);
         assert_eq!(answer.status, 200, "{method}: {}", answer.text());
     }
@@ -79,13 +79,13 @@ fn readiness_follows_the_nodes() {
     let [a, b] = scene.nodes(["a", "b"]);
     let text = format!("[health]\nbackoff_min = \"100ms\"\n{}", polled_often(""));
     let served = Served::before(&[&a, &b], &text);
-    let is = |status: u16| served.look("/readyz").status == status;
+    let has_status = |status: u16| served.look("/readyz").status == status;
     assert_eq!(served.look("/readyz").text(), "ready\n");
     a.down();
     served.wait_for_candidates(&["b"]);
-    assert!(is(200), "one node is enough");
+    assert!(has_status(200), "one node is enough");
     b.down();
-    wait_until("it is not ready", || is(503));
+    wait_until("it is not ready", || has_status(503));
     let last_head = format!("no upstream confirms a head; the last was block {HEAD}, ");
     wait_until("both reasons are reported", || {
         let reasons = served.look("/readyz");
@@ -93,10 +93,10 @@ fn readiness_follows_the_nodes() {
         reports("chain sim: no usable upstream (2 ejected)") && reports(&last_head)
     });
     assert_eq!(served.status("/chains/0/last_head/number"), HEAD);
-    // It lives all the same.
+    // The gateway is alive although it is not ready.
     assert_eq!(served.look("/healthz").status, 200);
     b.up();
-    wait_until("it is ready again", || is(200));
+    wait_until("it is ready again", || has_status(200));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn the_log_has_one_warning_per_outage_and_reports_a_lagging_return() {
     let metrics = || {
         let mut client = Client::connect(&admin);
         client.send(b"GET /metrics HTTP/1.1\r\nHost: admin\r\n\r\n");
-        client.answer().unwrap().text().to_owned()
+        client.read_response().unwrap().text().to_owned()
     };
     let ejections = |count: u32| {
         let series = "weir_upstream_ejections_total{chain=\"sim\",upstream=\"late\"}";
@@ -131,26 +131,26 @@ fn the_log_has_one_warning_per_outage_and_reports_a_lagging_return() {
     assert_eq!(gateway.log().matches("responds again but lags").count(), 1, "{}", gateway.log());
 }
 
-/// Sends a call over a connection of HTTP/2 and gives what comes of it.
+/// Sends a call over HTTP/2 in a thread, which returns the response's status and body.
 fn ask_over_http2(scene: &Scene, address: &str) -> JoinHandle<(u16, String)> {
     let (handle, address) = (scene.handle.clone(), address.to_owned());
-    let asked = async move {
+    let call = async move {
         let stream = tokio::net::TcpStream::connect(&address).await.unwrap();
         let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
         let (mut sender, connection) = handshake.await.unwrap();
-        let running = tokio::spawn(connection);
+        let connection_task = tokio::spawn(connection);
         let request = hyper::Request::post(format!("http://{address}/"))
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body(READ, &account(3, "0x10")))))
             .unwrap();
         let response = sender.send_request(request).await.unwrap();
         let status = response.status().as_u16();
-        let told = response.into_body().collect().await.unwrap().to_bytes();
-        // The gateway closes the connection, not we.
-        running.await.unwrap().unwrap();
-        (status, String::from_utf8(told.to_vec()).unwrap())
+        let body_bytes = response.into_body().collect().await.unwrap().to_bytes();
+        // The gateway closes the connection.
+        connection_task.await.unwrap().unwrap();
+        (status, String::from_utf8(body_bytes.to_vec()).unwrap())
     };
-    std::thread::spawn(move || handle.block_on(handle.spawn(asked)).unwrap())
+    std::thread::spawn(move || handle.block_on(handle.spawn(call)).unwrap())
 }
 
 #[test]
@@ -165,41 +165,41 @@ fn a_graceful_stop_completes_requests_in_flight() {
     result(&ask(&mut used, "eth_chainId", "[]"));
     let mut busy = served.client();
     send(&mut busy, READ, &account(1, "0x10"));
-    // A batch, of which one part is answered already.
+    // A batch whose first call is answered at once.
     let mut batched = served.client();
     let call = String::from_utf8(body(READ, &account(2, "0x10"))).unwrap();
     let batch = format!(r#"[{{"id":"at once","method":"eth_chainId"}},{call}]"#);
     batched.send(&test_support::raw::post("/", batch.as_bytes()));
     let over_http2 = ask_over_http2(&scene, &address);
-    // The used connection's call, the lone one, the batch's second, and the one over HTTP/2.
-    wait_until("all are under way", || node.calls() - before == 4);
+    // The calls on the used connection, alone, in the batch and over HTTP/2.
+    wait_until("all calls have reached the node", || node.calls() - before == 4);
     let stopping = std::thread::spawn(move || served.stop());
     assert!(idle.is_closed() && used.is_closed());
     let refused = TcpStream::connect(&address).map(|_| ()).map_err(|error| error.kind());
     assert_eq!(refused, Err(ErrorKind::ConnectionRefused));
-    assert!(!stopping.is_finished(), "it did not wait");
+    assert!(!stopping.is_finished(), "the stop did not wait for calls in flight");
     for (client, results) in [(&mut busy, 1), (&mut batched, 2)] {
-        let answer = client.answer().expect("it is answered");
-        let told = answer.text().matches("\"result\"").count();
-        assert_eq!((answer.status, told), (200, results), "{}", answer.text());
+        let answer = client.read_response().expect("it is answered");
+        let result_count = answer.text().matches("\"result\"").count();
+        assert_eq!((answer.status, result_count), (200, results), "{}", answer.text());
         assert_eq!(answer.header("connection"), Some("close"));
         assert!(client.is_closed());
     }
     let (status, text) = over_http2.join().unwrap();
     assert!(status == 200 && text.contains("\"result\""), "{status} {text}");
     let took = stopping.join().unwrap();
-    assert!(took < Duration::from_secs(4), "the stop took {took:?} of 5 s that it may wait");
+    assert!(took < Duration::from_secs(4), "the stop took {took:?}; the drain deadline is 5 s");
 }
 
 #[test]
-fn a_stop_does_not_wait_for_ever() {
+fn a_stop_ends_at_the_drain_deadline() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     node.slow(READ, 60_000.0);
     let served = Served::before(&[&node], &polled_once(""));
     let mut client = Client::connect(&served.address);
     send(&mut client, READ, &account(1, "0x10"));
-    wait_until("it is under way", || served.count("/totals/in_flight") == 1);
+    wait_until("the call is in flight", || served.count("/totals/in_flight") == 1);
     let took = served.stop();
     assert!((4..8).contains(&took.as_secs()), "{took:?}, and the drain deadline is 5 s");
     assert!(client.is_closed());

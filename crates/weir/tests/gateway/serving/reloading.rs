@@ -9,9 +9,10 @@ use crate::support::scene::{
 use test_support::raw::{Client, post};
 use test_support::wait::{pause, wait_until};
 
-/// Keeps answers from being kept, so that every call reaches a node.
+/// Disables cache and coalescing, so that every call reaches a node.
 const NO_CACHE: &str = "[cache]\nenabled = false\ncoalesce = false\n";
 
+/// Returns a configuration with these nodes.
 fn text(nodes: &[&SimNode], more: &str) -> String {
     format!("{more}\n{}", nodes.iter().map(|node| node.entry("")).collect::<String>())
 }
@@ -32,16 +33,16 @@ fn a_new_node_is_used_and_a_removed_one_gets_no_more_calls() {
     let before = old.calls();
     let mut by_new = 0;
     for number in 0..100 {
-        // The connection is the one from before.
+        // The client keeps its connection.
         by_new += u32::from(by(&ask(&mut client, READ, &account(number, "latest"))) == "new");
     }
     assert!(by_new > 10, "{by_new} of 100 calls went to the new node");
-    pause(Duration::from_millis(200)); // Sleeps: four polls, had it been polled on.
-    assert_eq!(old.calls(), before, "neither called nor polled");
+    pause(Duration::from_millis(200)); // Sleeps: four poll intervals.
+    assert_eq!(old.calls(), before, "the removed node must be neither called nor polled");
 }
 
 #[test]
-fn every_node_may_be_another_without_a_failed_call() {
+fn replacing_the_only_node_fails_no_call() {
     let scene = Scene::set();
     let nodes = scene.nodes(["a", "b", "c", "d"]);
     let more = format!("{NO_CACHE}{}", polled_often(""));
@@ -65,7 +66,7 @@ fn entries_outlive_a_reload_and_name_their_node() {
     let params = account(1, "0x10");
     let answer = ask(&mut client, READ, &params);
     assert_eq!((mark(&answer), by(&answer)), ("miss", "first"));
-    // Another node takes its index.
+    // Another node gets the first node's index.
     served.reload(&text(&[&second, &first], &polled_once("")));
     let again = ask(&mut client, READ, &params);
     assert_eq!((mark(&again), by(&again)), ("hit", "first"));
@@ -73,7 +74,7 @@ fn entries_outlive_a_reload_and_name_their_node() {
     served.reload(&text(&[&second], &polled_once("")));
     let orphaned = ask(&mut client, READ, &params);
     assert_eq!((mark(&orphaned), result(&orphaned)), ("hit", result(&answer)));
-    assert_eq!(orphaned.header("x-weir-upstream"), None, "who gave it is not known any more");
+    assert_eq!(orphaned.header("x-weir-upstream"), None, "the node is not configured any more");
 }
 
 #[test]
@@ -95,7 +96,7 @@ fn a_chain_with_another_id_starts_without_entries() {
 }
 
 #[test]
-fn a_request_ends_under_the_configuration_that_it_began_with() {
+fn a_request_keeps_the_configuration_that_it_started_with() {
     let scene = Scene::set();
     let [slow, quick] = scene.nodes(["slow", "quick"]);
     slow.slow(READ, 600.0);
@@ -105,22 +106,22 @@ fn a_request_ends_under_the_configuration_that_it_began_with() {
     send(&mut client, READ, &account(1, "latest"));
     wait_until("the call is at the node", || served.count("/totals/in_flight") == 1);
     served.reload(&text(&[&quick], &format!("[downstream]\nanswer_headers = false\n{more}")));
-    let answer = client.answer().unwrap();
+    let answer = client.read_response().unwrap();
     result(&answer);
-    assert_eq!(by(&answer), "slow", "both the node and the headers are those of before");
+    assert_eq!(by(&answer), "slow", "the node and the headers are those of the old configuration");
     let next = ask(&mut client, READ, &account(1, "latest"));
     result(&next);
     assert_eq!(next.header("x-weir-upstream"), None);
 }
 
 #[test]
-fn counts_never_fall() {
+fn counters_never_decrease() {
     let scene = Scene::set();
     let [a, b] = scene.nodes(["a", "b"]);
     let more = format!("{NO_CACHE}{}", polled_often(""));
     let served = Served::before(&[&a, &b], &more);
     let mut client = served.client();
-    // None where a node is not configured just now.
+    // `None` if the node is not configured at the moment.
     let count = |served: &Served, name: &str| -> Option<f64> {
         let text = served.look("/metrics");
         let line = text.text().lines().find(|line| line.starts_with(name))?;
@@ -149,7 +150,7 @@ fn counts_never_fall() {
         let calls = served.count("/totals/calls");
         assert!(calls >= total + 20, "{calls} after {total}");
         (before, total) = (now, calls);
-        // Without the node, with it under another URL, and with it as before.
+        // Configure no node `a`, then `a` with another URL, then the original `a`.
         let other = entry("a", &b.url(), "");
         let nodes = match turn {
             0 => b.entry(""),
@@ -169,7 +170,7 @@ fn a_shorter_poll_interval_holds_at_once() {
     let served = Served::before(&[&node], &polled_once(""));
     let before = node.calls();
     served.reload(&text(&[&node], &polled_often("")));
-    wait_until("it is polled", || node.calls() > before + 3);
+    wait_until("the node is polled", || node.calls() > before + 3);
 }
 
 #[test]
@@ -193,7 +194,10 @@ fn a_stop_answers_one_more_request_of_each_idle_connection() {
         assert_eq!(answer.header("connection"), Some("close"));
         assert!(client.is_closed());
     }
-    assert!(stopping.join().unwrap() < Duration::from_secs(10), "nobody is left to linger for");
+    assert!(
+        stopping.join().unwrap() < Duration::from_secs(10),
+        "the stop waits although no connection is open"
+    );
 }
 
 #[test]
@@ -214,13 +218,13 @@ fn a_stop_closes_idle_connections_after_the_linger_and_all_at_the_deadline() {
     let lingered = began.elapsed();
     assert!(lingered >= Duration::from_millis(200), "closed after {lingered:?}");
     assert!(lingered < Duration::from_millis(900), "closed after {lingered:?}, at the deadline");
-    assert!(busy.is_closed(), "what does not end is cut off");
+    assert!(busy.is_closed(), "the deadline closes busy connections");
     let took = stopping.join().unwrap();
     assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(10), "{took:?}");
 }
 
 #[test]
-fn readiness_goes_first() {
+fn readiness_ends_before_the_stop_begins() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let server = "[server]\ndrain_delay = \"1500ms\"\n";
@@ -232,10 +236,10 @@ fn readiness_goes_first() {
     let ready = || {
         let mut client = Client::connect(&admin);
         client.send(b"GET /readyz HTTP/1.1\r\nHost: admin\r\n\r\n");
-        client.answer().unwrap().status
+        client.read_response().unwrap().status
     };
-    wait_until("it is not ready", || ready() == 503);
-    // It still serves like any other time.
+    wait_until("the gateway is not ready", || ready() == 503);
+    // The gateway still serves as usual.
     let mut client = Client::connect(&address);
     let answer = ask(&mut client, READ, &account(1, "latest"));
     result(&answer);

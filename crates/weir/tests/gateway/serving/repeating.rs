@@ -24,12 +24,13 @@ fn transaction() -> (String, String) {
     (after(">> ")["params"].to_string(), after("<< ")["result"].to_string())
 }
 
+/// Nodes get calls in turn, without hedging.
 const IN_TURN: &str = "[call]\nbalance = \"weighted\"\nhedge = false\n";
 
 #[test]
-fn a_transaction_that_the_first_node_took_silently_is_a_success() {
+fn a_transaction_that_the_first_node_accepted_without_response_is_a_success() {
     let scene = Scene::set();
-    // Of one world, so that both have the same pool.
+    // Both nodes share one world, and so one transaction pool.
     let [a, b] = scene.nodes(["a", "b"]);
     let line = Line::before(&a, "eth_sendRawTransaction", Instead::Cut);
     let served =
@@ -42,7 +43,7 @@ fn a_transaction_that_the_first_node_took_silently_is_a_success() {
     let answer = ask(&mut client, "eth_sendRawTransaction", &params);
     assert_eq!((result(&answer), by(&answer)), (hash, "b"));
     assert_eq!((line.met(), b.calls() - b_before), (1, 1));
-    // A client that sends it again gets what any node says to that.
+    // If the client itself sends the transaction again, it gets the node's error.
     let mut direct = test_support::raw::Client::connect(&b.address.to_string());
     let theirs = error(&direct.call("/", &body("eth_sendRawTransaction", &params)));
     assert_eq!((theirs.1, theirs.2.as_str()), (-32000, "already known"));
@@ -52,7 +53,7 @@ fn a_transaction_that_the_first_node_took_silently_is_a_success() {
 }
 
 #[test]
-fn a_transaction_that_the_only_node_took_silently_is_a_success() {
+fn a_transaction_that_the_only_node_accepted_without_response_is_a_success() {
     let scene = Scene::set();
     let [a] = scene.nodes(["a"]);
     let line = Line::before(&a, "eth_sendRawTransaction", Instead::CutOnce);
@@ -60,7 +61,7 @@ fn a_transaction_that_the_only_node_took_silently_is_a_success() {
     served.wait_for_candidates(&["a"]);
     let (params, hash) = transaction();
     let mut client = served.client();
-    // Over a connection that was good before, so that its end may have been at any time.
+    // Reuse a connection, which the node may have closed at any time.
     result(&ask(&mut client, READ, &account(1, "0x10")));
     let answer = ask(&mut client, "eth_sendRawTransaction", &params);
     assert_eq!((result(&answer), line.met()), (hash, 2));
@@ -73,18 +74,18 @@ fn an_unknown_method_that_may_have_been_sent_is_not_repeated() {
     for method in ["weir_doSomething", READ] {
         a.fail(FaultRule { method: Some(method.to_owned()), ..FaultRule::always(Fault::Close) });
         let served = Served::before(&[&a, &b], &format!("{IN_TURN}{}", polled_once("")));
-        let (a_before, b_before) = (a.node.tally(), b.calls());
+        let (a_before, b_before) = (a.node.counters(), b.calls());
         let answer = ask(&mut served.client(), method, &account(1, "0x10"));
-        // A poll follows at once, since the node may be dead: only the call itself is a fault.
-        let asked = a.node.tally().faults - a_before.faults;
+        // The gateway polls the node at once, but the fault applies only to calls.
+        let faulty_calls = a.node.counters().faults - a_before.faults;
         if method == READ {
-            // What is only read is asked elsewhere.
+            // A read is retried at another node.
             result(&answer);
-            assert_eq!((by(&answer), asked, b.calls() - b_before), ("b", 1, 1));
+            assert_eq!((by(&answer), faulty_calls, b.calls() - b_before), ("b", 1, 1));
         } else {
-            let due = "upstream closed the connection before it responded";
-            assert_eq!(error(&answer), (502, -32603, due.to_owned()));
-            assert_eq!((by(&answer), asked, b.calls() - b_before), ("a", 1, 0));
+            let expected = "upstream closed the connection before it responded";
+            assert_eq!(error(&answer), (502, -32603, expected.to_owned()));
+            assert_eq!((by(&answer), faulty_calls, b.calls() - b_before), ("a", 1, 0));
         }
     }
 }
@@ -95,7 +96,7 @@ fn a_method_that_was_never_sent_goes_to_another_node() {
     let [a, b] = scene.nodes(["a", "b"]);
     let served = Served::before(&[&a, &b], &format!("{IN_TURN}{}", polled_once("")));
     a.down();
-    // Nothing of it reached the first node, so even this may be asked elsewhere.
+    // Nothing was sent to the first node, so the call may go to another one.
     let answer = ask(&mut served.client(), "weir_doSomething", "[]");
     assert_eq!((by(&answer), error(&answer).1), ("b", -32601));
 }
@@ -108,10 +109,10 @@ fn notifications_are_forwarded_and_answered_with_nothing() {
     let mut client = served.client();
     let notify = |number| format!(r#"{{"method":"{READ}","params":{}}}"#, account(number, "0x10"));
     let before = node.calls();
-    let one = client.call("/", notify(1).as_bytes());
-    assert_eq!((one.status, one.text(), node.calls() - before), (200, "", 1));
-    let two = client.call("/", format!("[{},{}]", notify(2), notify(3)).as_bytes());
-    assert_eq!((two.status, two.text(), node.calls() - before), (200, "", 3));
+    let single = client.call("/", notify(1).as_bytes());
+    assert_eq!((single.status, single.text(), node.calls() - before), (200, "", 1));
+    let batch = client.call("/", format!("[{},{}]", notify(2), notify(3)).as_bytes());
+    assert_eq!((batch.status, batch.text(), node.calls() - before), (200, "", 3));
     let mixed = format!(
         "[{},{},{}]",
         notify(4),
@@ -119,15 +120,15 @@ fn notifications_are_forwarded_and_answered_with_nothing() {
         notify(5)
     );
     let mixed = client.call("/", mixed.as_bytes());
-    let due =
+    let expected =
         format!(r#"[{{"jsonrpc":"2.0","id":7,"result":{}}}]"#, node.result("eth_chainId", "[]"));
-    assert_eq!(mixed.text(), due);
-    // Four of them reach the node beside the direct call, and so does what has an id.
+    assert_eq!(mixed.text(), expected);
+    // The node received five notifications, the call with an id, and the direct call.
     assert_eq!(node.calls() - before, 5 + 2);
     assert_eq!(served.count("/totals/notifications"), 5);
 }
 
-/// A gateway whose hedges wait 100 ms, before nodes that take turns and are never taken out.
+/// Starts a gateway that hedges after 100 ms and never ejects nodes, which get calls in turn.
 fn hedging(nodes: &[&SimNode], attempt_deadline: &str) -> Served {
     let text = format!(
         "[call]\nbalance = \"weighted\"\nhedge_delay_min = \"100ms\"\nretry_rate_min = 1000\n\
@@ -138,19 +139,19 @@ fn hedging(nodes: &[&SimNode], attempt_deadline: &str) -> Served {
     Served::before(nodes, &text)
 }
 
-/// Asks so many different things and gives the slowest's time.
+/// Sends different calls one after the other and returns the longest latency.
 fn slowest(served: &Served, from: u64, calls: u64) -> Duration {
     let mut client = served.client();
-    let one = |number| {
+    let latency = |number| {
         let began = Instant::now();
         result(&ask(&mut client, READ, &account(number, "0x10")));
         began.elapsed()
     };
-    (from..from + calls).map(one).max().unwrap()
+    (from..from + calls).map(latency).max().unwrap()
 }
 
 #[test]
-fn hedges_bound_the_tail_of_a_node_that_stalls_now_and_then() {
+fn hedges_bound_the_latency_of_a_node_that_sometimes_stalls() {
     let scene = Scene::set();
     let [a, b] = scene.nodes(["a", "b"]);
     let served = hedging(&[&a, &b], "10s");
@@ -163,19 +164,19 @@ fn hedges_bound_the_tail_of_a_node_that_stalls_now_and_then() {
     };
     a.fail(stalls);
     let slowest = slowest(&served, 200, 100);
-    // Without hedges each would have cost the attempt's ten seconds.
+    // Without hedges, each stalled call would take the attempt's deadline of ten seconds.
     assert!(slowest >= Duration::from_millis(100), "no call stalled");
     assert!(slowest < Duration::from_secs(3), "{slowest:?}");
-    assert_eq!(a.node.tally().faults, 8);
+    assert_eq!(a.node.counters().faults, 8);
     assert!(served.count("/totals/hedges_won") >= 8);
     let hedges = served.count("/totals/hedges");
     assert!((8..=300 / 20).contains(&hedges), "{hedges} hedges of 300 calls, allowed are 5 %");
-    // A call that was outrun counts for nothing against its node, and is not a repeat.
+    // A call that its hedge overtook counts neither as failed nor as retried.
     assert_eq!((served.upstream(0, "failed"), served.count("/totals/retries")), (0.into(), 0));
 }
 
 #[test]
-fn a_node_that_always_stalls_costs_few_calls_any_time() {
+fn a_node_that_always_stalls_delays_few_calls() {
     let scene = Scene::set();
     let [a, b] = scene.nodes(["a", "b"]);
     let served = hedging(&[&a, &b], "10s");
@@ -185,8 +186,8 @@ fn a_node_that_always_stalls_costs_few_calls_any_time() {
     assert!(slowest < Duration::from_secs(3), "{slowest:?}");
     let (hedges, retries) = (served.count("/totals/hedges"), served.count("/totals/retries"));
     assert!((5..=10).contains(&hedges), "{hedges} hedges of 200 calls, allowed are 5 %");
-    // Calls that the budget does not hedge suspect the node. A poll clears it of the first
-    // suspicion; the second ejects it, and no call goes there any more.
-    assert!((2..=3).contains(&retries), "{retries} calls began again elsewhere");
-    assert_eq!(a.node.tally().faults, hedges + retries);
+    // A call without a hedge makes the node suspect. A poll clears the first suspicion; the second
+    // one ejects the node.
+    assert!((2..=3).contains(&retries), "{retries} calls were retried elsewhere");
+    assert_eq!(a.node.counters().faults, hedges + retries);
 }

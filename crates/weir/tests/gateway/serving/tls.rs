@@ -22,47 +22,47 @@ use test_support::wait::wait_until;
 /// The name in the certificate.
 const NAME: &str = "node.test";
 
-/// An authority of our own, and a TLS server before a node with a certificate of it.
-struct Sealed {
+/// A TLS server in front of a node, with a certificate of its own authority.
+struct TlsProxy {
     address: SocketAddr,
     authority: NamedTempFile,
     handshakes: Arc<AtomicUsize>,
 }
 
-impl Sealed {
-    fn before(scene: &Scene, node: &SimNode) -> Sealed {
-        let (server, pem) = certified();
+impl TlsProxy {
+    fn before(scene: &Scene, node: &SimNode) -> TlsProxy {
+        let (server, pem) = server_config();
         let mut authority = NamedTempFile::new().unwrap();
         authority.write_all(pem.as_bytes()).unwrap();
         let handshakes = Arc::new(AtomicUsize::new(0));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let (counted, node) = (Arc::clone(&handshakes), node.address);
+        let (handshake_count, node) = (Arc::clone(&handshakes), node.address);
         let _within = scene.handle.enter();
         let listener = TcpListener::from_std(listener).unwrap();
         let acceptor = TlsAcceptor::from(Arc::new(server));
         scene.handle.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, counted) = (acceptor.clone(), Arc::clone(&counted));
+                let (acceptor, handshake_count) = (acceptor.clone(), Arc::clone(&handshake_count));
                 tokio::spawn(async move {
                     // A client that does not trust us ends the handshake.
                     let Ok(mut stream) = acceptor.accept(stream).await else { return };
-                    counted.fetch_add(1, Ordering::Relaxed);
+                    handshake_count.fetch_add(1, Ordering::Relaxed);
                     let mut node = TcpStream::connect(node).await.unwrap();
-                    // Either side may end it.
+                    // An error means that one side has ended the connection.
                     let _ = tokio::io::copy_bidirectional(&mut stream, &mut node).await;
                 });
             }
         });
-        Sealed { address, authority, handshakes }
+        TlsProxy { address, authority, handshakes }
     }
 
     fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    fn trust(&self) -> String {
+    fn trust_key(&self) -> String {
         format!("tls_ca = \"{}\"\n", self.authority.path().display())
     }
 
@@ -71,8 +71,8 @@ impl Sealed {
     }
 }
 
-/// A server for [`NAME`] alone, and the authority to trust for it.
-fn certified() -> (ServerConfig, String) {
+/// Returns a TLS server's configuration for [`NAME`], and the PEM of its authority.
+fn server_config() -> (ServerConfig, String) {
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();
@@ -96,18 +96,18 @@ fn certified() -> (ServerConfig, String) {
 fn a_trusted_node_is_used_over_few_handshakes() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
-    let sealed = Sealed::before(&scene, &node);
-    let more = format!("{}tls_server_name = \"{NAME}\"", sealed.trust());
-    let text = format!("{}{}", polled_once(""), entry("node", &sealed.url(), &more));
+    let proxy = TlsProxy::before(&scene, &node);
+    let more = format!("{}tls_server_name = \"{NAME}\"", proxy.trust_key());
+    let text = format!("{}{}", polled_once(""), entry("node", &proxy.url(), &more));
     let served = Served::start(&text);
     served.wait_for_head(Some(crate::support::scene::HEAD));
-    assert_eq!(sealed.handshakes(), 1, "the watcher's own");
+    assert_eq!(proxy.handshakes(), 1, "the poller has one connection");
     let mut client = served.client();
     for number in 0..100 {
         let params = account(number, "0x10");
         assert_eq!(result(&ask(&mut client, READ, &params)), node.result(READ, &params));
     }
-    assert_eq!(sealed.handshakes(), 2, "calls one after the other need one connection");
+    assert_eq!(proxy.handshakes(), 2, "sequential calls need one connection");
     node.slow(READ, 100.0);
     std::thread::scope(|scope| {
         for worker in 1..=4 {
@@ -119,23 +119,24 @@ fn a_trusted_node_is_used_over_few_handshakes() {
             });
         }
     });
-    let handshakes = sealed.handshakes();
-    assert!((4..=1 + 4).contains(&handshakes), "{handshakes} for four at a time");
+    let handshakes = proxy.handshakes();
+    assert!((4..=1 + 4).contains(&handshakes), "{handshakes} handshakes for four concurrent calls");
 }
 
 #[test]
-fn any_certificate_does_where_the_operator_says_so() {
+fn without_verification_any_certificate_is_accepted() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
-    let sealed = Sealed::before(&scene, &node);
-    let text = format!("{}{}", polled_once(""), entry("node", &sealed.url(), "tls_verify = false"));
+    let proxy = TlsProxy::before(&scene, &node);
+    let text = format!("{}{}", polled_once(""), entry("node", &proxy.url(), "tls_verify = false"));
     let served = Served::start(&text);
     result(&ask(&mut served.client(), READ, &account(1, "0x10")));
 }
 
-/// What a client is told, and what the log says at its usual level.
-fn refused(sealed: &Sealed, more: &str) -> String {
-    let node = entry("node", &sealed.url(), more);
+/// Starts a gateway that must reject the node's certificate. Checks the client's error and returns
+/// the log.
+fn log_of_rejection(proxy: &TlsProxy, more: &str) -> String {
+    let node = entry("node", &proxy.url(), more);
     let mut gateway =
         Weir::serve().config(&format!("[chain.sim]\npoll_interval = \"50ms\"\n{node}")).start();
     let mut client = Client::connect(&gateway.address);
@@ -143,30 +144,30 @@ fn refused(sealed: &Sealed, more: &str) -> String {
     assert_eq!(error(&answer), (502, -32603, "no upstream could be reached".to_owned()));
     wait_until("the upstream is ejected", || gateway.log().contains("upstream ejected"));
     gateway.assert_sound();
-    assert_eq!(sealed.handshakes(), 0);
+    assert_eq!(proxy.handshakes(), 0);
     gateway.log()
 }
 
 #[test]
-fn an_unknown_authority_is_refused_and_named() {
+fn an_unknown_authority_is_rejected_and_logged() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
-    let sealed = Sealed::before(&scene, &node);
+    let proxy = TlsProxy::before(&scene, &node);
     let before = node.calls();
-    let said = refused(&sealed, &format!("tls_server_name = \"{NAME}\""));
-    assert!(said.contains("UnknownIssuer"), "{said}");
-    assert_eq!(said.matches("UnknownIssuer").count(), 1, "told once: {said}");
+    let log = log_of_rejection(&proxy, &format!("tls_server_name = \"{NAME}\""));
+    assert!(log.contains("UnknownIssuer"), "{log}");
+    assert_eq!(log.matches("UnknownIssuer").count(), 1, "logged once: {log}");
     assert_eq!(node.calls(), before);
 }
 
 #[test]
-fn a_wrong_name_is_refused_and_named() {
+fn a_wrong_name_is_rejected_and_logged() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
-    let sealed = Sealed::before(&scene, &node);
+    let proxy = TlsProxy::before(&scene, &node);
     for (more, wrong) in [("", "127.0.0.1"), ("tls_server_name = \"other.test\"\n", "other.test")] {
-        let said = refused(&sealed, &format!("{}{more}", sealed.trust()));
-        assert!(said.contains(wrong) && said.contains(NAME), "{said}");
+        let log = log_of_rejection(&proxy, &format!("{}{more}", proxy.trust_key()));
+        assert!(log.contains(wrong) && log.contains(NAME), "{log}");
     }
     assert_eq!(node.calls(), 0);
 }

@@ -1,5 +1,5 @@
-//! Gateways in processes of their own count each other by heartbeats, and divide a shared rate by
-//! the count while Redis is down.
+//! Gateways count each other by heartbeats, and divide a shared rate by the count while Redis is
+//! down. Each gateway runs in its own process.
 
 use std::time::{Duration, Instant};
 
@@ -31,23 +31,25 @@ fn gateway(node: &Running, redis: &Redis) -> Running {
     Weir::serve().admin().config(&text).start()
 }
 
+/// Gets a path of the admin address and returns the text.
 fn look(gateway: &Running, path: &str) -> String {
     let admin = gateway.admin.as_ref().unwrap();
     let mut client = raw::Client::connect(admin);
     client.send(format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\n\r\n").as_bytes());
-    client.answer().unwrap().text().to_owned()
+    client.read_response().unwrap().text().to_owned()
 }
 
-/// Returns the number of gateways and its origin, as `3 counted`.
+/// Returns the number of gateways and its source, such as `3 counted`.
 fn count(gateway: &Running) -> String {
     let status: Value = serde_json::from_str(&look(gateway, "/status")).unwrap();
     let gateways = &status["gateways"];
     format!("{} {}", gateways["count"], gateways["source"].as_str().unwrap())
 }
 
+/// Waits until each gateway reports this count and source; returns how long it took.
 fn wait_for(gateways: &[&Running], expected: &str) -> Duration {
     let began = Instant::now();
-    wait_until(&format!("each gateway has {expected}"), || {
+    wait_until(&format!("each gateway reports {expected}"), || {
         gateways.iter().all(|gateway| count(gateway) == expected)
     });
     began.elapsed()
@@ -65,7 +67,7 @@ fn passed_per_second(gateway: &Running, seconds: u64) -> f64 {
         }
         passed
     };
-    passed_until(Instant::now() + Duration::from_secs(1)); // The burst.
+    passed_until(Instant::now() + Duration::from_secs(1)); // Uses up the burst.
     let began = Instant::now();
     let passed = passed_until(began + Duration::from_secs(seconds));
     f64::from(passed) / began.elapsed().as_secs_f64()
@@ -92,7 +94,7 @@ fn gateways_count_each_other_and_shares_follow_the_count() {
     let joined = wait_for(&[&first, &second, &third, &fourth], "4 counted");
     assert!(joined < LIFETIME, "{joined:?}");
     fourth.signal("-TERM");
-    assert!(fourth.ended().success(), "{}", fourth.log());
+    assert!(fourth.wait_for_exit().success(), "{}", fourth.log());
     let left = wait_for(&[&first, &second, &third], "3 counted");
     assert!(left < LIFETIME - Duration::from_secs(2), "a stopped gateway still counts: {left:?}");
 

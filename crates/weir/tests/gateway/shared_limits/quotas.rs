@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::outage::metric;
 use crate::support::redis_server::Redis;
 use crate::support::scene::{Scene, Served, SimNode, body, polled_once};
-use test_support::raw::{Answer, post_with};
+use test_support::raw::{Response, post_with};
 use test_support::wait::wait_until;
 
 const KEY: &str = "weir_paid_0123456789abcdef";
@@ -24,16 +24,17 @@ fn served(node: &SimNode, folder: &Path, quota: u64, more: &str) -> Served {
     Served::before(&[node], &polled_once(&text))
 }
 
-fn ask(served: &Served, body: &[u8]) -> Answer {
+fn ask(served: &Served, body: &[u8]) -> Response {
     let mut client = served.client();
     client.send(&post_with("/", &format!("x-api-key: {KEY}\r\n"), body));
-    client.answer().unwrap()
+    client.read_response().unwrap()
 }
 
 fn call() -> Vec<u8> {
     body("eth_blockNumber", "[]")
 }
 
+/// Returns the units of the quota that a gateway reports as used.
 fn used(served: &Served) -> f64 {
     metric(served, "weir_quota_used_units{key=\"paid\"}")
 }
@@ -44,15 +45,15 @@ fn a_quota_is_reported_and_outlives_a_restart() {
     let [node] = scene.nodes(["node"]);
     let folder = TempDir::new().unwrap();
     let first = served(&node, folder.path(), 5, "");
-    // What is not served costs nothing.
+    // A rejected method costs nothing.
     assert!(ask(&first, &body("admin_peers", "[]")).text().contains("-32601"));
     assert_eq!(used(&first), 0.0);
     for _ in 0..4 {
         assert_eq!(ask(&first, &call()).status, 200);
     }
-    // Of a batch the calls that still fit pass.
-    let one = String::from_utf8(call()).unwrap();
-    let batch = ask(&first, format!("[{one},{one}]").as_bytes());
+    // The quota has one unit left, so one call of the batch passes.
+    let one_call = String::from_utf8(call()).unwrap();
+    let batch = ask(&first, format!("[{one_call},{one_call}]").as_bytes());
     assert_eq!((batch.status, batch.text().matches("-32005").count()), (200, 1));
     let refused = ask(&first, &call());
     assert_eq!(refused.status, 429);
@@ -61,11 +62,11 @@ fn a_quota_is_reported_and_outlives_a_restart() {
         "{\"jsonrpc\":\"2.0\",\"id\":7,\"error\":{\"code\":-32005,\"message\":\"the quota of this API \
          key is used up for this month\"}}"
     );
-    let retry: u64 = refused.header("retry-after").unwrap().parse().unwrap();
-    assert!((1..=31 * 86_400).contains(&retry), "{retry}");
+    let retry_after_seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=31 * 86_400).contains(&retry_after_seconds), "{retry_after_seconds}");
     assert_eq!((used(&first), metric(&first, "weir_quota_limit_units{key=\"paid\"}")), (5.0, 5.0));
     assert_eq!(metric(&first, "weir_quota_refused_total"), 2.0);
-    assert_eq!(ask(&first, format!("[{one},{one}]").as_bytes()).status, 429);
+    assert_eq!(ask(&first, format!("[{one_call},{one_call}]").as_bytes()).status, 429);
     first.stop();
     let second = served(&node, folder.path(), 5, "");
     assert_eq!(ask(&second, &call()).status, 429, "a restart gave a new quota");
@@ -82,38 +83,38 @@ fn two_gateways_count_together_and_restore_what_redis_lost() {
     let Some(mut redis) = Redis::start(&[]) else { return };
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
-    let more = format!(
+    let settings = format!(
         "shared = true\n[redis]\nurl = \"{}\"\nresponses = false\ngateways = 2\nbackoff = \"100ms\"\n",
         redis.url()
     );
     let folders = [(); 2].map(|()| TempDir::new().unwrap());
-    let [first, second] = [0, 1].map(|at| served(&node, folders[at].path(), 20, &more));
-    let heard = |served: &Served| metric(served, "weir_quota_local_only") == 0.0;
-    wait_until("both hear", || heard(&first) && heard(&second));
+    let [first, second] = [0, 1].map(|index| served(&node, folders[index].path(), 20, &settings));
+    let uses_redis = |served: &Served| metric(served, "weir_quota_local_only") == 0.0;
+    wait_until("both gateways use Redis", || uses_redis(&first) && uses_redis(&second));
     for _ in 0..12 {
         assert_eq!(ask(&first, &call()).status, 200);
     }
     assert_eq!(ask(&second, &call()).status, 200);
-    wait_until("the second has heard of the first", || used(&second) == 13.0);
+    wait_until("the second gateway counts the calls of the first", || used(&second) == 13.0);
     let passed = (0..12).filter(|_| ask(&second, &call()).status == 200).count();
     assert_eq!(passed, 7);
-    wait_until("the first has heard of the second", || {
+    wait_until("the first gateway counts the calls of the second", || {
         ask(&first, &call());
         used(&first) >= 20.0
     });
     assert_eq!(ask(&first, &call()).status, 429);
-    // Redis is gone: nobody gets anything new of a quota that is used up.
+    // Without Redis, a used-up quota stays used up.
     redis.kill();
-    wait_until("both are alone", || !heard(&first) && !heard(&second));
+    wait_until("both gateways notice the outage", || !uses_redis(&first) && !uses_redis(&second));
     assert_eq!([ask(&first, &call()).status, ask(&second, &call()).status], [429, 429]);
     redis.start_again();
-    wait_until("both hear again", || heard(&first) && heard(&second));
-    let told = || redis.cli(&["--scan", "--pattern", "weir:quota:*:paid"]);
-    wait_until("redis is told again", || {
+    wait_until("both gateways use Redis again", || uses_redis(&first) && uses_redis(&second));
+    let quota_key = || redis.cli(&["--scan", "--pattern", "weir:quota:*:paid"]);
+    wait_until("redis has the count again", || {
         ask(&first, &call());
-        let key = told();
+        let key = quota_key();
         !key.is_empty() && redis.cli(&["GET", &key]).parse::<u64>().is_ok_and(|units| units >= 20)
     });
-    let left: i64 = redis.cli(&["TTL", &told()]).parse().unwrap();
-    assert!((1..=32 * 86_400).contains(&left), "{left}");
+    let ttl_seconds: i64 = redis.cli(&["TTL", &quota_key()]).parse().unwrap();
+    assert!((1..=32 * 86_400).contains(&ttl_seconds), "{ttl_seconds}");
 }

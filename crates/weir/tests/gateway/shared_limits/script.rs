@@ -1,5 +1,5 @@
-//! The script that judges in Redis decides as the rule does, charge by charge: the rule is given
-//! the times that Redis saw.
+//! The Lua script in Redis decides each call as the Rust functions do. The Rust functions get the
+//! times that Redis reports.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use gateway::policy::limit::{
-    CALL, KeyState, LimitDecision, LimitTerms, Rate, assess, judge, raise_excess,
+    CALL, KeyState, LimitDecision, LimitTerms, Rate, assess, decide, raise_excess,
 };
 
 use crate::support::redis_server::Redis;
@@ -15,7 +15,7 @@ use test_support::wait::pause;
 
 const SCRIPT: &str = include_str!("../../../../gateway/src/cache/redis/zones.lua");
 
-/// A connection that speaks RESP, one command after the other.
+/// A connection to Redis that sends one command at a time.
 struct Connection(BufReader<TcpStream>);
 
 impl Connection {
@@ -39,6 +39,7 @@ impl Connection {
         line.trim_end().to_owned()
     }
 
+    /// Sends a command and returns its response, a list of integers.
     fn numbers(&mut self, words: &[String]) -> Vec<i64> {
         self.send(words);
         let head = self.line();
@@ -48,11 +49,12 @@ impl Connection {
     }
 }
 
-/// One zone of a call.
-struct Asked {
+/// The charge of one call in one zone.
+struct Charge {
     key: String,
     terms: LimitTerms,
     cost: u64,
+    /// The excess of the key is raised to at least this value before the decision.
     least: u64,
 }
 
@@ -71,7 +73,7 @@ impl Random {
         all[self.below(all.len() as u64) as usize]
     }
 
-    fn asked(&mut self, zone: u64) -> Asked {
+    fn random_charge(&mut self, zone: u64) -> Charge {
         let rates = [
             Rate::per_minute(1),
             Rate::per_second(1),
@@ -87,109 +89,124 @@ impl Random {
         };
         let cost = self.one_of(&[1, 1, 1, 2, 75]);
         let least = self.one_of(&[0, 0, 0, 0, 1, 999, 50_000]);
-        Asked { key: format!("zone:{zone}:{}", self.below(4)), terms, cost, least }
+        Charge { key: format!("zone:{zone}:{}", self.below(4)), terms, cost, least }
     }
 }
 
-/// What the rule makes of a call at the time that Redis saw.
-fn expect(kept: &mut HashMap<String, KeyState>, call: &[Asked], now: u64) -> Vec<i64> {
-    for asked in call {
-        let before = kept.get(&asked.key).copied();
-        if let Some(state) = raise_excess(before, asked.terms.rate, now, asked.least) {
-            kept.insert(asked.key.clone(), state);
+/// Decides a call in Rust at the time that Redis reported. Returns what the script must return: the
+/// time, the rejecting zone's index from 1 (0 if none), and each key's excess and last time.
+fn expected_decision(
+    states: &mut HashMap<String, KeyState>,
+    call: &[Charge],
+    now: u64,
+) -> Vec<i64> {
+    for charge in call {
+        let before = states.get(&charge.key).copied();
+        if let Some(state) = raise_excess(before, charge.terms.rate, now, charge.least) {
+            states.insert(charge.key.clone(), state);
         }
     }
-    let looked: Vec<_> = call
+    let assessments: Vec<_> = call
         .iter()
-        .map(|asked| {
-            let state = kept.get(&asked.key).copied();
-            (assess(state, asked.terms.rate, now, asked.cost), asked.terms)
+        .map(|charge| {
+            let state = states.get(&charge.key).copied();
+            (assess(state, charge.terms.rate, now, charge.cost), charge.terms)
         })
         .collect();
-    let refused = match judge(&looked) {
+    let rejecting_zone = match decide(&assessments) {
         LimitDecision::Refused { limit_index } => limit_index + 1,
         _ => 0,
     };
-    let mut said = vec![now as i64, refused as i64];
-    for (asked, (looked, _)) in call.iter().zip(&looked) {
-        if refused == 0 {
-            kept.insert(asked.key.clone(), looked.state);
+    let mut decision = vec![now as i64, rejecting_zone as i64];
+    for (charge, (assessment, _)) in call.iter().zip(&assessments) {
+        if rejecting_zone == 0 {
+            states.insert(charge.key.clone(), assessment.state);
         }
-        let state = kept.get(&asked.key);
-        said.extend(state.map_or([-1, -1], |state| [state.excess as i64, state.last as i64]));
+        let state = states.get(&charge.key);
+        decision.extend(
+            state.map_or([-1, -1], |state| [state.excess as i64, state.charged_at_ms as i64]),
+        );
     }
-    said
+    decision
 }
 
-/// Whether both are the same: a key that Redis has let go has nothing in it any more.
-fn alike(said: &[i64], due: &[i64], call: &[Asked]) -> bool {
-    let now = said[0] as u64;
-    let mut states = said[2..].chunks(2).zip(due[2..].chunks(2)).zip(call);
-    said[..2] == due[..2]
-        && states.all(|((said, due), asked)| {
-            let drained = || {
-                let state = KeyState { excess: due[0] as u64, last: due[1] as u64 };
-                assess(Some(state), asked.terms.rate, now, 1).excess == 0
+/// Returns true if both decisions are equal. Redis may have expired a key that has drained.
+fn is_equal(actual: &[i64], expected: &[i64], call: &[Charge]) -> bool {
+    let now = actual[0] as u64;
+    let mut states = actual[2..].chunks(2).zip(expected[2..].chunks(2)).zip(call);
+    actual[..2] == expected[..2]
+        && states.all(|((actual, expected), charge)| {
+            let is_drained = || {
+                let state =
+                    KeyState { excess: expected[0] as u64, charged_at_ms: expected[1] as u64 };
+                assess(Some(state), charge.terms.rate, now, 1).excess == 0
             };
-            said == due || (said[0] == -1 && due[0] >= 0 && drained())
+            actual == expected || (actual[0] == -1 && expected[0] >= 0 && is_drained())
         })
 }
 
 #[test]
-fn the_script_decides_as_the_rule() {
+fn the_script_decides_as_the_rust_functions() {
     let Some(redis) = Redis::start(&[]) else { return };
     let mut connection = Connection::open(&redis);
     let mut random = Random(0x5eed);
-    let mut kept: HashMap<String, KeyState> = HashMap::new();
+    let mut states: HashMap<String, KeyState> = HashMap::new();
     let mut outcomes = [0u64; 2];
-    for turn in 0..12_000u64 {
-        // Some pauses, so that slow rates drain and Redis lets keys go.
-        if turn % 200 == 0 {
+    for round in 0..12_000u64 {
+        if round % 200 == 0 {
             // Sleeps: slow rates drain and Redis lets keys expire.
             pause(Duration::from_millis(random.below(30)));
         }
         let zones = 1 + random.below(3);
         let first = random.below(6);
-        let call: Vec<Asked> = (0..zones).map(|zone| random.asked((first + zone) % 6)).collect();
+        let call: Vec<Charge> =
+            (0..zones).map(|zone| random.random_charge((first + zone) % 6)).collect();
         let mut words = vec!["EVAL".to_owned(), SCRIPT.to_owned(), zones.to_string()];
-        words.extend(call.iter().map(|asked| asked.key.clone()));
-        for asked in &call {
-            let terms = &asked.terms;
-            let numbers = [terms.rate.thousandths(), terms.burst, asked.cost, asked.least];
+        words.extend(call.iter().map(|charge| charge.key.clone()));
+        for charge in &call {
+            let terms = &charge.terms;
+            let numbers = [terms.rate.thousandths(), terms.burst, charge.cost, charge.least];
             words.extend(numbers.map(|number| number.to_string()));
         }
-        let said = connection.numbers(&words);
-        let due = expect(&mut kept, &call, said[0] as u64);
-        assert!(alike(&said, &due, &call), "turn {turn}: redis {said:?}, the rule {due:?}");
-        outcomes[usize::from(said[1] != 0)] += 1;
+        let actual = connection.numbers(&words);
+        let expected = expected_decision(&mut states, &call, actual[0] as u64);
+        assert!(
+            is_equal(&actual, &expected, &call),
+            "turn {round}: redis {actual:?}, Rust {expected:?}"
+        );
+        outcomes[usize::from(actual[1] != 0)] += 1;
     }
     assert!(outcomes.iter().all(|count| *count > 1000), "{outcomes:?}");
-    // What has drained goes by itself, so that Redis's memory is bounded.
+    // Drained keys expire, so that Redis's memory is bounded.
     let fast = redis.cli(&["--scan", "--pattern", "zone:5:*"]);
-    assert_eq!(fast, "", "keys of a fast zone stayed");
+    assert_eq!(fast, "", "keys of a fast zone have not expired");
 }
 
 #[test]
-fn clocks_that_were_set_back_are_taken_as_by_the_rule() {
+fn the_script_treats_times_in_the_future_as_the_rust_functions() {
     let Some(redis) = Redis::start(&[]) else { return };
     let mut connection = Connection::open(&redis);
     let terms = LimitTerms { rate: Rate::per_second(1), burst: 5 * CALL, delay: None };
     let time = |connection: &mut Connection| {
-        let asked =
+        let command =
             ["EVAL".to_owned(), "return {redis.call('TIME')[1] * 1000}".to_owned(), "0".to_owned()];
-        connection.numbers(&asked)[0] as u64
+        connection.numbers(&command)[0] as u64
     };
     for (at, ahead) in [1_000i64, 50_000, 59_000, 61_500, 3_600_000].into_iter().enumerate() {
         let key = format!("zone:0:{at}");
         let last = time(&mut connection).saturating_add_signed(ahead);
-        let state = KeyState { excess: 3 * CALL, last };
+        let state = KeyState { excess: 3 * CALL, charged_at_ms: last };
         redis.cli(&["SET", &key, &format!("{} {last}", state.excess)]);
-        let mut kept = HashMap::from([(key.clone(), state)]);
-        let call = [Asked { key, terms, cost: 1, least: 0 }];
+        let mut states = HashMap::from([(key.clone(), state)]);
+        let call = [Charge { key, terms, cost: 1, least: 0 }];
         let mut words = vec!["EVAL".to_owned(), SCRIPT.to_owned(), "1".to_owned()];
         words.push(call[0].key.clone());
         words.extend([terms.rate.thousandths(), terms.burst, 1, 0].map(|n| n.to_string()));
-        let said = connection.numbers(&words);
-        assert_eq!(said, expect(&mut kept, &call, said[0] as u64), "{ahead} ms ahead");
+        let actual = connection.numbers(&words);
+        assert_eq!(
+            actual,
+            expected_decision(&mut states, &call, actual[0] as u64),
+            "{ahead} ms ahead"
+        );
     }
 }

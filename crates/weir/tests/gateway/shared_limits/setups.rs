@@ -1,8 +1,8 @@
-//! Shared zones in a cluster, over a reload, with a Redis that hangs, and what Redis holds of them.
+//! Shared zones over a reload, with a Redis that hangs, and in a Redis cluster.
 
 use std::time::{Duration, Instant};
 
-use super::outage::{away, metric};
+use super::outage::{fallback_threads, metric};
 use crate::support::redis_server::Redis;
 use crate::support::scene::{Scene, Served, ask, ask_with, body, polled_once};
 use test_support::wait::wait_until;
@@ -18,32 +18,35 @@ fn limits(redis: &str) -> String {
     )
 }
 
-fn at(url: &str, timeout: &str) -> String {
+/// Returns [`limits`] with a Redis at a URL.
+fn limits_at(url: &str, timeout: &str) -> String {
     limits(&format!("url = \"{url}\"\ntimeout = \"{timeout}\"\n"))
 }
 
-fn used(served: &Served) {
-    wait_until("redis is used", || away(served, "tenants") == 0.0);
+/// Waits until a gateway uses Redis for the zone.
+fn wait_until_used(served: &Served) {
+    wait_until("redis is used", || fallback_threads(served, "tenants") == 0.0);
 }
 
 /// Sends this many calls alternately to both gateways; returns their statuses.
 fn calls(gateways: [&Served; 2], tenant: &str, count: usize) -> Vec<u16> {
     let mut clients = gateways.map(Served::client);
     let line = format!("x-tenant: {tenant}");
-    (0..count).map(|at| ask_with(&mut clients[at % 2], &line, CALL, "[]").status).collect()
+    (0..count).map(|index| ask_with(&mut clients[index % 2], &line, CALL, "[]").status).collect()
 }
 
+/// Statuses of eight calls: the first one and the burst of five pass.
 const SIX_PASS: [u16; 8] = [200, 200, 200, 200, 200, 200, 429, 429];
 
 #[test]
-fn two_gateways_are_one_also_over_a_reload_and_keys_are_not_shown() {
+fn two_gateways_share_a_zone_over_a_reload_and_redis_keys_hide_the_tenant() {
     let Some(redis) = Redis::start(&[]) else { return };
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
-    let text = polled_once(&at(&redis.url(), "500ms"));
+    let text = polled_once(&limits_at(&redis.url(), "500ms"));
     let [first, second] = [(); 2].map(|()| Served::before(&[&node], &text));
-    used(&first);
-    used(&second);
+    wait_until_used(&first);
+    wait_until_used(&second);
     assert_eq!(calls([&first, &second], "a", 8), SIX_PASS);
     let refused = ask_with(&mut first.client(), "x-tenant: a", CALL, "[]");
     let retry: u64 = refused.header("retry-after").unwrap().parse().unwrap();
@@ -65,25 +68,25 @@ fn two_gateways_are_one_also_over_a_reload_and_keys_are_not_shown() {
         assert!((1..=375_000).contains(&left), "{key} stays for {left} ms");
         assert!(key.ends_with(|end: char| end.is_ascii_hexdigit()) && key.len() > 40, "{key}");
     }
-    // A call without a key is nobody's.
+    // A call without the header is not limited.
     assert_eq!(ask(&mut first.client(), CALL, "[]").status, 200);
 }
 
 #[test]
-fn a_redis_that_hangs_costs_its_timeout_and_then_nothing() {
+fn a_redis_that_hangs_delays_few_calls_by_its_timeout() {
     let Some(redis) = Redis::start(&[]) else { return };
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
-    let text = polled_once(&at(&redis.url(), "20ms"));
+    let text = polled_once(&limits_at(&redis.url(), "20ms"));
     let served = Served::before(&[&node], &text);
-    used(&served);
+    wait_until_used(&served);
     redis.signal("-STOP");
     let mut client = served.client();
     let mut took = Vec::new();
     for number in 0..40 {
         let began = Instant::now();
         let line = format!("x-tenant: t{number}");
-        // Half of a burst of five, and the first call: each is a tenant's first.
+        // Each call is the first of its tenant, so it passes even with this gateway's share.
         assert_eq!(ask_with(&mut client, &line, CALL, "[]").status, 200);
         took.push(began.elapsed());
     }
@@ -91,8 +94,7 @@ fn a_redis_that_hangs_costs_its_timeout_and_then_nothing() {
     let slow = took.iter().filter(|took| **took >= Duration::from_millis(15)).count();
     assert!((3..=20).contains(&slow), "{took:?}");
     assert!(metric(&served, "weir_limit_shared_failures_total{reason=\"timeout\"}") >= 3.0);
-    // One tenant alone has its share, then nothing.
-    used(&served);
+    wait_until_used(&served);
     assert_eq!(calls([&served, &served], "t1", 3).len(), 3);
 }
 
@@ -102,15 +104,15 @@ fn a_cluster_holds_shared_zones() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let url = Redis::cluster_url(&nodes);
-    let text = polled_once(&at(&url, "500ms"));
+    let text = polled_once(&limits_at(&url, "500ms"));
     let [first, second] = [(); 2].map(|()| Served::before(&[&node], &text));
-    used(&first);
-    used(&second);
+    wait_until_used(&first);
+    wait_until_used(&second);
     for tenant in 0..20 {
         assert_eq!(calls([&first, &second], &tenant.to_string(), 8), SIX_PASS);
     }
     let held = nodes.each_ref().map(|node| node.cli(&["DBSIZE"]).parse::<u64>().unwrap());
-    assert!(held.iter().all(|held| *held > 0), "each holds some: {held:?}");
+    assert!(held.iter().all(|held| *held > 0), "each node holds keys: {held:?}");
     assert_eq!(metric(&first, "weir_limit_shared_calls_total{by=\"share\"}"), 0.0);
 }
 
@@ -126,7 +128,7 @@ fn a_batch_is_judged_call_by_call_and_a_call_waits_its_turn() {
         redis.url()
     );
     let served = Served::before(&[&node], &polled_once(&redis));
-    wait_until("redis is used", || away(&served, "all") == 0.0);
+    wait_until("redis is used", || fallback_threads(&served, "all") == 0.0);
     let call = String::from_utf8(body(CALL, "[]")).unwrap();
     let began = Instant::now();
     let answer = served.client().call("/", format!("[{}]", [&*call; 6].join(",")).as_bytes());

@@ -1,4 +1,4 @@
-//! Spoils one answer between the gateway and a client, to show that the simulation would notice.
+//! Corrupts one response between the gateway and a client, to prove that the checker detects it.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -7,65 +7,68 @@ use tokio::time::Instant;
 
 use super::calls::Call;
 
-/// Old enough to be stale by any account.
-const OLD: Duration = Duration::from_secs(8);
-/// Remembered answers; more than come in twice that time.
+/// Age at which a head is certainly stale.
+const STALE_AGE: Duration = Duration::from_secs(8);
+/// Maximum number of remembered heads; more than arrive in twice [`STALE_AGE`].
 const REMEMBERED_MAX: usize = 4_096;
 
-/// What is done to one answer.
+/// How the adversary corrupts a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Crime {
-    /// A newest block from a while ago.
+pub(crate) enum Corruption {
+    /// Returns an old block as the latest one.
     Stale,
-    /// A head one below what this client has seen.
+    /// Returns a head one below the last one of this client.
     Backward,
-    /// Receipts of a block, one of them from the block that a reorg put in its place.
+    /// Returns a block's receipts together with one of the block that a reorg replaced.
     Mixed,
-    /// One byte of a result.
+    /// Changes one byte of a result.
     Wrong,
 }
 
-/// It commits its crime once, as soon as it can.
+/// Corrupts one response, the first that is suitable.
 #[derive(Default)]
 pub(crate) struct Adversary {
-    crime: Option<Crime>,
+    /// `None` once a response is corrupted, or if none is to be.
+    corruption: Option<Corruption>,
+    /// Latest blocks and when they were returned, oldest first.
     heads: VecDeque<(Instant, Vec<u8>)>,
-    /// The highest head that each client received, and when.
-    seen: HashMap<u64, u64>,
-    /// A receipt by the number of its block.
+    /// The last head that each client received.
+    last_heads: HashMap<u64, u64>,
+    /// The first receipt of each returned block, by the block's number.
     receipts: HashMap<String, serde_json::Value>,
-    passed: u64,
+    /// Number of results so far.
+    results: u64,
 }
 
 impl Adversary {
-    pub(crate) fn committing(crime: Crime) -> Adversary {
-        Adversary { crime: Some(crime), ..Adversary::default() }
+    pub(crate) fn new(corruption: Corruption) -> Adversary {
+        Adversary { corruption: Some(corruption), ..Adversary::default() }
     }
 
-    /// What the client gets in place of a result; none to leave it.
-    pub(crate) fn pass(
+    /// Returns the corrupted result; `None` to leave the result unchanged.
+    pub(crate) fn corrupt(
         &mut self,
         client: u64,
         call: &Call,
         result: &[u8],
         now: Instant,
     ) -> Option<Vec<u8>> {
-        self.passed += 1;
-        let spoilt = match self.crime? {
-            Crime::Stale => self.stale(call, result, now),
-            Crime::Backward => self.backward(client, call, result),
-            Crime::Mixed => self.mixed(call, result),
-            // Not the first ones, so that the machine runs.
-            Crime::Wrong if self.passed > 500 && call.method == "eth_getBalance" => {
-                let mut spoilt = result.to_vec();
-                let at = spoilt.len() - 2;
-                spoilt[at] = if spoilt[at] == b'0' { b'1' } else { b'0' };
-                Some(spoilt)
+        self.results += 1;
+        let corrupted = match self.corruption? {
+            Corruption::Stale => self.stale(call, result, now),
+            Corruption::Backward => self.backward(client, call, result),
+            Corruption::Mixed => self.mixed(call, result),
+            // Skips the first results, so that the simulation is under full load.
+            Corruption::Wrong if self.results > 500 && call.method == "eth_getBalance" => {
+                let mut corrupted = result.to_vec();
+                let last_digit = corrupted.len() - 2;
+                corrupted[last_digit] = if corrupted[last_digit] == b'0' { b'1' } else { b'0' };
+                Some(corrupted)
             }
-            Crime::Wrong => None,
+            Corruption::Wrong => None,
         }?;
-        self.crime = None;
-        Some(spoilt)
+        self.corruption = None;
+        Some(corrupted)
     }
 
     fn stale(&mut self, call: &Call, result: &[u8], now: Instant) -> Option<Vec<u8>> {
@@ -76,8 +79,8 @@ impl Adversary {
         if self.heads.len() > REMEMBERED_MAX {
             self.heads.pop_front();
         }
-        let (at, _) = self.heads.front()?;
-        if now - *at < OLD {
+        let (received, _) = self.heads.front()?;
+        if now - *received < STALE_AGE {
             return None;
         }
         Some(self.heads.pop_front()?.1)
@@ -89,9 +92,9 @@ impl Adversary {
         }
         let digits = std::str::from_utf8(result).ok()?.trim_matches('"').strip_prefix("0x")?;
         let head = u64::from_str_radix(digits, 16).ok()?;
-        // The same head as before, so that one below is still within what may be served.
-        match self.seen.insert(client, head) {
-            Some(before) if before == head && self.passed > 500 => {
+        // If the head is unchanged, one below is not stale yet, so only the backward step is wrong.
+        match self.last_heads.insert(client, head) {
+            Some(before) if before == head && self.results > 500 => {
                 Some(format!("\"{:#x}\"", head - 1).into_bytes())
             }
             _ => None,

@@ -6,7 +6,8 @@ use rand::rngs::SmallRng;
 use simnode::world::World;
 use tokio::time::Instant;
 
-/// How far below the head most calls look; more than a reorg goes, and past the finalized block.
+/// Maximum distance of a called block below the head. It is deeper than any reorg and reaches
+/// finalized blocks.
 const DEPTH_MAX: u64 = 40;
 
 /// One call.
@@ -16,46 +17,46 @@ pub(crate) struct Call {
     pub(crate) params: String,
 }
 
-/// What calls are made of at one instant.
-struct Draw<'a> {
+/// Generates random calls for one instant.
+struct CallGenerator<'a> {
     world: &'a World,
     rng: &'a mut SmallRng,
     head: u64,
 }
 
-/// A random call at this instant.
-pub(crate) fn draw(world: &World, rng: &mut SmallRng) -> Call {
+/// Returns a random call for the current head.
+pub(crate) fn random_call(world: &World, rng: &mut SmallRng) -> Call {
     let head = world.height_at(Instant::now());
-    let mut draw = Draw { world, rng, head };
-    let (method, params) = match draw.rng.random_range(0..100) {
-        0..30 => draw.of_head(),
-        30..55 => draw.of_block(),
-        55..70 => draw.of_transaction(),
-        70..88 => draw.of_state(),
-        88..97 => ("eth_getLogs", draw.filter()),
-        _ => draw.of_nothing(),
+    let mut generator = CallGenerator { world, rng, head };
+    let (method, params) = match generator.rng.random_range(0..100) {
+        0..30 => generator.head_call(),
+        30..55 => generator.block_call(),
+        55..70 => generator.transaction_call(),
+        70..88 => generator.state_call(),
+        88..97 => ("eth_getLogs", generator.log_filter()),
+        _ => generator.other_call(),
     };
     Call { method, params }
 }
 
-/// The calls of a client that follows the chain, sent when a new block may exist.
-pub(crate) fn draw_of_head(world: &World, rng: &mut SmallRng) -> Call {
+/// Returns a random call about the head, for a client that follows the chain.
+pub(crate) fn random_head_call(world: &World, rng: &mut SmallRng) -> Call {
     let head = world.height_at(Instant::now());
-    let (method, params) = Draw { world, rng, head }.of_head();
+    let (method, params) = CallGenerator { world, rng, head }.head_call();
     Call { method, params }
 }
 
-impl Draw<'_> {
+impl CallGenerator<'_> {
     fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.rng.random_range(0..all.len())]
     }
 
-    fn of_head(&mut self) -> (&'static str, String) {
+    fn head_call(&mut self) -> (&'static str, String) {
         match self.rng.random_range(0..10) {
             0..3 => ("eth_blockNumber", "[]".to_owned()),
             3..6 => {
-                let full = self.rng.random_bool(0.3);
-                ("eth_getBlockByNumber", format!("[\"latest\",{full}]"))
+                let with_transactions = self.rng.random_bool(0.3);
+                ("eth_getBlockByNumber", format!("[\"latest\",{with_transactions}]"))
             }
             6 => ("eth_gasPrice", "[]".to_owned()),
             7 => ("eth_maxPriorityFeePerGas", "[]".to_owned()),
@@ -69,15 +70,17 @@ impl Draw<'_> {
         }
     }
 
-    fn of_block(&mut self) -> (&'static str, String) {
-        let (full, index) = (self.rng.random_bool(0.3), self.rng.random_range(0..6));
+    fn block_call(&mut self) -> (&'static str, String) {
+        let (with_transactions, index) = (self.rng.random_bool(0.3), self.rng.random_range(0..6));
         match self.rng.random_range(0..16) {
-            0..5 => ("eth_getBlockByNumber", format!("[\"{}\",{full}]", self.number())),
+            0..5 => {
+                ("eth_getBlockByNumber", format!("[\"{}\",{with_transactions}]", self.number()))
+            }
             5 => {
                 let tag = self.one_of(&["finalized", "safe", "earliest"]);
-                ("eth_getBlockByNumber", format!("[\"{tag}\",{full}]"))
+                ("eth_getBlockByNumber", format!("[\"{tag}\",{with_transactions}]"))
             }
-            6..9 => ("eth_getBlockByHash", format!("[\"{}\",{full}]", self.hash())),
+            6..9 => ("eth_getBlockByHash", format!("[\"{}\",{with_transactions}]", self.hash())),
             9 => ("eth_getBlockTransactionCountByNumber", format!("[\"{}\"]", self.number())),
             10 => ("eth_getBlockTransactionCountByHash", format!("[\"{}\"]", self.hash())),
             11 => ("eth_getUncleCountByBlockNumber", format!("[\"{}\"]", self.number())),
@@ -94,8 +97,8 @@ impl Draw<'_> {
         }
     }
 
-    fn of_transaction(&mut self) -> (&'static str, String) {
-        let (head, number) = self.place();
+    fn transaction_call(&mut self) -> (&'static str, String) {
+        let (head, number) = self.head_and_block();
         let block = self.world.block_at(head, number).expect("the world has built it");
         let transactions = &block.transactions;
         let hash = transactions[self.rng.random_range(0..transactions.len())].hash();
@@ -103,17 +106,17 @@ impl Draw<'_> {
         (method, format!("[\"{hash}\"]"))
     }
 
-    fn of_state(&mut self) -> (&'static str, String) {
+    fn state_call(&mut self) -> (&'static str, String) {
         let account = self.world.addresses().accounts[self.rng.random_range(0..4)];
         let contract = self.world.addresses().contracts[self.rng.random_range(0..2)];
-        let block = self.block();
+        let block = self.block_parameter();
         match self.rng.random_range(0..12) {
             0..4 => ("eth_getBalance", format!("[\"{account}\",{block}]")),
             4..6 => ("eth_getTransactionCount", format!("[\"{account}\",{block}]")),
             6 => ("eth_getCode", format!("[\"{contract}\",{block}]")),
             7 => ("eth_getStorageAt", format!("[\"{contract}\",\"0x1\",{block}]")),
             8 => ("eth_estimateGas", format!("[{{\"to\":\"{contract}\"}},{block}]")),
-            // No block at all is the newest one.
+            // Without a block parameter, the call is about the latest block.
             9 => ("eth_call", format!("[{{\"to\":\"{contract}\",\"data\":\"0x01\"}}]")),
             _ => {
                 let data = self.one_of(&["0x01", "0x02", "0xdeadbeef"]);
@@ -122,16 +125,16 @@ impl Draw<'_> {
         }
     }
 
-    fn filter(&mut self) -> String {
+    fn log_filter(&mut self) -> String {
         let contract = self.world.addresses().contracts[self.rng.random_range(0..2)];
         let bounds = match self.rng.random_range(0..12) {
             0 => format!("\"blockHash\":\"{}\"", self.hash()),
             1 => "\"fromBlock\":\"latest\"".to_owned(),
             2 => format!("\"fromBlock\":\"{}\"", self.number()),
             3 => "\"fromBlock\":\"finalized\",\"toBlock\":\"latest\"".to_owned(),
-            // Reversed, as often as not.
+            // The range is reversed in about half of all cases.
             4 => format!("\"fromBlock\":\"{}\",\"toBlock\":\"{}\"", self.number(), self.number()),
-            // From well below the finalized block to well above it.
+            // The range crosses the finalized boundary.
             5..8 => {
                 let finalized = self.world.finalized_number(self.head);
                 let from = finalized.saturating_sub(self.rng.random_range(0..24));
@@ -150,7 +153,8 @@ impl Draw<'_> {
         format!("[{{{bounds},\"address\":\"{contract}\"}}]")
     }
 
-    fn of_nothing(&mut self) -> (&'static str, String) {
+    /// Returns a call that depends on no block, or that is invalid.
+    fn other_call(&mut self) -> (&'static str, String) {
         match self.rng.random_range(0..6) {
             0 => ("eth_chainId", "[]".to_owned()),
             1 => ("net_version", "[]".to_owned()),
@@ -161,8 +165,8 @@ impl Draw<'_> {
         }
     }
 
-    /// A block parameter of a read of state: a tag, a number, or a hash.
-    fn block(&mut self) -> String {
+    /// Returns the block parameter of a state call: a tag, a number or a hash.
+    fn block_parameter(&mut self) -> String {
         match self.rng.random_range(0..12) {
             0..5 => "\"latest\"".to_owned(),
             5..9 => format!("\"{}\"", self.number()),
@@ -172,7 +176,7 @@ impl Draw<'_> {
         }
     }
 
-    /// A number near the head: most often just below it, now and then above.
+    /// Returns a block number near the head: mostly just below it, rarely above.
     fn number(&mut self) -> String {
         let number = match self.rng.random_range(0..40) {
             0 => self.head + self.rng.random_range(1..4),
@@ -182,14 +186,14 @@ impl Draw<'_> {
         format!("{number:#x}")
     }
 
+    /// Returns the hash of a recent block, which a reorg may have dropped.
     fn hash(&mut self) -> String {
-        let (head, number) = self.place();
+        let (head, number) = self.head_and_block();
         self.world.hash_at(head, number).expect("the world has built it").to_string()
     }
 
-    /// A view of the last seconds, and a block in it: where a reorg came since, the block may be
-    /// one that was dropped.
-    fn place(&mut self) -> (u64, u64) {
+    /// Returns a recent head and a block below it. A reorg since then may have dropped the block.
+    fn head_and_block(&mut self) -> (u64, u64) {
         let head = self.head - self.rng.random_range(0..12);
         (head, head - self.rng.random_range(0..8))
     }

@@ -1,19 +1,20 @@
-//! A client's connection: HTTP/1.1 over any stream, so that one client serves virtual and real
-//! time. It reads what the gateway writes strictly and judges nothing.
+//! A client's HTTP/1.1 connection over any stream, in virtual or real time. It parses responses
+//! strictly and does not check their content.
 
 use std::io::{Error, ErrorKind, Result};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// More than the largest answer of the simulated chain's calls, in a batch.
+/// Above the size of the largest batch response of the simulated chain.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Bytes read at once.
-const PART_BYTES: usize = 16 * 1024;
+/// Size of a read.
+const READ_BYTES: usize = 16 * 1024;
 
 /// One end of a connection to the gateway.
 pub(crate) struct Connection<S> {
     stream: S,
-    read: Vec<u8>,
+    /// Bytes that were read and not yet parsed.
+    unparsed: Vec<u8>,
 }
 
 /// An HTTP answer.
@@ -28,7 +29,7 @@ pub(crate) struct Answer {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(crate) fn new(stream: S) -> Connection<S> {
-        Connection { stream, read: Vec::new() }
+        Connection { stream, unparsed: Vec::new() }
     }
 
     /// Sends a POST of a JSON body.
@@ -44,44 +45,50 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.stream.flush().await
     }
 
-    /// Reads the next answer whole.
+    /// Reads the next answer completely.
     pub(crate) async fn receive(&mut self) -> Result<Answer> {
         let head_end = loop {
-            if let Some(at) = self.read.windows(4).position(|four| four == b"\r\n\r\n") {
-                break at + 4;
+            if let Some(position) = self.unparsed.windows(4).position(|four| four == b"\r\n\r\n") {
+                break position + 4;
             }
             self.fill().await?;
         };
-        let head: Vec<u8> = self.read.drain(..head_end).collect();
-        let head = String::from_utf8(head).map_err(|_| odd("a head that is no text"))?;
+        let head: Vec<u8> = self.unparsed.drain(..head_end).collect();
+        let head = String::from_utf8(head).map_err(|_| invalid("a head that is not text"))?;
         let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
-        let status: u16 = status.ok_or_else(|| odd("no status line"))?;
+        let status: u16 = status.ok_or_else(|| invalid("no status line"))?;
         let header = |name: &str| {
             let mut lines = head.split("\r\n").filter_map(|line| line.split_once(':'));
-            let (_, value) = lines.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+            let (_, value) = lines.find(|(header, _)| header.eq_ignore_ascii_case(name))?;
             Some(value.trim())
         };
         let length = header("content-length").and_then(|value| value.parse().ok());
-        let length: usize = length.ok_or_else(|| odd("no length"))?;
+        let length: usize = length.ok_or_else(|| invalid("no length"))?;
         if length > ANSWER_BYTES_MAX {
-            return Err(odd("a length beyond all answers"));
+            return Err(invalid("a length beyond all answers"));
         }
-        while self.read.len() < length {
+        while self.unparsed.len() < length {
             self.fill().await?;
         }
-        let body = self.read.drain(..length).collect();
-        let word = |name| header(name).unwrap_or("-").to_owned();
-        Ok(Answer { status, cache: word("x-weir-cache"), node: word("x-weir-upstream"), body })
+        let body = self.unparsed.drain(..length).collect();
+        let header_or_dash = |name| header(name).unwrap_or("-").to_owned();
+        Ok(Answer {
+            status,
+            cache: header_or_dash("x-weir-cache"),
+            node: header_or_dash("x-weir-upstream"),
+            body,
+        })
     }
 
+    /// Reads more bytes; an error if the connection has ended.
     async fn fill(&mut self) -> Result<()> {
-        let before = self.read.len();
-        self.read.reserve(PART_BYTES);
-        self.stream.read_buf(&mut self.read).await?;
-        if self.read.len() == before { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+        let before = self.unparsed.len();
+        self.unparsed.reserve(READ_BYTES);
+        self.stream.read_buf(&mut self.unparsed).await?;
+        if self.unparsed.len() == before { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
     }
 }
 
-fn odd(what: &'static str) -> Error {
-    Error::new(ErrorKind::InvalidData, what)
+fn invalid(reason: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidData, reason)
 }

@@ -1,4 +1,4 @@
-//! Certificates made for one test: authorities, files for the gateway, identities of clients.
+//! Certificates for one test: authorities, server certificates on disk, and client identities.
 
 use std::path::{Path, PathBuf};
 
@@ -9,28 +9,28 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::TempDir;
 
-/// An authority of our own.
+/// A certificate authority that exists for one test.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: rcgen::Certificate,
 }
 
-/// A kind of key.
+/// The algorithm of a private key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Ecdsa,
     Rsa,
 }
 
-/// What a client shows.
+/// A client certificate and its private key, for mutual TLS.
 pub(crate) struct Identity {
     pub(crate) chain: Vec<CertificateDer<'static>>,
-    key: Vec<u8>,
+    key_pkcs8: Vec<u8>,
 }
 
 impl Identity {
     pub(crate) fn key(&self) -> PrivateKeyDer<'static> {
-        PrivatePkcs8KeyDer::from(self.key.clone()).into()
+        PrivatePkcs8KeyDer::from(self.key_pkcs8.clone()).into()
     }
 }
 
@@ -56,7 +56,7 @@ impl Authority {
         self.identity(name, 4000)
     }
 
-    /// One whose certificate has ended long ago.
+    /// Issues a client certificate that expired in 2001.
     pub(crate) fn ended_client(&self, name: &str) -> Identity {
         self.identity(name, 2001)
     }
@@ -69,19 +69,20 @@ impl Authority {
         params.not_after = date_time_ymd(until_year, 1, 1);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        Identity { chain: vec![certificate.der().clone()], key: key.serialize_der() }
+        Identity { chain: vec![certificate.der().clone()], key_pkcs8: key.serialize_der() }
     }
 }
 
-/// A folder of files that a configuration names.
+/// A temporary folder with the files that a gateway's configuration refers to.
 pub(crate) struct Files {
     folder: TempDir,
-    shown: Vec<(String, CertificateDer<'static>)>,
+    /// Each written server certificate and the name of its file.
+    certificates: Vec<(String, CertificateDer<'static>)>,
 }
 
 impl Files {
     pub(crate) fn new() -> Files {
-        Files { folder: tempfile::tempdir().unwrap(), shown: Vec::new() }
+        Files { folder: tempfile::tempdir().unwrap(), certificates: Vec::new() }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -94,7 +95,8 @@ impl Files {
         path
     }
 
-    /// Writes `NAME.pem` and `NAME.key`, for these host names.
+    /// Writes a server certificate for these host names, issued by `by`, as `NAME.pem` and
+    /// `NAME.key`.
     pub(crate) fn certificate(&mut self, name: &str, by: &Authority, kind: Kind, hosts: &[&str]) {
         let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let params = CertificateParams::new(hosts).unwrap();
@@ -105,12 +107,12 @@ impl Files {
         let certificate = params.signed_by(&key, &by.issuer).unwrap();
         self.write(&format!("{name}.pem"), certificate.pem().as_bytes());
         self.write(&format!("{name}.key"), key.serialize_pem().as_bytes());
-        self.shown.push((name.to_owned(), certificate.der().clone()));
+        self.certificates.push((name.to_owned(), certificate.der().clone()));
     }
 
-    /// The name under which a certificate was written.
+    /// The name under which [`Files::certificate`] wrote this certificate.
     pub(crate) fn name_of(&self, certificate: &CertificateDer<'_>) -> String {
-        let found = self.shown.iter().find(|(_, shown)| shown == certificate);
-        found.expect("one of ours is shown").0.clone()
+        let found = self.certificates.iter().find(|(_, written)| written == certificate);
+        found.expect("the server presents one of the written certificates").0.clone()
     }
 }

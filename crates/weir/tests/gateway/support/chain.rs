@@ -1,5 +1,6 @@
-//! A chain that moves while nodes come and go, the gateway before them, and the chain itself as the
-//! judge of what clients were told; a geth that makes blocks, for the form of it.
+//! A simulated chain with fast blocks, the gateway in front of its nodes, and the chain's own logs
+//! to compare with what clients received. Also a geth in developer mode, whose message formats are
+//! those of a real node.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,10 +16,10 @@ use crate::support::scene::{Served, SimNode, body};
 use test_support::wait::wait_until;
 use test_support::{geth, programs, raw};
 
-/// Blocks come so fast that two minutes of them pass in some seconds.
+/// Short, so that a test of a few seconds covers many blocks.
 pub(crate) const BLOCK_TIME: Duration = Duration::from_millis(60);
 
-/// A world that moves, with a reorg every so many blocks.
+/// A world with a new block every [`BLOCK_TIME`], and with `reorgs` a reorg every 11 blocks.
 pub(crate) fn moving_world(reorgs: bool) -> Arc<World> {
     let reorg_every = reorgs.then_some(ReorgEvery { blocks: 11, depth_max: 5 });
     let options = WorldOptions {
@@ -30,7 +31,8 @@ pub(crate) fn moving_world(reorgs: bool) -> Arc<World> {
     Arc::new(World::new(options).unwrap())
 }
 
-/// The gateway before these nodes; polls alone would be late on a chain this fast.
+/// Starts the gateway in front of these upstreams. It polls often, because the default interval is
+/// too long for a chain this fast.
 pub(crate) fn served(entries: &[String], more: &str) -> Served {
     let chain = "[chain.sim]\npoll_interval = \"20ms\"\n";
     let served = Served::start(&format!("{more}{chain}{}", entries.concat()));
@@ -40,32 +42,34 @@ pub(crate) fn served(entries: &[String], more: &str) -> Served {
     served
 }
 
+/// Parses a quantity such as `"0x1f"`.
 pub(crate) fn number(raw: &Value) -> u64 {
     let digits = raw.as_str().and_then(|text| text.strip_prefix("0x")).unwrap();
     u64::from_str_radix(digits, 16).unwrap()
 }
 
-/// Follows logs as a client does that keeps them: those that are there in the end, in order.
+/// Applies log notifications in order, as a client does, and returns the logs that remain. A
+/// notification with `removed` deletes the log of an earlier one.
 pub(crate) fn logs_of(told: &[Value]) -> Vec<&Value> {
     let mut kept: Vec<Option<&Value>> = Vec::new();
-    let mut places: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut positions: HashMap<(&str, &str), usize> = HashMap::new();
     for log in told {
         let text = |name: &str| log[name].as_str().unwrap();
         let key = (text("blockHash"), text("logIndex"));
         if log["removed"].as_bool().unwrap() {
-            // It may be from before it had subscribed.
-            if let Some(at) = places.remove(&key) {
-                kept[at] = None;
+            // The client may have subscribed after this log was announced.
+            if let Some(position) = positions.remove(&key) {
+                kept[position] = None;
             }
         } else {
-            assert_eq!(places.insert(key, kept.len()), None, "told twice: {log}");
+            assert_eq!(positions.insert(key, kept.len()), None, "received twice: {log}");
             kept.push(Some(log));
         }
     }
     kept.into_iter().flatten().collect()
 }
 
-/// What the chain itself has of these logs above a block, at a head.
+/// The logs that match `filter` in the blocks `from..=to`, as the node itself returns them.
 pub(crate) fn truth(node: &SimNode, filter: &Value, from: u64, to: u64) -> Vec<Value> {
     let mut filter = filter.clone();
     filter["fromBlock"] = format!("0x{from:x}").into();
@@ -74,7 +78,7 @@ pub(crate) fn truth(node: &SimNode, filter: &Value, from: u64, to: u64) -> Vec<V
     serde_json::from_str(&raw).unwrap()
 }
 
-/// A geth that makes a block every second, and ends with the test.
+/// A geth in developer mode that makes a block every second. It is killed when the test ends.
 pub(crate) struct Geth {
     child: Child,
     _home: tempfile::TempDir,
@@ -82,6 +86,7 @@ pub(crate) struct Geth {
 }
 
 impl Geth {
+    /// `None` if geth is not installed.
     pub(crate) fn start() -> Option<Geth> {
         let program = programs::require("geth")?;
         let home = tempfile::tempdir().unwrap();
@@ -98,11 +103,11 @@ impl Geth {
             .stderr(log)
             .spawn()
             .unwrap();
-        let address = programs::wait_for_address(&mut child, &path, geth::LISTENS);
+        let address = programs::wait_for_address(&mut child, &path, geth::LISTEN_LOG_PREFIX);
         Some(Geth { child, _home: home, address })
     }
 
-    /// Sends a transaction that leaves a log.
+    /// Sends a transaction that emits a log.
     pub(crate) fn deploy(&self) {
         let account = self.call("eth_accounts", &json!([]))[0].clone();
         let deploy = json!([{"from": account, "data": LOGS_WHEN_DEPLOYED, "gas": "0x30d40"}]);
@@ -118,7 +123,7 @@ impl Geth {
     }
 }
 
-/// Code that logs one topic when it is deployed.
+/// EVM init code that emits a log with one topic.
 const LOGS_WHEN_DEPLOYED: &str = "0x604260006000a100";
 
 impl Drop for Geth {

@@ -1,4 +1,5 @@
-//! A TLS client with exact offers, which reports the negotiated parameters.
+//! A TLS client that offers exactly the chosen versions, cipher suites and protocols, and reports
+//! the negotiated ones.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -18,47 +19,51 @@ use rustls::{
 use crate::support::authority::{Authority, Identity};
 use test_support::raw;
 
-/// Longer than anything takes on a busy machine.
+/// Socket timeout: longer than any response takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a client is like; its clones and all its connections share sessions.
+/// The settings of a TLS client. Its connections and clones share one cache of TLS sessions.
 #[derive(Clone)]
 pub(crate) struct Guest {
+    /// The trusted authority; `None` accepts any server certificate.
     trusted: Option<CertificateDer<'static>>,
     versions: Vec<&'static rustls::SupportedProtocolVersion>,
     ciphers: Vec<String>,
     alpn: Vec<Vec<u8>>,
-    shown: Option<Arc<(Vec<CertificateDer<'static>>, rustls::pki_types::PrivateKeyDer<'static>)>>,
-    /// What follows from the rest, made at the first connection: rustls resumes a session only
-    /// under the very configuration that it began under.
-    made: Arc<OnceLock<Arc<ClientConfig>>>,
+    /// The client certificate with its key; `None` for no client authentication.
+    identity:
+        Option<Arc<(Vec<CertificateDer<'static>>, rustls::pki_types::PrivateKeyDer<'static>)>>,
+    /// The configuration that the other fields describe, built at the first connection. All
+    /// connections use this one, because rustls resumes a session only with the configuration
+    /// that started it.
+    cached_config: Arc<OnceLock<Arc<ClientConfig>>>,
 }
 
-/// One connection.
+/// One TLS connection.
 pub(crate) struct Talk {
     stream: StreamOwned<ClientConnection, TcpStream>,
 }
 
 impl Guest {
-    /// One that trusts an authority.
+    /// A client that trusts one authority.
     pub(crate) fn new(authority: &Authority) -> Guest {
         Guest {
             trusted: Some(authority.der()),
             versions: rustls::ALL_VERSIONS.to_vec(),
             ciphers: Vec::new(),
             alpn: Vec::new(),
-            shown: None,
-            made: Arc::default(),
+            identity: None,
+            cached_config: Arc::default(),
         }
     }
 
-    /// One that takes any certificate.
+    /// A client that accepts any certificate.
     pub(crate) fn trusting() -> Guest {
         Guest { trusted: None, ..Guest::new(&Authority::new("nobody")) }
     }
 
     pub(crate) fn versions(mut self, versions: &[&str]) -> Guest {
-        self.made = Arc::default();
+        self.cached_config = Arc::default();
         self.versions = versions
             .iter()
             .map(|version| match *version {
@@ -70,40 +75,40 @@ impl Guest {
         self
     }
 
-    /// By rustls's names.
+    /// Offers only these cipher suites, by their names in rustls.
     pub(crate) fn ciphers(mut self, names: &[&str]) -> Guest {
-        self.made = Arc::default();
+        self.cached_config = Arc::default();
         self.ciphers = names.iter().map(|name| (*name).to_owned()).collect();
         self
     }
 
     pub(crate) fn alpn(mut self, protocols: &[&str]) -> Guest {
-        self.made = Arc::default();
+        self.cached_config = Arc::default();
         self.alpn = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         self
     }
 
     pub(crate) fn showing(mut self, identity: &Identity) -> Guest {
-        self.made = Arc::default();
-        self.shown = Some(Arc::new((identity.chain.clone(), identity.key())));
+        self.cached_config = Arc::default();
+        self.identity = Some(Arc::new((identity.chain.clone(), identity.key())));
         self
     }
 
     fn config(&self) -> Arc<ClientConfig> {
-        Arc::clone(self.made.get_or_init(|| self.make()))
+        Arc::clone(self.cached_config.get_or_init(|| self.build_config()))
     }
 
-    fn make(&self) -> Arc<ClientConfig> {
+    fn build_config(&self) -> Arc<ClientConfig> {
         let mut provider = aws_lc_rs::default_provider();
         if !self.ciphers.is_empty() {
-            let named = |suite: &rustls::SupportedCipherSuite| {
+            let is_chosen = |suite: &rustls::SupportedCipherSuite| {
                 let name = suite.suite();
-                self.ciphers.iter().any(|own| Some(own.as_str()) == name.as_str())
+                self.ciphers.iter().any(|chosen| Some(chosen.as_str()) == name.as_str())
             };
-            provider.cipher_suites.retain(named);
+            provider.cipher_suites.retain(is_chosen);
             assert_eq!(provider.cipher_suites.len(), self.ciphers.len());
         }
-        // A version without a suite cannot be offered.
+        // rustls rejects a version without a cipher suite.
         let suites = provider.cipher_suites.clone();
         let versions: Vec<_> = self
             .versions
@@ -125,9 +130,9 @@ impl Guest {
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(AnyCertificate { provider })),
         };
-        let mut config = match &self.shown {
-            Some(shown) => {
-                builder.with_client_auth_cert(shown.0.clone(), shown.1.clone_key()).unwrap()
+        let mut config = match self.identity.as_deref() {
+            Some((chain, key)) => {
+                builder.with_client_auth_cert(chain.clone(), key.clone_key()).unwrap()
             }
             None => builder.with_no_client_auth(),
         };
@@ -141,7 +146,7 @@ impl Guest {
         self.connect_behind(address, name, b"")
     }
 
-    /// The same on a connection that begins with these bytes.
+    /// Sends `start` in plain text before the handshake, for example a PROXY protocol header.
     pub(crate) fn connect_behind(
         &self,
         address: &str,
@@ -162,7 +167,7 @@ impl Guest {
         Ok(Talk { stream })
     }
 
-    /// What it says first.
+    /// The bytes of this client's first `ClientHello`.
     pub(crate) fn hello(&self, name: &str) -> Vec<u8> {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let mut session = ClientConnection::new(self.config(), name).unwrap();
@@ -230,22 +235,22 @@ impl Talk {
         self.stream.conn.peer_certificates().unwrap()[0].clone()
     }
 
-    /// The head of the answer to a GET; `None` if the connection ends instead.
+    /// Sends a GET and returns the head of the response; `None` if the connection ends first.
     pub(crate) fn try_get(&mut self) -> Option<String> {
         self.ask(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()
     }
 
-    /// The head of the answer to a request.
+    /// Sends a request and returns the head of the response.
     pub(crate) fn ask(&mut self, request: &[u8]) -> io::Result<String> {
         self.stream.write_all(request)?;
         self.head()
     }
 
     pub(crate) fn get(&mut self) -> String {
-        self.try_get().expect("it answers")
+        self.try_get().expect("the server responds")
     }
 
-    /// The body of the answer to a POST.
+    /// Posts a body and returns the body of the response.
     pub(crate) fn post(&mut self, body: &[u8]) -> Vec<u8> {
         self.stream.write_all(&raw::post("/", body)).unwrap();
         let head = self.head().unwrap().to_ascii_lowercase();
@@ -273,7 +278,7 @@ impl Talk {
         Ok(String::from_utf8(head).unwrap())
     }
 
-    /// Whether the other side has ended the connection, with or without a farewell.
+    /// True if the server has closed the connection, with or without a TLS `close_notify`.
     pub(crate) fn is_closed(&mut self) -> bool {
         match self.stream.read(&mut [0]) {
             Ok(bytes) => bytes == 0,
@@ -287,7 +292,7 @@ impl Talk {
     }
 }
 
-/// Takes any certificate.
+/// Accepts any server certificate.
 #[derive(Debug)]
 struct AnyCertificate {
     provider: Arc<CryptoProvider>,

@@ -1,5 +1,5 @@
-//! A proxy to a node that answers calls of one method itself, with bytes from the test. It sends
-//! responses that simulated nodes cannot send.
+//! A proxy in front of a node that tampers with calls of one method. It sends responses that
+//! simulated nodes cannot send, such as raw bytes, cut connections or odd headers.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,28 +9,28 @@ use std::time::Duration;
 
 use crate::support::scene::{SimNode, entry};
 
-/// What becomes of a call.
+/// What the proxy does with a call of its method.
 #[derive(Clone)]
 pub(crate) enum Instead {
-    /// These bytes, and then the connection ends.
+    /// Sends these bytes and closes the connection. The node does not get the call.
     Bytes(Vec<u8>),
-    /// The same after a while.
+    /// Does the same after a delay.
     Late(Duration, Vec<u8>),
-    /// The connection ends without a word.
+    /// Closes the connection without a response. The node does not get the call.
     Close,
-    /// It is carried, and the connection ends before the node's answer is.
+    /// Forwards the call, but closes the connection instead of returning the node's response.
     Cut,
-    /// The same for the first such call; others are carried whole.
+    /// Does the same for the first call of the method; forwards later calls unchanged.
     CutOnce,
-    /// Nothing at all, for as long as the other side waits.
+    /// Sends nothing and keeps the connection open until the client closes it.
     Silence,
-    /// It is carried, and the node's answer gets these header lines.
+    /// Forwards the call and adds these header lines to the node's response.
     Headers(&'static str),
-    /// It is carried, and the node's answer comes in chunks of seven bytes.
+    /// Forwards the call and returns the node's response in chunks of seven bytes.
     Chunks,
 }
 
-/// An HTTP answer with a status, an empty body and these header lines.
+/// A response with this HTTP status, these header lines and an empty body.
 pub(crate) fn status(status: u16, lines: &str) -> Instead {
     let head = format!(
         "HTTP/1.1 {status} Said So\r\n{lines}Content-Length: 0\r\nConnection: close\r\n\r\n"
@@ -38,15 +38,18 @@ pub(crate) fn status(status: u16, lines: &str) -> Instead {
     Instead::Bytes(head.into_bytes())
 }
 
-/// See the module's doc.
+/// The proxy that this module's doc describes.
 pub(crate) struct Line {
     address: String,
     name: &'static str,
+    /// Number of calls of the method so far.
     met: Arc<AtomicUsize>,
+    /// True if the accepting thread must end.
     done: Arc<AtomicBool>,
 }
 
 impl Line {
+    /// Starts a proxy in front of `node` that treats calls of `method` as `instead` says.
     pub(crate) fn before(node: &SimNode, method: &'static str, instead: Instead) -> Line {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -62,20 +65,20 @@ impl Line {
                 };
                 std::thread::spawn(move || {
                     let node = TcpStream::connect(node).unwrap();
-                    // An end on either side ends both.
-                    let _ = carry(stream, node, method, &instead, &met);
+                    // An error ends the thread, which closes both connections.
+                    let _ = forward_calls(stream, node, method, &instead, &met);
                 });
             }
         });
         line
     }
 
-    /// Calls of the method that it has met.
+    /// Number of calls of the method so far.
     pub(crate) fn met(&self) -> usize {
         self.met.load(Ordering::Relaxed)
     }
 
-    /// Its lines in a configuration.
+    /// The `[[upstream]]` table of this proxy, with further lines.
     pub(crate) fn entry(&self, more: &str) -> String {
         entry(self.name, &format!("http://{}", self.address), more)
     }
@@ -84,13 +87,13 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         self.done.store(true, Ordering::Relaxed);
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread, which then sees `done`.
         let _ = TcpStream::connect(&self.address);
     }
 }
 
-/// Requests and responses here are small enough for one read each.
-fn carry(
+/// Passes requests and responses until either side closes. Each is small enough for one `read`.
+fn forward_calls(
     mut client: TcpStream,
     mut node: TcpStream,
     method: &str,
@@ -103,8 +106,8 @@ fn carry(
         if length == 0 {
             return Ok(());
         }
-        let meets = String::from_utf8_lossy(&bytes[..length]).contains(method);
-        if meets {
+        let is_tampered = String::from_utf8_lossy(&bytes[..length]).contains(method);
+        if is_tampered {
             met.fetch_add(1, Ordering::Relaxed);
             match instead {
                 Instead::Bytes(answer) => return client.write_all(answer),
@@ -114,7 +117,7 @@ fn carry(
                 }
                 Instead::Close => return Ok(()),
                 Instead::Silence => {
-                    // Until the other side has had enough.
+                    // Returns when the client closes the connection.
                     let _ = client.read(&mut bytes)?;
                     return Ok(());
                 }
@@ -125,36 +128,39 @@ fn carry(
         let length = node.read(&mut bytes)?;
         let answer = &bytes[..length];
         match instead {
-            Instead::Cut if meets => return Ok(()),
-            Instead::CutOnce if meets && met.load(Ordering::Relaxed) == 1 => return Ok(()),
-            Instead::Headers(lines) if meets => client.write_all(&with_headers(answer, lines))?,
-            Instead::Chunks if meets => client.write_all(&in_chunks(answer))?,
+            Instead::Cut if is_tampered => return Ok(()),
+            Instead::CutOnce if is_tampered && met.load(Ordering::Relaxed) == 1 => return Ok(()),
+            Instead::Headers(lines) if is_tampered => {
+                client.write_all(&with_headers(answer, lines))?
+            }
+            Instead::Chunks if is_tampered => client.write_all(&in_chunks(answer))?,
             _ => client.write_all(answer)?,
         }
     }
 }
 
-fn parts(answer: &[u8]) -> (String, &[u8]) {
+/// Splits a response into its head, without the empty line, and its body.
+fn split_response(answer: &[u8]) -> (String, &[u8]) {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
     (String::from_utf8(answer[..end].to_vec()).unwrap(), &answer[end + 4..])
 }
 
 fn with_headers(answer: &[u8], lines: &str) -> Vec<u8> {
-    let (head, body) = parts(answer);
+    let (head, body) = split_response(answer);
     [format!("{head}\r\n{lines}\r\n").as_bytes(), body].concat()
 }
 
 fn in_chunks(answer: &[u8]) -> Vec<u8> {
-    let (head, body) = parts(answer);
+    let (head, body) = split_response(answer);
     let lines =
         head.split("\r\n").filter(|line| !line.to_ascii_lowercase().starts_with("content-length"));
     let head = lines.collect::<Vec<_>>().join("\r\n");
-    let mut whole = format!("{head}\r\nTransfer-Encoding: chunked\r\n\r\n").into_bytes();
+    let mut response = format!("{head}\r\nTransfer-Encoding: chunked\r\n\r\n").into_bytes();
     for chunk in body.chunks(7) {
-        whole.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
-        whole.extend_from_slice(chunk);
-        whole.extend_from_slice(b"\r\n");
+        response.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        response.extend_from_slice(chunk);
+        response.extend_from_slice(b"\r\n");
     }
-    whole.extend_from_slice(b"0\r\n\r\n");
-    whole
+    response.extend_from_slice(b"0\r\n\r\n");
+    response
 }

@@ -1,8 +1,8 @@
-//! Open-loop calls over keep-alive connections while the gateway changes.
+//! Open-loop calls over keep-alive connections while a test changes the gateway.
 //!
-//! Each client follows HTTP: it opens a new connection after a response with `Connection: close`,
-//! and if the old one is closed before it sends. It never retries: a call without a response is a
-//! failure.
+//! Each client follows HTTP. It opens a new connection after a response with `Connection: close`,
+//! or if the server has closed the old one before the client sends. It never retries: a call
+//! without a response is a failure.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -12,26 +12,28 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-/// Longer than any call may take; what hangs is a fault.
+/// Read timeout: a call that takes longer is a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The plan.
+/// How much load to send.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) connections: u32,
+    /// Of all connections together.
     pub(crate) calls_per_second: u32,
 }
 
-/// What clients saw.
+/// The results of all clients.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) calls: u64,
+    /// A description of each failed call.
     pub(crate) faults: Vec<String>,
-    /// Connections opened after the first of each client.
+    /// Number of connections opened, not counting the first of each client.
     pub(crate) reconnects: u64,
 }
 
-/// Sends calls while `story` runs. New connections use the current address of `target`.
+/// Sends calls while `story` runs. New connections go to the address that `target` then holds.
 pub(crate) fn under_load(load: Load, target: &Mutex<String>, story: impl FnOnce()) -> Seen {
     let stop = AtomicBool::new(false);
     let seen = Mutex::new(Seen::default());
@@ -41,14 +43,14 @@ pub(crate) fn under_load(load: Load, target: &Mutex<String>, story: impl FnOnce(
             let (stop, seen, reconnects) = (&stop, &seen, &reconnects);
             scope.spawn(move || {
                 let mut client = Client { target, number, connection: Connection::default() };
-                let mine = client.run(load, stop);
+                let result = client.run(load, stop);
                 reconnects.fetch_add(client.connection.opened, Ordering::Relaxed);
                 let mut seen = seen.lock();
-                seen.calls += mine.calls;
-                seen.faults.extend(mine.faults);
+                seen.calls += result.calls;
+                seen.faults.extend(result.faults);
             });
         }
-        // Also when the story fails, so that the clients end.
+        // The guard stops the clients even if the story panics.
         let _stop = Stop(&stop);
         story();
     });
@@ -76,33 +78,34 @@ impl Client<'_> {
     fn run(&mut self, load: Load, stop: &AtomicBool) -> Seen {
         let mut seen = Seen::default();
         let pause = Duration::from_secs(1) * load.connections / load.calls_per_second;
-        let began = Instant::now() + pause * self.number / load.connections;
-        for turn in 0u32.. {
+        let start = Instant::now() + pause * self.number / load.connections;
+        for call_number in 0u32.. {
             if stop.load(Ordering::Acquire) {
                 break;
             }
-            let planned = began + pause * turn;
-            while let Some(left) = planned.checked_duration_since(Instant::now()) {
-                std::thread::park_timeout(left); // Sleeps: the planned rate.
+            let planned = start + pause * call_number;
+            while let Some(remaining) = planned.checked_duration_since(Instant::now()) {
+                std::thread::park_timeout(remaining); // Sleeps: the planned rate.
             }
-            let body = call(self.number, turn);
+            let body = call(self.number, call_number);
             seen.calls += 1;
-            if let Err(fault) = self.call(turn, &body) {
+            if let Err(fault) = self.call(call_number, &body) {
                 self.connection.stream = None;
-                seen.faults.push(format!("{:?}: {body} -> {fault}", began.elapsed()));
+                seen.faults.push(format!("{:?}: {body} -> {fault}", start.elapsed()));
             }
         }
         seen
     }
 
-    fn call(&mut self, turn: u32, body: &str) -> Result<(), String> {
+    fn call(&mut self, call_number: u32, body: &str) -> Result<(), String> {
         let target = self.target.lock().clone();
         let (head, body) =
             self.connection.call(&target, "", body).map_err(|error| error.to_string())?;
-        let read = serde_json::from_str::<Value>(&body);
-        let right = head.starts_with("http/1.1 200")
-            && read.is_ok_and(|answer| answer["id"] == turn && !answer["result"].is_null());
-        if right { Ok(()) } else { Err(format!("{head}{body}")) }
+        let parsed = serde_json::from_str::<Value>(&body);
+        let is_success = head.starts_with("http/1.1 200")
+            && parsed
+                .is_ok_and(|answer| answer["id"] == call_number && !answer["result"].is_null());
+        if is_success { Ok(()) } else { Err(format!("{head}{body}")) }
     }
 }
 
@@ -115,8 +118,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Sends a call with further header lines, and returns the head in lower case and the body. It
-    /// opens a connection to `target` if there is none or the server has closed it.
+    /// Sends a call with further header lines. Returns the response's head, in lower case, and its
+    /// body. Opens a connection to `target` if there is none or the server has closed it.
     ///
     /// # Errors
     ///
@@ -151,7 +154,7 @@ impl Connection {
     }
 }
 
-/// Whether the other side has not closed it.
+/// True if the server has not closed the connection and there are no unread bytes.
 fn is_open(stream: &TcpStream) -> bool {
     let nonblocking = |on| stream.set_nonblocking(on).is_ok();
     let open = nonblocking(true)
@@ -159,37 +162,41 @@ fn is_open(stream: &TcpStream) -> bool {
     open && nonblocking(false)
 }
 
-/// One answer: its head in lower case, and its body.
+/// Reads one response. Returns its head, in lower case, and its body.
 fn answer(stream: &mut TcpStream) -> std::io::Result<(String, String)> {
-    let mut read = Vec::new();
-    let mut part = [0; 16 * 1024];
+    let mut received = Vec::new();
+    let mut chunk = [0; 16 * 1024];
     loop {
-        if let Some(at) = read.windows(4).position(|four| four == b"\r\n\r\n") {
-            let head = String::from_utf8_lossy(&read[..at + 4]).to_ascii_lowercase();
+        if let Some(head_end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
+            let body_start = head_end + 4;
+            let head = String::from_utf8_lossy(&received[..body_start]).to_ascii_lowercase();
             let length = head.split_once("\r\ncontent-length: ").and_then(|(_, rest)| {
                 rest.split_once("\r\n").and_then(|(digits, _)| digits.parse::<usize>().ok())
             });
             let length = length.ok_or(ErrorKind::InvalidData)?;
-            if read.len() >= at + 4 + length {
-                let body = String::from_utf8_lossy(&read[at + 4..]).into_owned();
+            if received.len() >= body_start + length {
+                let body = String::from_utf8_lossy(&received[body_start..]).into_owned();
                 return Ok((head, body));
             }
         }
-        match stream.read(&mut part)? {
+        match stream.read(&mut chunk)? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
-            bytes => read.extend_from_slice(&part[..bytes]),
+            bytes => received.extend_from_slice(&chunk[..bytes]),
         }
     }
 }
 
-/// Repeatable reads, half of which no cache can know.
-pub(crate) fn call(client: u32, turn: u32) -> String {
-    let account = format!("0x{:040x}", u64::from(turn) << 8 | u64::from(client));
-    let (method, params) = match turn % 4 {
+/// The call with this number of a client, the same in every run. Half of the calls read the balance
+/// of an account that no other call reads, so no cache has the response.
+pub(crate) fn call(client: u32, call_number: u32) -> String {
+    let account = format!("0x{:040x}", u64::from(call_number) << 8 | u64::from(client));
+    let (method, params) = match call_number % 4 {
         0 => ("eth_blockNumber", "[]".to_owned()),
         1 => ("eth_getBlockByNumber", "[\"latest\",false]".to_owned()),
         2 => ("eth_getBalance", format!("[\"{account}\",\"latest\"]")),
-        _ => ("eth_getBalance", format!("[\"{account}\",\"{:#x}\"]", 1 + turn % 990)),
+        _ => ("eth_getBalance", format!("[\"{account}\",\"{:#x}\"]", 1 + call_number % 990)),
     };
-    format!("{{\"jsonrpc\":\"2.0\",\"id\":{turn},\"method\":\"{method}\",\"params\":{params}}}")
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{call_number},\"method\":\"{method}\",\"params\":{params}}}"
+    )
 }

@@ -1,4 +1,4 @@
-//! Redis servers of a test: started on free ports, ended with it; and a proxy that delays them.
+//! Redis servers that run on free ports until the test ends, and a proxy that delays their traffic.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -19,19 +19,20 @@ pub(crate) struct Redis {
     child: Child,
     pub(crate) port: u16,
     arguments: Vec<String>,
-    /// What `redis-cli` needs to be let in.
+    /// Options that `redis-cli` needs to connect: credentials or TLS files.
     access: Vec<String>,
     _folder: TempDir,
     _reserved: [ReservedPort; 2],
 }
 
 impl Redis {
-    /// A server that keeps nothing on disk; none where the program is missing, which is noted.
+    /// Starts a server without persistence; `None` if `redis-server` is not installed. `more` has
+    /// further arguments of `redis-server`.
     pub(crate) fn start(more: &[&str]) -> Option<Redis> {
         Redis::start_with("--port", more, &[])
     }
 
-    /// One that speaks TLS only, with these options for it; `access` is for `redis-cli`.
+    /// Starts a server that accepts only TLS. `access` has the options for `redis-cli`.
     pub(crate) fn start_tls(more: &[&str], access: &[&str]) -> Option<Redis> {
         Redis::start_with("--tls-port", &[&["--port", "0"], more].concat(), access)
     }
@@ -59,7 +60,7 @@ impl Redis {
         Some(redis)
     }
 
-    /// A sentinel that watches a server as `main`.
+    /// Starts a Sentinel that monitors a server under the name `main`.
     pub(crate) fn sentinel(of: &Redis) -> Option<Redis> {
         let program = programs::require("redis-server")?;
         let folder = TempDir::new().unwrap();
@@ -86,7 +87,7 @@ impl Redis {
         Some(redis)
     }
 
-    /// A cluster of three.
+    /// Starts a cluster of three nodes without replicas.
     pub(crate) fn cluster() -> Option<[Redis; 3]> {
         let on = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
         let nodes = [Redis::start(&on)?, Redis::start(&on)?, Redis::start(&on)?];
@@ -101,7 +102,7 @@ impl Redis {
         Some(nodes)
     }
 
-    /// The address of a cluster, by two of its nodes.
+    /// The URL of a cluster, with two of its nodes.
     pub(crate) fn cluster_url([a, b, _]: &[Redis; 3]) -> String {
         format!("redis-cluster://127.0.0.1:{}?node=127.0.0.1:{}", a.port, b.port)
     }
@@ -110,12 +111,13 @@ impl Redis {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// What `redis-cli` prints for a command.
+    /// Runs a command with `redis-cli` and returns its output.
     pub(crate) fn cli(&self, arguments: &[&str]) -> String {
         let port = self.port.to_string();
         let mut command = Command::new("redis-cli");
-        let said = command.args(["-p", &port]).args(&self.access).args(arguments).output().unwrap();
-        String::from_utf8_lossy(&said.stdout).trim_end().to_owned()
+        command.args(["-p", &port]).args(&self.access).args(arguments);
+        let output = command.output().unwrap();
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
     /// Keys of the stored responses.
@@ -129,13 +131,13 @@ impl Redis {
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }
 
-    /// As when its machine loses power.
+    /// Kills the process, as a power failure would.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Starts it again where it was, empty.
+    /// Starts the server again on the same port, without its data.
     pub(crate) fn start_again(&mut self) {
         self.child = spawn(programs::find("redis-server").unwrap(), &self.arguments);
         self.wait();
@@ -148,7 +150,7 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // It may have ended by itself, which a test that cares has noticed.
+        // The process may have ended already, for example by `Redis::kill`.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -160,7 +162,7 @@ fn spawn(program: PathBuf, arguments: &[String]) -> Child {
     command.spawn().unwrap()
 }
 
-/// A port and its cluster port, which is 10,000 above it.
+/// Reserves a port and Redis's cluster bus port, which is 10,000 above it.
 fn reserve() -> [ReservedPort; 2] {
     loop {
         let port = ReservedPort::new();
@@ -171,52 +173,61 @@ fn reserve() -> [ReservedPort; 2] {
     }
 }
 
-/// Passes bytes between clients and a server, late or not at all.
+/// A TCP proxy on `port` that delays or holds back the bytes between clients and a server.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
     delay_ms: Arc<AtomicU64>,
+    /// True if no bytes pass.
     held: Arc<AtomicBool>,
 }
 
 impl Proxy {
+    /// Starts a proxy in front of the server on this port.
     pub(crate) fn before(port: u16) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let own = listener.local_addr().unwrap().port();
+        let proxy_port = listener.local_addr().unwrap().port();
         let (delay_ms, held) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let settings = (Arc::clone(&delay_ms), Arc::clone(&held));
-        // It ends with the test's process.
+        // The thread runs until the test's process ends.
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
-                let both = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                let (there, back) = (settings.clone(), settings.clone());
-                std::thread::spawn(move || pass(client, server, &there));
-                std::thread::spawn(move || pass(both.1, both.0, &back));
+                let (client_copy, server_copy) =
+                    (client.try_clone().unwrap(), server.try_clone().unwrap());
+                let (to_server, to_client) = (settings.clone(), settings.clone());
+                std::thread::spawn(move || forward_bytes(client, server, &to_server));
+                std::thread::spawn(move || forward_bytes(server_copy, client_copy, &to_client));
             }
         });
-        Proxy { port: own, delay_ms, held }
+        Proxy { port: proxy_port, delay_ms, held }
     }
 
-    /// Every piece comes so much later, each way.
+    /// Delays the bytes by this many milliseconds in each direction.
     pub(crate) fn delay(&self, ms: u64) {
         self.delay_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Nothing comes through while it is held.
+    /// Holds back all bytes while `held` is true.
     pub(crate) fn hold(&self, held: bool) {
         self.held.store(held, Ordering::Relaxed);
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, settings: &(Arc<AtomicU64>, Arc<AtomicBool>)) {
-    let mut piece = [0; 16 * 1024];
-    while let Ok(bytes @ 1..) = from.read(&mut piece) {
-        while settings.1.load(Ordering::Relaxed) {
-            pause(Duration::from_millis(5)); // Sleeps: between two looks.
+/// Forwards bytes in one direction. `settings` are the delay in milliseconds and `held`.
+fn forward_bytes(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    settings: &(Arc<AtomicU64>, Arc<AtomicBool>),
+) {
+    let (delay_ms, held) = settings;
+    let mut chunk = [0; 16 * 1024];
+    while let Ok(bytes @ 1..) = from.read(&mut chunk) {
+        while held.load(Ordering::Relaxed) {
+            pause(Duration::from_millis(5)); // Sleeps: the interval of polling `held`.
         }
         // Sleeps: the delay of the link.
-        pause(Duration::from_millis(settings.0.load(Ordering::Relaxed)));
-        if to.write_all(&piece[..bytes]).is_err() {
+        pause(Duration::from_millis(delay_ms.load(Ordering::Relaxed)));
+        if to.write_all(&chunk[..bytes]).is_err() {
             break;
         }
     }

@@ -1,41 +1,42 @@
-//! A way to a server that can be cut: all connections over it end at once, and new ones are carried
-//! as before.
+//! A TCP proxy that a test can order to close all its connections at once. It goes on accepting
+//! new ones.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// See the module's doc. It ends with the test's process.
+/// The proxy that this module's doc describes. It runs until the test's process ends.
 pub(crate) struct Relay {
-    /// Where it carries from.
+    /// The address on which the proxy accepts clients.
     pub(crate) address: String,
-    /// A connection to this address cuts the relay's connections; its end confirms the cut.
+    /// A connection to this address makes the proxy close all its connections. The proxy then
+    /// closes that connection too, to confirm.
     pub(crate) cutter: String,
 }
 
 impl Relay {
-    /// Carries to this address.
+    /// Starts a proxy in front of this server address.
     pub(crate) fn before(server: &str) -> Relay {
-        let carried: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
-        let (listener, cutter) = (bound(), bound());
-        let place = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
-        let relay = Relay { address: place(&listener), cutter: place(&cutter) };
-        let (server, open) = (server.to_owned(), Arc::clone(&carried));
+        let streams: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
+        let (listener, cutter) = (listen(), listen());
+        let address_of = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
+        let relay = Relay { address: address_of(&listener), cutter: address_of(&cutter) };
+        let (server, open) = (server.to_owned(), Arc::clone(&streams));
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let Ok(server) = TcpStream::connect(&server) else { continue };
                 let ends = [(&client, &server), (&server, &client)];
-                for (from, to) in ends.map(|(from, to)| (copy(from), copy(to))) {
-                    std::thread::spawn(move || carry(from, to));
+                for (from, to) in ends.map(|(from, to)| (clone_stream(from), clone_stream(to))) {
+                    std::thread::spawn(move || forward_bytes(from, to));
                 }
                 open.lock().extend([client, server]);
             }
         });
         std::thread::spawn(move || {
-            for _told in cutter.incoming().flatten() {
-                for stream in carried.lock().drain(..) {
-                    // It may have ended before.
+            for _order in cutter.incoming().flatten() {
+                for stream in streams.lock().drain(..) {
+                    // Either side may have closed it already.
                     let _ = stream.shutdown(Shutdown::Both);
                 }
             }
@@ -44,16 +45,16 @@ impl Relay {
     }
 }
 
-fn bound() -> TcpListener {
+fn listen() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").unwrap()
 }
 
-fn copy(stream: &TcpStream) -> TcpStream {
+fn clone_stream(stream: &TcpStream) -> TcpStream {
     stream.try_clone().unwrap()
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream) {
-    // Either side may end it.
+fn forward_bytes(mut from: TcpStream, mut to: TcpStream) {
+    // Either side may close the connection at any time.
     let _ = std::io::copy(&mut from, &mut to);
     let _ = to.shutdown(Shutdown::Write);
 }

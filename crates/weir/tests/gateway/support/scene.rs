@@ -1,6 +1,6 @@
-//! Simulated nodes on a thread of their own, the gateway in front of them, and calls.
+//! Simulated nodes on a separate thread, the gateway in front of them, and calls to the gateway.
 //!
-//! Nothing here judges; each test does.
+//! The tests check the results; these helpers only check that responses are well-formed.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,26 +18,27 @@ use simnode::world::World;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use test_support::raw::{Answer, Client, post, post_with};
+use test_support::raw::{Client, Response, post, post_with};
 use test_support::wait::{pause, wait_until};
 
-/// Headers of one poll are asked for one after the other; a gap of this length is its end.
+/// A poll is over if no call reaches the nodes for this long. The gateway requests the headers of
+/// a poll one after the other, with shorter gaps.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// The head of a world that stands still, and the block that is final there.
+/// The head of a chain without new blocks, and its finalized block.
 pub(crate) const HEAD: u64 = 1_000;
 pub(crate) const FINAL: u64 = HEAD - 64;
 
-/// A method that is cheap, of one block, and slow or faulty where a test says so.
+/// A cheap method that reads one block. Tests make the nodes slow or faulty for it.
 pub(crate) const READ: &str = "eth_getBalance";
 
-/// A thread for nodes and the proxies in front of them.
+/// A thread with a runtime for simulated nodes and the proxies in front of them.
 pub(crate) struct Scene {
     pub(crate) handle: Handle,
     _stop: oneshot::Sender<()>,
 }
 
-/// A node on the scene.
+/// A simulated node on the scene's thread.
 pub(crate) struct SimNode {
     pub(crate) name: &'static str,
     pub(crate) node: Arc<Node>,
@@ -47,20 +48,21 @@ pub(crate) struct SimNode {
 }
 
 impl Scene {
+    /// Starts the thread. It ends when the scene is dropped.
     pub(crate) fn set() -> Scene {
         let (stop, stopped) = oneshot::channel();
-        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let (handle_sender, handle_receiver) = std::sync::mpsc::sync_channel(1);
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.unwrap();
-            tell.send(runtime.handle().clone()).unwrap();
-            // An error means that the test has ended.
+            handle_sender.send(runtime.handle().clone()).unwrap();
+            // The error is the signal: the test has dropped the scene.
             let _ = runtime.block_on(stopped);
         });
-        Scene { handle: told.recv().unwrap(), _stop: stop }
+        Scene { handle: handle_receiver.recv().unwrap(), _stop: stop }
     }
 
-    /// A node that looks at a world.
+    /// Starts a node that serves this simulated chain.
     pub(crate) fn node(&self, name: &'static str, world: &Arc<World>) -> SimNode {
         let _within = self.handle.enter();
         let node = Node::new(name, Arc::clone(world));
@@ -69,7 +71,7 @@ impl Scene {
         SimNode { name, node, address, listening, handle: self.handle.clone() }
     }
 
-    /// Nodes of one still world, by these names.
+    /// Nodes with these names, of one chain without new blocks.
     pub(crate) fn nodes<const N: usize>(&self, names: [&'static str; N]) -> [SimNode; N] {
         let world = still_world(WorldOptions::default());
         names.map(|name| self.node(name, &world))
@@ -88,7 +90,7 @@ impl SimNode {
         format!("http://{}", self.address)
     }
 
-    /// Its lines in a configuration.
+    /// The `[[upstream]]` table of this node, with further lines.
     pub(crate) fn entry(&self, more: &str) -> String {
         entry(self.name, &self.url(), more)
     }
@@ -97,74 +99,78 @@ impl SimNode {
         self.node.set(change).unwrap();
     }
 
-    /// Makes every call of a method take so long.
+    /// Makes every call of a method take this many milliseconds.
     pub(crate) fn slow(&self, method: &str, ms: f64) {
         self.set(|settings| {
             settings.method_latency.insert(method.to_owned(), Latency::Constant { ms });
         });
     }
 
-    /// Replaces its faults by one.
+    /// Replaces the node's faults by this one.
     pub(crate) fn fail(&self, rule: FaultRule) {
         self.set(|settings| settings.faults = vec![rule]);
     }
 
     /// Calls received so far, including polls.
     pub(crate) fn calls(&self) -> u64 {
-        self.node.tally().calls
+        self.node.counters().calls
     }
 
-    /// As when its process is killed.
+    /// Closes the node's listener and connections, as if its process were killed.
     pub(crate) fn down(&self) {
-        self.handle.block_on(self.listening.down());
+        self.handle.block_on(self.listening.close_port());
     }
 
+    /// Listens again after [`SimNode::down`].
     pub(crate) fn up(&self) {
-        self.handle.block_on(self.listening.up()).unwrap();
+        self.handle.block_on(self.listening.open_port()).unwrap();
     }
 
-    /// What it answers to whom asks it directly; counted like any other call.
+    /// Calls the node directly, without the gateway, and returns the raw result. The node counts
+    /// this call too.
     pub(crate) fn result(&self, method: &str, params: &str) -> String {
         let mut client = Client::connect(&self.address.to_string());
         result(&client.call("/", &body(method, params)))
     }
 }
 
-/// A node's lines in a configuration.
+/// An `[[upstream]]` table with further lines.
 pub(crate) fn entry(name: &str, url: &str, more: &str) -> String {
     format!("[[upstream]]\nname = \"{name}\"\nurl = \"{url}\"\n{more}\n")
 }
 
-/// What stands under `[server]` unless a test is about that: connections that idle when a test ends
-/// are not waited for.
+/// The usual lines of `[server]`. With them, the gateway does not wait for idle connections when a
+/// test ends.
 const USUAL: &str = "[server]\ndrain_deadline = \"5s\"\ndrain_linger = \"0s\"\n";
 
 const POLLED_ONCE: &str = "poll_interval = \"1h\"";
 
-/// A chain that polls its nodes once: `[chain.sim]` with further lines.
+/// A `[chain.sim]` table whose nodes are polled only once during a test, with further lines.
 pub(crate) fn polled_once(more: &str) -> String {
     format!("[chain.sim]\n{POLLED_ONCE}\n{more}\n")
 }
 
-/// A chain that polls its nodes all the time.
+/// A `[chain.sim]` table whose nodes are polled every 50 ms, with further lines.
 pub(crate) fn polled_often(more: &str) -> String {
     format!("[chain.sim]\npoll_interval = \"50ms\"\n{more}\n")
 }
 
-/// The gateway, on one thread unless a test sets more. It is stopped with the test.
+/// A running gateway, with one thread unless a test sets more. It is stopped when it is dropped.
 pub(crate) struct Served {
+    /// `None` once the gateway is stopped.
     gateway: Option<Gateway>,
+    /// The address for JSON-RPC.
     pub(crate) address: String,
     pub(crate) admin: String,
 }
 
 impl Served {
-    /// Starts it with this configuration, addresses and threads apart.
+    /// Starts a gateway with this configuration. The addresses and threads are added to it.
     pub(crate) fn start(text: &str) -> Served {
         Served::with_server(USUAL, text)
     }
 
-    /// The same with further lines under `[server]`.
+    /// Starts a gateway with these lines under `[server]` instead of the usual ones.
     pub(crate) fn with_server(server: &str, text: &str) -> Served {
         let gateway = Gateway::start(Served::config(server, text)).unwrap();
         let (address, admin) = (gateway.listen.to_string(), gateway.admin.unwrap().to_string());
@@ -185,8 +191,8 @@ impl Served {
         changes.into_iter().map(|change| change.key).collect()
     }
 
-    /// Starts it in front of these nodes and waits until each may be chosen, and those that are
-    /// polled once are asked nothing more.
+    /// Starts a gateway in front of these nodes and waits until it considers each a candidate. With
+    /// [`polled_once`], also waits until the first poll is over.
     pub(crate) fn before(nodes: &[&SimNode], text: &str) -> Served {
         let entries: String = nodes.iter().map(|node| node.entry("")).collect();
         let served = Served::start(&format!("{text}\n{entries}"));
@@ -202,55 +208,56 @@ impl Served {
     }
 
     /// The admin listener's response for a path.
-    pub(crate) fn look(&self, path: &str) -> Answer {
+    pub(crate) fn look(&self, path: &str) -> Response {
         let mut client = Client::connect(&self.admin);
         client.send(format!("GET {path} HTTP/1.1\r\nHost: admin\r\n\r\n").as_bytes());
-        client.answer().unwrap()
+        client.read_response().unwrap()
     }
 
-    /// A value of the state, by JSON pointer.
+    /// A value of `/status`, by JSON pointer.
     pub(crate) fn status(&self, pointer: &str) -> Value {
         let status: Value = serde_json::from_str(self.look("/status").text()).unwrap();
-        let found = status.pointer(pointer);
-        found.unwrap_or_else(|| panic!("{pointer} is not in {status:#}")).clone()
+        let value = status.pointer(pointer);
+        value.unwrap_or_else(|| panic!("{pointer} is not in {status:#}")).clone()
     }
 
-    /// A whole number of the state.
+    /// A whole number of `/status`, by JSON pointer.
     pub(crate) fn count(&self, pointer: &str) -> u64 {
         self.status(pointer).as_u64().unwrap()
     }
 
-    /// A value of the first chain's node at a place.
-    pub(crate) fn upstream(&self, place: usize, field: &str) -> Value {
-        self.status(&format!("/chains/0/upstreams/{place}/{field}"))
+    /// A field of an upstream of the first chain, by the upstream's position.
+    pub(crate) fn upstream(&self, position: usize, field: &str) -> Value {
+        self.status(&format!("/chains/0/upstreams/{position}/{field}"))
     }
 
-    /// Attempts at the first chain's node at a place.
-    pub(crate) fn attempts(&self, place: usize) -> u64 {
-        self.upstream(place, "attempts").as_u64().unwrap()
+    /// Number of calls that the gateway has sent to an upstream of the first chain.
+    pub(crate) fn attempts(&self, position: usize) -> u64 {
+        self.upstream(position, "attempts").as_u64().unwrap()
     }
 
-    /// Waits until the last group of the first chain may choose exactly these nodes.
+    /// Waits until exactly these nodes are the candidates of the first chain's last group.
     pub(crate) fn wait_for_candidates(&self, names: &[&str]) {
-        let due: Vec<Value> = names.iter().map(|name| Value::from(*name)).collect();
+        let expected: Vec<Value> = names.iter().map(|name| Value::from(*name)).collect();
         wait_until(&format!("the candidates are {names:?}"), || {
             let groups = self.status("/chains/0/groups");
-            groups.as_array().unwrap().last().unwrap()["candidates"] == Value::from(due.clone())
+            groups.as_array().unwrap().last().unwrap()["candidates"]
+                == Value::from(expected.clone())
         });
     }
 
-    /// Waits until it serves this head.
+    /// Waits until the first chain has this head; `None` waits until it has no head.
     pub(crate) fn wait_for_head(&self, head: Option<u64>) {
         wait_until(&format!("the head is {head:?}"), || {
             self.status("/chains/0/head").get("number").and_then(Value::as_u64) == head
         });
     }
 
-    /// Stops it and returns how long that took.
+    /// Stops the gateway and returns how long that took.
     pub(crate) fn stop(mut self) -> Duration {
-        let began = Instant::now();
+        let start = Instant::now();
         self.gateway.take().unwrap().stop();
-        began.elapsed()
+        start.elapsed()
     }
 }
 
@@ -262,12 +269,12 @@ impl Drop for Served {
     }
 }
 
-/// Waits until the first poll is over: after the head, headers below it are asked for.
+/// Waits until the first poll is over. It reads the head and then headers below it.
 pub(crate) fn wait_for_quiet(nodes: &[&SimNode]) {
     let counts = || nodes.iter().map(|node| node.calls()).collect::<Vec<u64>>();
     wait_until("the nodes are asked nothing more", || {
         let before = counts();
-        pause(QUIET); // Sleeps: a call that is to come has time to come.
+        pause(QUIET); // Sleeps: a further call of the poll would arrive meanwhile.
         counts() == before
     });
 }
@@ -277,38 +284,38 @@ pub(crate) fn body(method: &str, params: &str) -> Vec<u8> {
     format!(r#"{{"jsonrpc":"2.0","id":7,"method":"{method}","params":{params}}}"#).into()
 }
 
-/// The parameters of [`READ`] at a block, different for each number.
+/// The parameters of [`READ`] at a block. Each number is another account.
 pub(crate) fn account(number: u64, block: &str) -> String {
     format!(r#"["0x{number:040x}","{block}"]"#)
 }
 
-/// Asks on a connection.
-pub(crate) fn ask(client: &mut Client, method: &str, params: &str) -> Answer {
+/// Sends a call on a connection and waits for its response.
+pub(crate) fn ask(client: &mut Client, method: &str, params: &str) -> Response {
     client.call("/", &body(method, params))
 }
 
-/// Asks with a further header line.
-pub(crate) fn ask_with(client: &mut Client, line: &str, method: &str, params: &str) -> Answer {
+/// Sends a call with a further header line and waits for its response.
+pub(crate) fn ask_with(client: &mut Client, line: &str, method: &str, params: &str) -> Response {
     client.send(&post_with("/", &format!("{line}\r\n"), &body(method, params)));
-    client.answer().unwrap()
+    client.read_response().unwrap()
 }
 
-/// Sends a call without waiting for its answer.
+/// Sends a call without waiting for its response.
 pub(crate) fn send(client: &mut Client, method: &str, params: &str) {
     client.send(&post("/", &body(method, params)));
 }
 
-/// The raw result of an answer that has one.
-pub(crate) fn result(answer: &Answer) -> String {
+/// The raw JSON of a response's result. Panics if the response has none.
+pub(crate) fn result(answer: &Response) -> String {
     let text = answer.text();
     assert_eq!(answer.status, 200, "{text}");
     let raw = text.strip_prefix(r#"{"jsonrpc":"2.0","id":7,"result":"#);
-    let raw = raw.and_then(|rest| rest.trim_end().strip_suffix('}'));
+    let raw = raw.and_then(|tail| tail.trim_end().strip_suffix('}'));
     raw.unwrap_or_else(|| panic!("no result: {text}")).to_owned()
 }
 
-/// HTTP status, code and message of an answer that has an error.
-pub(crate) fn error(answer: &Answer) -> (u16, i64, String) {
+/// HTTP status, JSON-RPC code and message of a response. Panics if it has no error.
+pub(crate) fn error(answer: &Response) -> (u16, i64, String) {
     let parsed: Value = serde_json::from_str(answer.text()).unwrap();
     assert_eq!(parsed["id"], 7, "{parsed}");
     let error = &parsed["error"];
@@ -316,13 +323,13 @@ pub(crate) fn error(answer: &Answer) -> (u16, i64, String) {
     (answer.status, code, error["message"].as_str().unwrap().to_owned())
 }
 
-/// The cache status of a response.
-pub(crate) fn mark(answer: &Answer) -> &str {
+/// The cache status of a response, such as `hit` or `miss`, without its parameters.
+pub(crate) fn mark(answer: &Response) -> &str {
     let mark = answer.header("x-weir-cache").unwrap();
     mark.split(';').next().unwrap()
 }
 
-/// The node that the answer names.
-pub(crate) fn by(answer: &Answer) -> &str {
+/// The name of the upstream that a response came from.
+pub(crate) fn by(answer: &Response) -> &str {
     answer.header("x-weir-upstream").unwrap()
 }

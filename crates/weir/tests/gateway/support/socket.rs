@@ -1,4 +1,4 @@
-//! A WebSocket client that behaves: tungstenite over a blocking socket.
+//! A WebSocket client that follows the protocol: tungstenite over a blocking socket.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use tungstenite::protocol::WebSocketConfig;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Message, WebSocket};
 
-/// Longer than anything that is waited for takes on a busy machine.
+/// Read timeout: longer than any message takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A client that behaves.
+/// A connected WebSocket client.
 pub(crate) struct Socket(pub(crate) WebSocket<TcpStream>);
 
 impl Socket {
@@ -22,7 +22,7 @@ impl Socket {
         Socket::try_open(address, "/", &[]).unwrap().0
     }
 
-    /// Opens one with further header lines; the status of a refusal.
+    /// Opens a WebSocket with further headers. Returns the HTTP status if the server refuses it.
     pub(crate) fn try_open(
         address: &str,
         path: &str,
@@ -51,7 +51,7 @@ impl Socket {
         self.0.send(Message::text(text)).unwrap();
     }
 
-    /// The next message that is text.
+    /// Waits for the next text message. Skips pings and pongs.
     pub(crate) fn text(&mut self) -> String {
         loop {
             match self.0.read().unwrap() {
@@ -67,19 +67,19 @@ impl Socket {
         serde_json::from_str(&self.text()).unwrap()
     }
 
-    /// The code and the reason with which it is closed.
+    /// Waits until the server closes the WebSocket. Returns the close code and reason.
     pub(crate) fn closed(&mut self) -> (CloseCode, String) {
-        let give_up = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PATIENCE;
         loop {
-            assert!(Instant::now() < give_up, "told on and on, but not closed");
+            assert!(Instant::now() < deadline, "messages arrive, but the server does not close");
             match self.0.read() {
                 Ok(Message::Close(Some(frame))) => {
-                    let said = (frame.code, frame.reason.to_string());
-                    // The answer to it goes out.
+                    let close = (frame.code, frame.reason.to_string());
+                    // Further reads make tungstenite send its own close frame.
                     while self.0.read().is_ok() {}
-                    return said;
+                    return close;
                 }
-                Ok(Message::Close(None)) | Err(_) => panic!("closed without a word"),
+                Ok(Message::Close(None)) | Err(_) => panic!("closed without a close code"),
                 Ok(_) => {}
             }
         }

@@ -1,17 +1,17 @@
-//! Whether the machine itself held up what ran on it: a thread that asks to be woken every few
-//! milliseconds, and how late it was at the worst.
+//! Detects stalls of the machine: threads sleep for two milliseconds at a time, and the longest
+//! oversleep is recorded.
 //!
-//! A test that judges rates may try again after a
-//! stall, and only then.
+//! A test that measures rates may try again only after a stall.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-const STEP: Duration = Duration::from_millis(2);
+/// Length of each sleep.
+const SLEEP: Duration = Duration::from_millis(2);
 
-/// A watch that goes on until it is asked.
+/// A stall detector that runs until [`Stalls::worst`] is called.
 pub(crate) struct Stalls {
     worst_micros: Arc<AtomicU64>,
     done: Arc<AtomicBool>,
@@ -19,7 +19,7 @@ pub(crate) struct Stalls {
 }
 
 impl Stalls {
-    /// Watches with one thread for each core, so that a single busy core is seen too.
+    /// Starts one thread for each core, because a stall may affect one core only.
     pub(crate) fn watch() -> Stalls {
         let (worst_micros, done) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -27,11 +27,11 @@ impl Stalls {
             let (worst, done) = (Arc::clone(&worst_micros), Arc::clone(&done));
             std::thread::spawn(move || {
                 while !done.load(Ordering::Acquire) {
-                    let asked = Instant::now();
-                    // Sleeps: how late it wakes is what is measured.
-                    std::thread::park_timeout(STEP);
-                    let late = asked.elapsed().saturating_sub(STEP);
-                    worst.fetch_max(late.as_micros() as u64, Ordering::Relaxed);
+                    let slept_at = Instant::now();
+                    // Sleeps: the oversleep is the measurement.
+                    std::thread::park_timeout(SLEEP);
+                    let oversleep = slept_at.elapsed().saturating_sub(SLEEP);
+                    worst.fetch_max(oversleep.as_micros() as u64, Ordering::Relaxed);
                 }
             })
         });
@@ -39,7 +39,7 @@ impl Stalls {
         Stalls { worst_micros, done, threads }
     }
 
-    /// The worst so far.
+    /// Stops the threads and returns the longest oversleep.
     pub(crate) fn worst(self) -> Duration {
         self.done.store(true, Ordering::Release);
         for thread in self.threads {

@@ -1,5 +1,5 @@
-//! An HTTP server that records requests: a relay before a node, the receiver behind a collector, or
-//! a collector that never responds.
+//! An HTTP server that records requests: a relay in front of a node, the receiver behind a
+//! collector, or a collector that never responds.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -25,7 +25,7 @@ impl Recorded {
         matching.map(|(_, value)| value.as_str()).collect()
     }
 
-    /// Returns the body as text; bytes that are no text are replaced.
+    /// Returns the body as text; bytes that are not UTF-8 are replaced.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -47,11 +47,11 @@ impl Recorder {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let requests: Arc<Mutex<Vec<Recorded>>> = Arc::default();
-        let (kept, respond) = (Arc::clone(&requests), Arc::new(respond));
+        let (recorded, respond) = (Arc::clone(&requests), Arc::new(respond));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let (kept, respond) = (Arc::clone(&kept), Arc::clone(&respond));
-                std::thread::spawn(move || serve(stream.unwrap(), &kept, &*respond));
+                let (recorded, respond) = (Arc::clone(&recorded), Arc::clone(&respond));
+                std::thread::spawn(move || serve(stream.unwrap(), &recorded, &*respond));
             }
         });
         Recorder { address, requests }
@@ -80,12 +80,13 @@ impl Recorder {
     }
 }
 
-fn serve(stream: TcpStream, kept: &Mutex<Vec<Recorded>>, respond: &Respond) {
+/// Answers the requests of a connection and records them.
+fn serve(stream: TcpStream, recorded: &Mutex<Vec<Recorded>>, respond: &Respond) {
     let mut reader = BufReader::new(&stream);
     while let Some(request) = read(&mut reader) {
-        kept.lock().push(request.clone());
+        recorded.lock().push(request.clone());
         let Some((status, body)) = respond(&request) else {
-            // The other side gives up first.
+            // Waits until the client closes the connection.
             let mut rest = Vec::new();
             let _ended = reader.read_to_end(&mut rest);
             return;

@@ -1,5 +1,5 @@
-//! Plants secrets in every place that a span could take one from, and searches all that is sent to
-//! the collector. A reload turns tracing on.
+//! Plants secrets in every place from which a span could copy one, and searches all data that the
+//! collector receives. A reload turns tracing on.
 
 use test_support::raw::{Client, post_with};
 use test_support::wait::wait_until;
@@ -7,7 +7,7 @@ use test_support::wait::wait_until;
 use super::recorder::Recorder;
 use crate::support::scene::{READ, Scene, Served, account, body, entry, polled_once};
 
-/// What every planted secret holds.
+/// A text that is part of every planted secret.
 const MARK: &str = "s3kr1t";
 
 #[test]
@@ -49,7 +49,7 @@ fn no_span_holds_a_secret() {
             let params = account(number, block);
             let mut client = Client::connect(&served.address);
             client.send(&post_with(&path, &lines, &body(method, &params)));
-            client.answer().unwrap();
+            client.read_response().unwrap();
         }
     }
     wait_until("spans of all kinds are sent", || {
@@ -65,6 +65,6 @@ fn no_span_holds_a_secret() {
         assert_eq!(request.values("authorization"), [format!("Bearer {MARK}-collector")]);
         assert_eq!(request.values("content-type"), ["application/x-protobuf"]);
         let text = request.text();
-        assert!(!text.to_lowercase().contains(MARK), "a span holds it:\n{text}");
+        assert!(!text.to_lowercase().contains(MARK), "a span holds a secret:\n{text}");
     }
 }

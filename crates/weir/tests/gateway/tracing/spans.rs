@@ -99,7 +99,7 @@ fn a_batch_has_one_span_for_each_call_and_unknown_methods_are_not_named() {
     // A malformed `traceparent` is ignored: the trace is a new one.
     let malformed = format!("traceparent: 00-{TRACE}-{SPAN}\r\n");
     client.send(&post_with("/", &malformed, &batch));
-    assert_eq!(client.answer().unwrap().status, 200);
+    assert_eq!(client.read_response().unwrap().status, 200);
     let spans = collector.wait_for_spans(5);
     let trace = spans[0].text("traceId");
     assert_ne!(trace, TRACE);
@@ -148,7 +148,7 @@ fn a_follower_of_a_coalesced_call_belongs_to_its_own_trace() {
     });
     *gate.0.lock() = true;
     gate.1.notify_all();
-    let marks = [leader.answer().unwrap(), follower.answer().unwrap()];
+    let marks = [leader.read_response().unwrap(), follower.read_response().unwrap()];
     assert_eq!([mark(&marks[0]), mark(&marks[1])], ["miss", "coalesced"]);
     let spans = collector.wait_for_spans(5);
     let [call, attempt] = named(&spans, leading, READ)[..] else { panic!("{spans:#?}") };

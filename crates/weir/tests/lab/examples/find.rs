@@ -1,4 +1,4 @@
-//! The commands that texts tell their readers to run.
+//! Finds the example commands in help texts, documentation pages, studies and configurations.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,9 +8,9 @@ use tempfile::TempDir;
 /// Headings of help texts below which each line is a command.
 const HEADINGS: &[&str] = &["Examples:", "Start here:", "Then:", "With an admin port:"];
 
-/// A command and the text that has it.
+/// An example command and the name of the text that contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct Example {
     pub(crate) text: String,
     pub(crate) command: String,
 }
@@ -20,27 +20,27 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Every command of every help text, page, study and configuration.
-pub(crate) fn all() -> Vec<Found> {
-    let mut found = in_helps();
+/// Finds the commands of every help text, page, study and configuration.
+pub(crate) fn find_all() -> Vec<Example> {
+    let mut examples = find_in_help_texts();
     for page in files(&root(), "md").into_iter().chain(files(&root().join("docs"), "md")) {
         if page.file_name().is_some_and(|name| name != "cli.md") {
             let text = std::fs::read_to_string(&page).unwrap();
-            found.extend(named(&page, commands(&in_blocks(&text))));
+            examples.extend(to_examples(&page, split_commands(&shell_blocks(&text))));
         }
     }
     for folder in ["studies", "examples"] {
         for file in files(&root().join(folder), "toml") {
             let text = std::fs::read_to_string(&file).unwrap();
-            found.extend(named(&file, commands(&in_comments(&text))));
+            examples.extend(to_examples(&file, split_commands(&commands_in_comments(&text))));
         }
     }
-    found
+    examples
 }
 
-fn named(file: &Path, commands: Vec<String>) -> impl Iterator<Item = Found> {
+fn to_examples(file: &Path, commands: Vec<String>) -> impl Iterator<Item = Example> {
     let text = file.strip_prefix(root()).unwrap().display().to_string();
-    commands.into_iter().map(move |command| Found { text: text.clone(), command })
+    commands.into_iter().map(move |command| Example { text: text.clone(), command })
 }
 
 /// The files of a folder with this ending, in order.
@@ -53,35 +53,36 @@ pub(crate) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
 }
 
 /// The examples of all help texts, as the program prints them.
-fn in_helps() -> Vec<Found> {
+fn find_in_help_texts() -> Vec<Example> {
     let folder = TempDir::new().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let printed = command.args(["generate-docs", "--dir"]).arg(folder.path()).output().unwrap();
-    assert!(printed.status.success());
+    let output = command.args(["generate-docs", "--dir"]).arg(folder.path()).output().unwrap();
+    assert!(output.status.success());
     let page = std::fs::read_to_string(folder.path().join("cli.md")).unwrap();
-    let mut found = Vec::new();
+    let mut examples = Vec::new();
     for help in page.split("\n## `").skip(1) {
         let (name, text) = help.split_once('`').unwrap();
-        let commands = commands(&in_help(text));
-        let all = text.lines().filter(|line| line.starts_with("  weir ")).count();
-        let ours = commands.iter().filter(|command| command.starts_with("weir ")).count();
-        assert!(ours >= all, "{name}: a command stands below a heading that is not known");
+        let commands = split_commands(&example_lines(text));
+        let expected = text.lines().filter(|line| line.starts_with("  weir ")).count();
+        let weir_commands = commands.iter().filter(|command| command.starts_with("weir ")).count();
+        assert!(weir_commands >= expected, "{name}: an unknown heading precedes a command");
         let text = format!("{name} --help");
-        found.extend(commands.into_iter().map(|command| Found { text: text.clone(), command }));
+        examples
+            .extend(commands.into_iter().map(|command| Example { text: text.clone(), command }));
     }
-    found
+    examples
 }
 
 /// The lines below the headings of examples.
-fn in_help(text: &str) -> String {
-    let mut inside = false;
+fn example_lines(text: &str) -> String {
+    let mut is_inside = false;
     let mut lines = String::new();
     for line in text.lines() {
         if HEADINGS.contains(&line) {
-            inside = true;
+            is_inside = true;
         } else if !line.starts_with("  ") {
-            inside = false;
-        } else if inside {
+            is_inside = false;
+        } else if is_inside {
             lines.push_str(line);
             lines.push('\n');
         }
@@ -90,13 +91,13 @@ fn in_help(text: &str) -> String {
 }
 
 /// The lines of a page's blocks of shell commands.
-fn in_blocks(text: &str) -> String {
-    let mut inside = false;
+fn shell_blocks(text: &str) -> String {
+    let mut is_inside = false;
     let mut lines = String::new();
     for line in text.lines() {
         if line.trim().starts_with("```") {
-            inside = line.trim() == "```sh";
-        } else if inside {
+            is_inside = line.trim() == "```sh";
+        } else if is_inside {
             lines.push_str(line);
             lines.push('\n');
         }
@@ -104,12 +105,12 @@ fn in_blocks(text: &str) -> String {
     lines
 }
 
-/// The lines of a file's first comments that begin with a command of ours.
-fn in_comments(text: &str) -> String {
+/// The lines in a file's leading comments that run weir, possibly after environment variables.
+fn commands_in_comments(text: &str) -> String {
     let mut lines = String::new();
     for line in text.lines().map_while(|line| line.strip_prefix('#')) {
-        let first = line.split_whitespace().find(|word| !word.contains('='));
-        if line.starts_with("   ") && first == Some("weir") {
+        let program = line.split_whitespace().find(|word| !word.contains('='));
+        if line.starts_with("   ") && program == Some("weir") {
             lines.push_str(line.trim());
             lines.push('\n');
         }
@@ -117,9 +118,9 @@ fn in_comments(text: &str) -> String {
     lines
 }
 
-/// One command a line: continued lines joined, comments taken off. A line that opens a
-/// here-document is one command with all lines up to `EOF`.
-fn commands(lines: &str) -> Vec<String> {
+/// Splits lines into commands: joins continued lines and removes comments. A line that opens a
+/// here-document forms one command with all lines up to `EOF`.
+fn split_commands(lines: &str) -> Vec<String> {
     let joined = lines.replace("\\\n", " ");
     let mut lines = joined.lines();
     let mut commands = Vec::new();

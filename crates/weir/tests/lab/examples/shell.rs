@@ -1,4 +1,4 @@
-//! Runs one command in a shell and judges what came of it.
+//! Runs example commands in a shell and compares their results with the expected outcomes.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -13,25 +13,26 @@ use tempfile::NamedTempFile;
 use super::table::Outcome;
 use super::world::World;
 
-/// The longest that a command may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Timeout of a command; long enough for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// PASS, INVALID and CLIENT-LIMITED: of a run in which no call failed.
+/// Exit codes of a run without failed calls: PASS, INVALID and CLIENT-LIMITED.
 const VERDICTS: &[i32] = &[0, 4, 5];
 
-/// A command that runs in a process group of its own.
+/// A shell that runs one command, as a separate process group.
 struct Shell {
     child: Child,
-    out: NamedTempFile,
+    /// Standard output and standard error of the command.
+    output_file: NamedTempFile,
 }
 
 impl Shell {
     fn start(command: &str, folder: &Path, world: &World) -> Shell {
-        let out = NamedTempFile::new().unwrap();
-        let append = || std::fs::File::options().append(true).open(out.path()).unwrap();
+        let output_file = NamedTempFile::new().unwrap();
+        let append = || std::fs::File::options().append(true).open(output_file.path()).unwrap();
         let child = Command::new("sh")
-            // The shell outlives the signals that are meant for the command, and ends with its
-            // code.
+            // The shell survives the signals, which are for the command, and ends with the
+            // command's exit code.
             .args(["-c", &format!("trap : TERM INT; {command}")])
             .current_dir(folder)
             .env("PATH", world.path())
@@ -42,31 +43,32 @@ impl Shell {
             .process_group(0)
             .spawn()
             .unwrap();
-        Shell { child, out }
+        Shell { child, output_file }
     }
 
-    fn said(&self) -> String {
-        String::from_utf8_lossy(&std::fs::read(self.out.path()).unwrap()).into_owned()
+    fn output(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.output_file.path()).unwrap()).into_owned()
     }
 
     fn signal(&self, signal: &str) {
         let group = format!("-{}", self.child.id());
-        // The group may be gone, which is what is wanted.
+        // An error means that the group has ended already.
         let _sent =
             Command::new("kill").args([signal, "--", &group]).stderr(Stdio::null()).status();
     }
 
-    /// Waits until it has ended, or has printed enough; `None` if neither came in time.
-    fn until(&mut self, enough: impl Fn(&str) -> bool) -> Option<Option<ExitStatus>> {
-        let deadline = Instant::now() + PATIENCE;
+    /// Waits until the output meets a condition (`Some(None)`) or the command ends
+    /// (`Some(Some(status))`); `None` on timeout.
+    fn wait_for(&mut self, is_met: impl Fn(&str) -> bool) -> Option<Option<ExitStatus>> {
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
-            if enough(&self.said()) {
+            if is_met(&self.output()) {
                 return Some(None);
             }
             if let Some(status) = self.child.try_wait().unwrap() {
                 return Some(Some(status));
             }
-            // Sleeps: between two looks at another process; the deadline bounds it.
+            // Sleeps: between two checks of another process; the deadline bounds the loop.
             std::thread::park_timeout(Duration::from_millis(20));
         }
         None
@@ -80,54 +82,54 @@ impl Drop for Shell {
     }
 }
 
-/// Where the commands of one text run. The folder is removed at the end of the text.
-pub(crate) struct Place<'a> {
+/// Runs the commands of one text, in a folder that is removed after the last command.
+pub(crate) struct Session<'a> {
     folder: PathBuf,
     world: &'a World,
-    /// Servers that the text has started.
+    /// Servers that commands of the text have started.
     servers: Vec<Shell>,
-    /// Addresses that the text names, and those of its servers.
+    /// The actual address of a server, by its address in the text.
     addresses: BTreeMap<&'static str, String>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Session<'_> {
     fn drop(&mut self) {
         self.servers.clear();
-        // The folder of all texts is removed at the end, too.
+        // If this fails, the end of the test removes the folder with its parent.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-impl Place<'_> {
-    pub(crate) fn new(world: &World) -> Place<'_> {
+impl Session<'_> {
+    pub(crate) fn new(world: &World) -> Session<'_> {
         let folder = world.folder();
-        Place { folder, world, servers: Vec::new(), addresses: BTreeMap::new() }
+        Session { folder, world, servers: Vec::new(), addresses: BTreeMap::new() }
     }
 
-    /// A command with the addresses of this text's servers.
-    pub(crate) fn moved(&self, command: &str) -> String {
-        let moved = |text: String, (from, to): (&&str, &String)| text.replace(from, to);
-        self.addresses.iter().fold(command.to_owned(), moved)
+    /// Replaces the addresses in a command by those of the servers that earlier commands started.
+    pub(crate) fn replace_addresses(&self, command: &str) -> String {
+        let replace = |text: String, (from, to): (&&str, &String)| text.replace(from, to);
+        self.addresses.iter().fold(command.to_owned(), replace)
     }
 
-    /// Runs a command and says how its outcome differs from the expected one.
-    pub(crate) fn judge(&mut self, command: &str, outcome: Outcome) -> Result<(), String> {
+    /// Runs a command. Returns an error if its outcome is not the expected one.
+    pub(crate) fn run(&mut self, command: &str, outcome: Outcome) -> Result<(), String> {
         let start = |command: &str| Shell::start(command, &self.folder, self.world);
         match outcome {
             Outcome::NotHere(_) => Ok(()),
             Outcome::Ends(codes, texts) => {
                 let mut shell = start(command);
                 expect_end(&mut shell, codes)?;
-                expect_texts(&shell.said(), texts)
+                expect_texts(&shell.output(), texts)
             }
             Outcome::Loads => {
                 let mut shell = start(command);
                 expect_end(&mut shell, VERDICTS)?;
-                let said = shell.said();
-                let row = said.lines().find(|line| line.starts_with("all "));
+                let output = shell.output();
+                let row = output.lines().find(|line| line.starts_with("all "));
                 match row.is_some_and(|row| row.matches("100 %").count() >= 2) {
                     true => Ok(()),
-                    false => Err(format!("calls failed:\n{said}")),
+                    false => Err(format!("calls failed:\n{output}")),
                 }
             }
             Outcome::Serves(texts) => {
@@ -137,10 +139,10 @@ impl Place<'_> {
                 shell.signal("-TERM");
                 expect_end(&mut shell, &[0])
             }
-            Outcome::Starts(named) => {
+            Outcome::Starts(text_addresses) => {
                 let mut shell = start(command);
-                let printed = expect_addresses(&mut shell, named.len())?;
-                self.addresses.extend(named.iter().copied().zip(printed));
+                let printed = expect_addresses(&mut shell, text_addresses.len())?;
+                self.addresses.extend(text_addresses.iter().copied().zip(printed));
                 self.servers.push(shell);
                 Ok(())
             }
@@ -150,11 +152,11 @@ impl Place<'_> {
                 let printed = expect_addresses(&mut gateway, 2)?;
                 let mut shell = start(&command.replace("ADMIN", &printed[1]));
                 expect_end(&mut shell, codes)?;
-                expect_texts(&shell.said(), texts)
+                expect_texts(&shell.output(), texts)
             }
             Outcome::Until(text, codes) => {
                 let mut shell = start(command);
-                expect_said(&mut shell, text)?;
+                expect_output(&mut shell, text)?;
                 shell.signal("-INT");
                 expect_end(&mut shell, codes)
             }
@@ -162,51 +164,51 @@ impl Place<'_> {
     }
 }
 
-/// The first addresses on which a server says that it listens.
+/// Waits until a server has printed `count` addresses on which it listens, and returns them.
 fn expect_addresses(shell: &mut Shell, count: usize) -> Result<Vec<String>, String> {
-    let addresses = |said: &str| -> Vec<String> {
-        let rest = said.split(" on http://").skip(1);
-        // One without an end may be cut.
-        let whole =
-            rest.filter_map(|rest| rest.find([' ', ',', '/', '\n']).map(|end| &rest[..end]));
-        whole.take(count).map(str::to_owned).collect()
+    let parse_addresses = |output: &str| -> Vec<String> {
+        let candidates = output.split(" on http://").skip(1);
+        // The server may not have printed the rest of an address without an end.
+        let complete =
+            candidates.filter_map(|text| text.find([' ', ',', '/', '\n']).map(|end| &text[..end]));
+        complete.take(count).map(str::to_owned).collect()
     };
-    expect(shell, &format!("{count} addresses"), |said| addresses(said).len() == count)?;
-    Ok(addresses(&shell.said()))
+    expect(shell, &format!("{count} addresses"), |output| parse_addresses(output).len() == count)?;
+    Ok(parse_addresses(&shell.output()))
 }
 
-fn expect_said(shell: &mut Shell, text: &str) -> Result<(), String> {
-    expect(shell, text, |said| said.contains(text))
+fn expect_output(shell: &mut Shell, text: &str) -> Result<(), String> {
+    expect(shell, text, |output| output.contains(text))
 }
 
-fn expect(shell: &mut Shell, what: &str, enough: impl Fn(&str) -> bool) -> Result<(), String> {
-    match shell.until(enough) {
+fn expect(shell: &mut Shell, expected: &str, is_met: impl Fn(&str) -> bool) -> Result<(), String> {
+    match shell.wait_for(is_met) {
         Some(None) => Ok(()),
         Some(Some(status)) => {
-            Err(format!("ended with {status} before it said {what:?}:\n{}", shell.said()))
+            Err(format!("ended with {status} before it said {expected:?}:\n{}", shell.output()))
         }
-        None => Err(format!("did not say {what:?}:\n{}", shell.said())),
+        None => Err(format!("did not say {expected:?}:\n{}", shell.output())),
     }
 }
 
 fn expect_end(shell: &mut Shell, codes: &[i32]) -> Result<(), String> {
-    let Some(Some(status)) = shell.until(|_| false) else {
-        return Err(format!("did not end:\n{}", shell.said()));
+    let Some(Some(status)) = shell.wait_for(|_| false) else {
+        return Err(format!("did not end:\n{}", shell.output()));
     };
     match status.code() {
         Some(code) if codes.contains(&code) => Ok(()),
-        _ => Err(format!("ended with {status}, expected {codes:?}:\n{}", shell.said())),
+        _ => Err(format!("ended with {status}, expected {codes:?}:\n{}", shell.output())),
     }
 }
 
-fn expect_texts(said: &str, texts: &[&str]) -> Result<(), String> {
-    match texts.iter().find(|text| !said.contains(**text)) {
-        Some(text) => Err(format!("{text:?} is not in:\n{said}")),
+fn expect_texts(output: &str, texts: &[&str]) -> Result<(), String> {
+    match texts.iter().find(|text| !output.contains(**text)) {
+        Some(text) => Err(format!("{text:?} is not in:\n{output}")),
         None => Ok(()),
     }
 }
 
-/// The response to one call.
+/// Sends one call and returns the response with its head.
 pub(crate) fn call(address: &str, method: &str, params: &str) -> Result<String, String> {
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
     let length = body.len();
@@ -216,7 +218,7 @@ pub(crate) fn call(address: &str, method: &str, params: &str) -> Result<String, 
     );
     let exchange = || {
         let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         stream.write_all(request.as_bytes())?;
         let mut response = String::new();
         stream.read_to_string(&mut response)?;

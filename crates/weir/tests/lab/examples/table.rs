@@ -1,53 +1,58 @@
-//! What each example must do, and what stands in place of addresses that do not exist here.
+//! The expected outcome of each example command, and the changes to a command that let it run in
+//! the test.
 
 use Outcome::{Ends, Loads, NotHere, Serves, Starts, Until, WithGateway};
 
 /// How a command must end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Outcome {
-    /// It ends with one of these codes and prints these texts.
+    /// The command ends with one of these exit codes and prints these texts.
     Ends(&'static [i32], &'static [&'static str]),
-    /// It ends with a verdict and no call failed. A busy machine may make the verdict a weak one.
+    /// The command ends with a verdict, and no call failed. On a busy machine the verdict may be
+    /// INVALID or CLIENT-LIMITED.
     Loads,
-    /// It listens, its response to `eth_chainId` has these texts, and SIGTERM ends it with 0.
+    /// The command serves. Its response to `eth_chainId` has these texts, and SIGTERM ends it with
+    /// exit code 0.
     Serves(&'static [&'static str]),
-    /// It listens and stays until the last command of its text has ended. These are the addresses
-    /// that the text names, in the order in which it prints its own.
+    /// The command serves until the last command of its text has ended. The list holds the
+    /// addresses in the text, in the order in which the command prints its actual addresses.
     Starts(&'static [&'static str]),
-    /// It prints this text and goes on; SIGINT ends it with one of these codes.
+    /// The command prints this text and continues; SIGINT ends it with one of these exit codes.
     Until(&'static str, &'static [i32]),
-    /// As `Ends`, with a gateway of `gateway.toml` whose admin address is put in place of ADMIN.
+    /// As `Ends`, while a gateway runs with `gateway.toml`. Its admin address replaces `ADMIN`.
     WithGateway(&'static [i32], &'static [&'static str]),
-    /// It cannot run here, and this is why.
+    /// The command is not run, for this reason.
     NotHere(&'static str),
 }
 
-/// A text of the command and what stands here in its place; what replaces "" stands at the end.
+/// Pairs of a text in the command and its replacement. The replacement of "" is appended.
 type Changes = &'static [(&'static str, &'static str)];
 
-/// What an example must do; a command of cargo that runs weir is the same as weir.
-pub(crate) fn outcome(command: &str) -> Option<(Changes, Outcome)> {
-    let found = OUTCOMES.iter().find(|(known, ..)| *known == command);
-    found.map(|(_, changes, outcome)| (*changes, *outcome))
+/// Returns the changes and the expected outcome of an example; `None` if the table has no such
+/// command.
+pub(crate) fn find_outcome(command: &str) -> Option<(Changes, Outcome)> {
+    let row = OUTCOMES.iter().find(|(example, ..)| *example == command);
+    row.map(|(_, changes, outcome)| (*changes, *outcome))
 }
 
-/// A busy machine makes runs that may not be compared otherwise.
+/// Compares runs that a busy machine made invalid.
 const ANYWAY: Changes = &[("", " --anyway")];
 const SHORT: Changes = &[("", " -d 1s")];
-/// A study that takes a second, or a second for each of its methods.
+/// Shortens a study to one second, or to one second per method.
 const SECONDS: Changes = &[("", " --set seconds=1")];
-/// The same against a certificate that nobody has signed.
+/// Shortens a study, and accepts a self-signed certificate.
 const UNSIGNED: Changes = &[("", " --set seconds=1 --insecure")];
-/// A gateway that takes a free port.
+/// Starts a gateway on a free port.
 const FREE: Changes = &[("", " --listen 127.0.0.1:0 --admin off")];
 const NODE: Changes = &[("", " --listen 127.0.0.1:0")];
-/// A gateway that takes two free ports, in place of these.
+/// Starts a gateway on two free ports.
 const GATEWAY: Changes = &[("", " --listen 127.0.0.1:0 --admin 127.0.0.1:0")];
+/// The gateway's addresses in the texts.
 const GATEWAY_ADDRESSES: &[&str] = &["127.0.0.1:8645", "127.0.0.1:8646"];
 const CHAIN: &[&str] = &["\"result\":\"0x1\""];
 const SIMULATED: &[&str] = &["\"result\":\"0x67932\""];
 
-/// A probe that takes a free port, and needs less than seconds to identify its targets.
+/// Starts a probe on a free port, at a rate that identifies its targets within a second.
 const PROBE: Changes = &[("", " --rate 10 --listen 127.0.0.1:0")];
 const PROBES: Outcome = Until(" is up: ", &[0]);
 
@@ -387,7 +392,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         Loads,
     ),
     ("weir load studies/somnia.toml --set load_percent=1", &[("", " --set time_percent=1")], Loads),
-    // The pauses of this study are its own limit.
+    // The pauses in this study limit its rate.
     (
         "weir load studies/rpcstest.toml --target http://127.0.0.1:8545 --seed 7",
         SECONDS,
@@ -531,7 +536,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     ),
     (
         "weir study sync --rpc geth=http://127.0.0.1:8545 reth=http://127.0.0.1:8645 --until-height 100000",
-        // These are at the tip already, so that what is measured is how fast blocks are made.
+        // Both servers are at the chain tip already, so the study measures the chain's growth.
         &[("--until-height 100000", "--duration 5s")],
         Ends(&[0, 4], &["geth against reth"]),
     ),
@@ -679,7 +684,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         &[("20000", "100"), ("seconds=120", "seconds=1")],
         Loads,
     ),
-    // A quarter of its calls fails by design; its thresholds judge the others.
+    // A quarter of the calls fails by design; the thresholds are for the other calls.
     (
         "TARGET=http://node:8545 weir load studies/rpcstest.toml",
         SECONDS,

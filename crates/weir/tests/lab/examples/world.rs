@@ -1,4 +1,4 @@
-//! The nodes, the gateway and the files that the examples speak of.
+//! The nodes, gateways and files that the example commands refer to.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,22 +13,26 @@ use super::shell::call;
 use test_support::port::ReservedPort;
 use test_support::running::{Running, Weir};
 
-/// Blocks of the chain: enough for the heights that the examples name.
+/// Head of the chain: above all block numbers in the examples.
 const HEAD: &str = "1300";
 
-/// What runs while the examples run.
+/// The environment of all example commands: servers that run until the last example has ended,
+/// files, and replacements for addresses.
 pub(crate) struct World {
     node: Running,
-    /// Other nodes and gateways, which run until the last example has ended.
+    /// The other nodes and gateways, kept so that they keep running.
     _others: [Running; 6],
     _ipc: TempDir,
-    /// What each text's folder begins with.
+    /// The files that each text's folder is created with.
     template: TempDir,
+    /// The parent of the texts' folders.
     folders: TempDir,
     /// Where the node of a study listens.
     study_port: ReservedPort,
-    changes: Vec<(String, String)>,
-    next: std::sync::atomic::AtomicUsize,
+    /// Texts in the examples, such as addresses, and their replacements.
+    replacements: Vec<(String, String)>,
+    /// Number of the next folder.
+    next_folder: std::sync::atomic::AtomicUsize,
 }
 
 impl World {
@@ -47,23 +51,23 @@ impl World {
             .start();
         let second = Weir::node().args(&chain("1")).start();
         let third = Weir::node().args(&chain("1")).start();
-        // Examples may break this node.
-        let toy = Weir::node().admin().start();
+        // Examples may plant faults in this node.
+        let faulty = Weir::node().admin().start();
         let gateway = Weir::serve().admin().upstreams(&[node.url()]).start();
         let folders = TempDir::new().unwrap();
-        // The node's chain over TLS, with a certificate that nobody has signed.
-        let sealed = Weir::serve()
+        // Serves the node's chain over TLS, with a self-signed certificate.
+        let tls_gateway = Weir::serve()
             .listen_as_configured()
-            .config(&sealed(&node.url(), folders.path()))
+            .config(&tls_gateway_config(&node.url(), folders.path()))
             .start();
-        let mut changes = vec![
+        let mut replacements = vec![
             ("http://127.0.0.1:8545".to_owned(), node.url()),
             ("http://127.0.0.1:9500".to_owned(), harmony.url()),
             ("http://node:8545".to_owned(), node.url()),
             ("http://node:9500".to_owned(), harmony.url()),
             ("http://gateway/rpc".to_owned(), gateway.url()),
-            ("https://gateway/rpc".to_owned(), format!("https://{}", sealed.address)),
-            ("https://node.example".to_owned(), format!("https://{}", sealed.address)),
+            ("https://gateway/rpc".to_owned(), format!("https://{}", tls_gateway.address)),
+            ("https://node.example".to_owned(), format!("https://{}", tls_gateway.address)),
             ("wss://node.example".to_owned(), format!("ws://{}", second.address)),
             ("ws://127.0.0.1:8546".to_owned(), format!("ws://{}", second.address)),
             ("ipc:/var/geth.ipc".to_owned(), format!("ipc:{}", socket.display())),
@@ -72,29 +76,30 @@ impl World {
             ("http://127.0.0.1:8645".to_owned(), gateway.url()),
             (
                 "http://127.0.0.1:8547".to_owned(),
-                format!("http://{}", toy.admin.as_deref().unwrap()),
+                format!("http://{}", faulty.admin.as_deref().unwrap()),
             ),
             ("/var/log/nginx/access.log".to_owned(), "nginx.log".to_owned()),
         ];
-        changes.extend(drawn(&node.url()));
+        replacements.extend(chain_replacements(&node.url()));
         let mut world = World {
             node,
-            _others: [harmony, second, third, toy, gateway, sealed],
+            _others: [harmony, second, third, faulty, gateway, tls_gateway],
             _ipc: ipc,
             template: TempDir::new().unwrap(),
             folders,
             study_port: ReservedPort::new(),
-            changes,
-            next: std::sync::atomic::AtomicUsize::new(0),
+            replacements,
+            next_folder: std::sync::atomic::AtomicUsize::new(0),
         };
-        world.fill();
+        world.write_template();
         world
     }
 
-    /// A command or a file with addresses that exist here.
-    pub(crate) fn here(&self, text: &str, changes: &[(&str, &str)]) -> String {
+    /// Replaces the addresses in a command or a file by those of this environment, and makes the
+    /// changes of the command's row in the table.
+    pub(crate) fn localize(&self, text: &str, changes: &[(&str, &str)]) -> String {
         let mut text = text.to_owned();
-        for (from, to) in &self.changes {
+        for (from, to) in &self.replacements {
             text = text.replace(from, to);
         }
         for (from, to) in changes {
@@ -109,12 +114,12 @@ impl World {
         text
     }
 
-    /// A shipped study in a form that takes seconds.
-    fn scaled(&self, name: &str, text: &str) -> String {
-        let text = self.here(text, &[]);
+    /// Shortens a shipped study so that it takes seconds.
+    fn shorten(&self, name: &str, text: &str) -> String {
+        let text = self.localize(text, &[]);
         match name {
             "page-cache.toml" => text
-                // Several seconds: the index writes a sample each second.
+                // Enough blocks for several seconds: the index writes a sample each second.
                 .replace("\"5000\"", "\"20000\"")
                 .replace("\"6000\"", "\"21000\"")
                 .replace("100..200", "4..6")
@@ -139,26 +144,26 @@ impl World {
         }
     }
 
-    /// A new folder for the commands of one text.
+    /// Creates a folder for the commands of one text.
     pub(crate) fn folder(&self) -> PathBuf {
-        let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let number = self.next_folder.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let folder = self.folders.path().join(number.to_string());
         run("cp", &["-R", "--", path(self.template.path()), path(&folder)], Path::new("/"));
         folder
     }
 
-    /// Where programs are looked for: ours first.
+    /// The variable `PATH` for the commands: the folder of the built program comes first.
     pub(crate) fn path(&self) -> String {
         let ours = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();
         format!("{}:/usr/sbin:{}", ours.display(), std::env::var("PATH").unwrap())
     }
 
-    /// Makes the files that the examples read.
-    fn fill(&mut self) {
+    /// Writes the files that the examples read.
+    fn write_template(&mut self) {
         let root = root().canonicalize().unwrap();
-        let at = |name: &str| self.template.path().join(name);
+        let path_of = |name: &str| self.template.path().join(name);
         let write = |name: &str, text: &str| {
-            let file = at(name);
+            let file = path_of(name);
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(file, text).unwrap();
         };
@@ -166,7 +171,7 @@ impl World {
             for file in files(&root.join(folder), "toml") {
                 let text = std::fs::read_to_string(&file).unwrap();
                 let name = file.file_name().unwrap().to_str().unwrap();
-                write(&format!("{folder}/{name}"), &self.scaled(name, &text));
+                write(&format!("{folder}/{name}"), &self.shorten(name, &text));
             }
         }
         run(
@@ -174,10 +179,10 @@ impl World {
             &["-R", path(&root.join("examples/keys")), "examples/keys"],
             self.template.path(),
         );
-        std::os::unix::fs::symlink(root.join("testdata"), at("testdata")).unwrap();
+        std::os::unix::fs::symlink(root.join("testdata"), path_of("testdata")).unwrap();
         // `cp -R` copies the link and not the program, which has 150 MB.
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), at("weir")).unwrap();
-        std::fs::create_dir(at("bin")).unwrap();
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), path_of("weir")).unwrap();
+        std::fs::create_dir(path_of("bin")).unwrap();
 
         let url = self.node.url();
         let gateway = format!(
@@ -188,27 +193,28 @@ impl World {
         write("plan.toml", &PLAN.replace("URL", &url));
         write("access.log", ACCESS_LOG);
         write("access.log.1", ACCESS_LOG);
-        let packed = std::fs::File::create(at("access.log.2.gz")).unwrap();
-        let mut packed = GzEncoder::new(packed, Compression::fast());
-        std::io::Write::write_all(&mut packed, ACCESS_LOG.as_bytes()).unwrap();
-        packed.finish().unwrap();
+        let archive = std::fs::File::create(path_of("access.log.2.gz")).unwrap();
+        let mut archive = GzEncoder::new(archive, Compression::fast());
+        std::io::Write::write_all(&mut archive, ACCESS_LOG.as_bytes()).unwrap();
+        archive.finish().unwrap();
         write("nginx.log", NGINX_LOG);
         write(
             "calls.jsonl",
             "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"eth_blockNumber\",\"params\":[]}\n",
         );
         for (number, name) in ["a", "b", "a1", "a2", "b1", "b2"].into_iter().enumerate() {
-            let heights = (0..60).map(|at| format!("{at},{}\n", at * (9000 + 100 * number)));
+            let heights =
+                (0..60).map(|second| format!("{second},{}\n", second * (9000 + 100 * number)));
             write(
                 &format!("{name}.csv"),
                 &format!("seconds,height\n{}", heights.collect::<String>()),
             );
         }
         for name in ["a", "b"] {
-            let line = |at: u64| {
-                let height = at * 100;
+            let line = |minute: u64| {
+                let height = minute * 100;
                 format!(
-                    "2021-12-13T23:{at:02}:00Z Statistic for last 60s:\n{{\n \"General\": \
+                    "2021-12-13T23:{minute:02}:00Z Statistic for last 60s:\n{{\n \"General\": \
                      {{\n  \"Height\": {height}\n }}\n}}\n"
                 )
             };
@@ -226,9 +232,9 @@ impl World {
             |arguments: &[&str]| run(env!("CARGO_BIN_EXE_weir"), arguments, self.template.path());
         weir(&["index", "sync", "--from", &url, "--db", "chain.db", "--end", "1290"]);
         for name in ["a.jsonl", "b.jsonl"] {
-            let line = |at: u64| {
-                let height = at * 100;
-                format!("{{\"time\":\"2026-11-22T15:00:{at:02}Z\",\"height\":{height}}}\n")
+            let line = |second: u64| {
+                let height = second * 100;
+                format!("{{\"time\":\"2026-11-22T15:00:{second:02}Z\",\"height\":{height}}}\n")
             };
             write(name, &(0..50).map(line).collect::<String>());
         }
@@ -239,13 +245,13 @@ impl World {
             weir_load(&url, name, self.template.path());
         }
         let k6 = root.join("testdata/k6-summaries/summary-export.json");
-        std::fs::copy(k6, at("k6-summary.json")).unwrap();
+        std::fs::copy(k6, path_of("k6-summary.json")).unwrap();
         for (file, of) in
             [("silkworm.csv", "13-14-11_silk"), ("rpcdaemon.csv", "15-09-44_rpcdaemon")]
         {
             let all = files(&root.join("testdata/erigon-perf"), "csv");
             let found = all.iter().find(|file| path(file).contains(of)).unwrap();
-            std::fs::copy(found, at(file)).unwrap();
+            std::fs::copy(found, path_of(file)).unwrap();
         }
         let git = |arguments: &[&str]| run("git", arguments, self.template.path());
         git(&["init", "--quiet"]);
@@ -281,12 +287,12 @@ const ACCESS_LOG: &str = "{\"time\":\"2026-11-21T22:04:00.000Z\",\"status\":200,
 const NGINX_LOG: &str =
     "203.0.113.1 - - [21/Nov/2026:22:04:00 +0000] \"POST / HTTP/1.1\" 200 10 \"-\" \"wrk\"\n";
 
-/// A gateway that serves TLS with a certificate that it has signed itself.
-fn sealed(node: &str, folder: &Path) -> String {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+/// The configuration of a gateway that serves TLS with a self-signed certificate.
+fn tls_gateway_config(node: &str, folder: &Path) -> String {
+    let certificate = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let (chain, key) = (folder.join("cert.pem"), folder.join("key.pem"));
-    std::fs::write(&chain, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    std::fs::write(&chain, certificate.cert.pem()).unwrap();
+    std::fs::write(&key, certificate.signing_key.serialize_pem()).unwrap();
     format!(
         "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\n\
          [[certificate]]\nchain_file = \"{}\"\nkey_file = \"{}\"\n\
@@ -296,8 +302,8 @@ fn sealed(node: &str, folder: &Path) -> String {
     )
 }
 
-/// What the examples name of mainnet, and what the node's chain has in its place.
-fn drawn(node: &str) -> Vec<(String, String)> {
+/// Values of mainnet in the examples, and values of the node's chain that replace them.
+fn chain_replacements(node: &str) -> Vec<(String, String)> {
     let params = r#"[{"fromBlock":"0x64","toBlock":"0xc8"}]"#;
     let logs = call(node.trim_start_matches("http://"), "eth_getLogs", params).unwrap();
     let (_, body) = logs.split_once("\r\n\r\n").unwrap();
@@ -308,19 +314,19 @@ fn drawn(node: &str) -> Vec<(String, String)> {
         ("0xdac17f958d2ee523a2206206994597c13d831ec7", "address"),
         ("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef", "topics/0"),
     ];
-    pairs.map(|(from, of)| (from.to_owned(), text(&format!("/result/0/{of}")))).to_vec()
+    pairs.map(|(from, field)| (from.to_owned(), text(&format!("/result/0/{field}")))).to_vec()
 }
 
 fn weir_load(url: &str, out: &str, folder: &Path) {
     let arguments = ["load", url, "-d", "1s", "-c", "2", "--quiet", "--out", out];
-    let ended = Command::new(env!("CARGO_BIN_EXE_weir"))
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(arguments)
         .current_dir(folder)
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    // Whether this machine was quiet enough for a verdict is not the question.
-    assert!(folder.join(out).join("result.json").exists(), "{ended:?}");
+    // The verdict does not matter: a busy machine may make the run invalid.
+    assert!(folder.join(out).join("result.json").exists(), "{output:?}");
 }
 
 fn path(path: &Path) -> &str {
@@ -334,6 +340,6 @@ fn run(program: &str, arguments: &[&str], folder: &Path) {
         .stdin(Stdio::null())
         .output()
         .unwrap_or_else(|error| panic!("{program}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {stderr}");
 }

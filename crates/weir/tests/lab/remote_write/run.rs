@@ -1,5 +1,5 @@
-//! A run with known counts, as exports see it: no load is made, so that every value that is asked
-//! for is known exactly.
+//! The progress of a run with known counts, as the exports receive it. No load is generated, so
+//! every value that a test queries is known exactly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use lab_model::results::TargetFacts;
 use lab_model::results::run::{HostSample, Second};
 use lab_model::samples;
 
-/// What a [`Progress`] borrows from.
+/// The values that a [`Progress`] borrows.
 pub(crate) struct Run {
     plan: Arc<Plan>,
     elapsed: Duration,
@@ -22,8 +22,9 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// 9,000 calls of one method at 2 ms; of another 2,900 at 40 ms, 50 JSON-RPC errors and 30
-    /// refusals at 3 ms, and 20 timeouts of 5 s.
+    /// Creates a run with two methods. Of the first: 9,000 results at 2 ms. Of the second: 2,900
+    /// results at 40 ms, 50 JSON-RPC errors and 30 rate-limited calls at 3 ms, and 20 timeouts of
+    /// 5 s.
     pub(crate) fn new() -> Run {
         let mut interval = Interval::new(0, 1, 2);
         let mut record = |method, class, count: u64, ms: u64| {
@@ -51,7 +52,7 @@ impl Run {
         Run { plan, elapsed: Duration::from_secs(12), target, second, totals, host }
     }
 
-    /// Lets time pass in which nothing happens.
+    /// Advances the elapsed time without new calls.
     pub(crate) fn pass(&mut self, time: Duration) {
         self.elapsed += time;
     }

@@ -10,10 +10,10 @@ fn reply(numbers: &[i64]) -> Value {
 fn a_reply_is_parsed_completely_or_refused() {
     let passed = parse_reply(&reply(&[1000, 0, 500, 990]), 1).unwrap();
     assert_eq!((passed.redis_now_ms, passed.refused), (1000, None));
-    assert_eq!(passed.states[..], [Some(KeyState { excess: 500, last: 990 })]);
+    assert_eq!(passed.states[..], [Some(KeyState { excess: 500, charged_at_ms: 990 })]);
     let refused = parse_reply(&reply(&[1000, 2, 0, 1, -1, -1]), 2).unwrap();
     assert_eq!(refused.refused, Some(1));
-    assert_eq!(refused.states[..], [Some(KeyState { excess: 0, last: 1 }), None]);
+    assert_eq!(refused.states[..], [Some(KeyState { excess: 0, charged_at_ms: 1 }), None]);
     for (numbers, zones) in [
         (&[1000, 0][..], 1),
         (&[1000, 0, 500, 990], 2),

@@ -171,7 +171,7 @@ fn the_threshold_that_broke_first_binds() {
         ..probe(&verdict, &calm, &[])
     });
     let binding = judgement.binding.unwrap();
-    assert_eq!(binding.limit, Limit::Objective("latency{method:b} p(99)<100".to_owned()));
+    assert_eq!(binding.limit, Limit::Threshold("latency{method:b} p(99)<100".to_owned()));
     assert_eq!((binding.method.as_deref(), binding.allowed), (Some("b"), Some(100.0)));
     assert_eq!(judgement.margin, Some(-1.0), "farther out than its whole limit");
 }

@@ -100,11 +100,15 @@ impl Checker<'_, '_> {
         }
         if file.case.len() > CASES_MAX {
             let message = format!("there are {} cases", file.case.len());
-            self.report.missing(&file.case.location, message, format!("1 to {CASES_MAX} cases"));
+            self.report.error_without_value(
+                &file.case.location,
+                message,
+                format!("1 to {CASES_MAX} cases"),
+            );
         }
         if self.cases.is_empty() && !left_out.is_empty() {
             let message = format!("no case can run on this machine: {}", left_out.join("; "));
-            self.report.missing(&file.case.location, message, "a case with fewer CPUs");
+            self.report.error_without_value(&file.case.location, message, "a case with fewer CPUs");
         }
         left_out
     }
@@ -120,12 +124,16 @@ impl Checker<'_, '_> {
             let key = if table.plans.is_some() { &table.plans } else { &study.plans };
             if key.is_none() {
                 let message = "the variant has no plans";
-                self.report.missing(&table.location, message, "plans here or in the study");
+                self.report.error_without_value(
+                    &table.location,
+                    message,
+                    "plans here or in the study",
+                );
             }
             let files = key.iter().flatten().enumerate();
             let plan_use = |(index, file): (usize, &String)| PlanUse {
                 file: file.clone(),
-                location: key.element(index),
+                location: key.element_location(index),
                 variables: Vec::new(),
             };
             return files.map(plan_use).collect();
@@ -145,11 +153,11 @@ impl Checker<'_, '_> {
             };
             let (file, location) = match (case.plan.as_ref(), only_plan) {
                 (Some(file), _) => (file.clone(), case.plan.location.clone()),
-                (None, Some(file)) => (file.clone(), study.plans.element(0)),
+                (None, Some(file)) => (file.clone(), study.plans.element_location(0)),
                 (None, None) => {
                     let message = "the case has no plan";
                     let allowed = "a plan here, or one plan in the study";
-                    self.report.missing(&case.location, message, allowed);
+                    self.report.error_without_value(&case.location, message, allowed);
                     continue;
                 }
             };

@@ -82,7 +82,7 @@ impl Checker<'_, '_> {
         for name in table.files.keys() {
             if !is_file_name(name) {
                 let message = format!("{name:?} is not the name of a file in {{dir}}");
-                self.report.missing(
+                self.report.error_without_value(
                     &table.files.location,
                     message,
                     "letters, digits, `-`, `_` and `.`",
@@ -191,11 +191,15 @@ impl Checker<'_, '_> {
         if file.variant.is_set() && !VARIANTS.contains(&count) {
             let message = format!("there are {count} variants");
             let allowed = format!("{} to {} variants", VARIANTS.start(), VARIANTS.end());
-            self.report.missing(&file.variant.location, message, allowed);
+            self.report.error_without_value(&file.variant.location, message, allowed);
         }
         if count == 1 && !*file.control {
             let message = "there is one variant, and no control to compare it with";
-            self.report.missing(&file.variant.location, message, "two variants, or control = true");
+            self.report.error_without_value(
+                &file.variant.location,
+                message,
+                "two variants, or control = true",
+            );
         }
     }
 
@@ -274,7 +278,7 @@ impl Checker<'_, '_> {
         for (location, port) in used_once {
             let message = format!("the port {{port.{port}}} is used only once");
             let allowed = "each port at its server and at what connects to it";
-            self.report.missing(location, message, allowed);
+            self.report.error_without_value(location, message, allowed);
         }
     }
 

@@ -1,5 +1,5 @@
-//! The ordinary use of alloy, over HTTP and over a WebSocket: reads, batches, and events, which it
-//! gets by filters or subscriptions. A WebSocket that is lost it opens anew, and subscribes again.
+//! Typical use of alloy, over HTTP and over a WebSocket: reads, batches, and events from filters or
+//! subscriptions. alloy reopens a lost WebSocket and subscribes again.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -10,9 +10,10 @@ use alloy_rpc_types_eth::Filter;
 use futures_util::StreamExt;
 use serde_json::Value;
 
-/// For all that is done here, on a busy machine.
+/// The longest time for the whole program, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
-const SOON: Duration = Duration::from_millis(100);
+/// Interval of alloy's polls of a filter.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -44,10 +45,10 @@ async fn over_http(address: &str, cutter: &str) {
     batch.send().await.unwrap();
     assert_eq!(block.await.unwrap()["parentHash"], parent.await.unwrap()["hash"]);
 
-    // A call on a connection that is being lost may fail, and the next one has another.
+    // A call on a cut connection may fail; the next call opens another.
     cut(cutter);
     while provider.get_chain_id().await.is_err() {}
-    let blocks = provider.watch_blocks().await.unwrap().with_poll_interval(SOON);
+    let blocks = provider.watch_blocks().await.unwrap().with_poll_interval(POLL_INTERVAL);
     let (mut blocks, mut hashes) = (blocks.into_stream(), Vec::new());
     while hashes.len() < 3 {
         hashes.extend(blocks.next().await.unwrap());
@@ -58,7 +59,7 @@ async fn over_http(address: &str, cutter: &str) {
         parents.push(block.header.parent_hash);
     }
     assert_eq!(parents[1..], hashes[..hashes.len() - 1]);
-    let logs = provider.watch_logs(&Filter::new()).await.unwrap().with_poll_interval(SOON);
+    let logs = provider.watch_logs(&Filter::new()).await.unwrap().with_poll_interval(POLL_INTERVAL);
     let mut logs = logs.into_stream();
     while logs.next().await.unwrap().is_empty() {}
 }
@@ -80,12 +81,12 @@ async fn over_a_websocket(address: &str, cutter: &str) {
             break number;
         }
     };
-    // Those that were told before the cut may still be on their way.
+    // Skip events that were sent before the cut.
     while heads.next().await.unwrap().number <= after {}
     while logs.next().await.unwrap().block_number.unwrap() <= after {}
 }
 
-/// Cuts all connections.
+/// Makes the proxy between this program and the gateway cut all connections.
 fn cut(cutter: &str) {
     TcpStream::connect(cutter).unwrap();
 }

@@ -1,7 +1,9 @@
-//! The same arrivals to nginx and to the gateway at once: whoever passes, waits or is refused at
-//! one does so at the other, but for calls that come so close to the instant at which the decision
-//! changes that the two servers' clocks may see different milliseconds. Such differences are
-//! counted and every one has to be explained by its distance from that instant.
+//! Sends the same requests to nginx and to the gateway at the same time. Both must pass, delay or
+//! refuse the same ones.
+//!
+//! The decision about a key changes at certain instants. Near such an instant the servers may
+//! decide differently, because their clocks may read different milliseconds. The test counts these
+//! differences and checks that each is close enough to such an instant.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,25 +12,25 @@ use std::time::Duration;
 use gateway::policy::limit::Rate;
 use tokio::time::Instant;
 
-use super::arrivals::{Arrival, Kept, bursts, get, poisson, run, send};
+use super::arrivals::{Arrival, ConnectionPool, bursts, get, poisson, run, send};
 use super::nginx::Nginx;
 use crate::support::scene::{Scene, Served, SimNode, body, polled_once};
 use crate::support::stalls::Stalls;
 use test_support::raw::post_with;
 
-/// A limit that both servers get, and the calls that come.
+/// A limit of both servers, and the requests that are sent.
 struct Case {
     name: &'static str,
     rate: Rate,
     nginx_rate: &'static str,
     burst: u64,
-    /// None is `nodelay`.
+    /// `None` means `nodelay`.
     delay: Option<u64>,
     plan: Vec<Arrival>,
 }
 
-/// Rates are low: the share of calls that come within a clock's grain of a change of the decision
-/// grows with the rate, at any server.
+/// Rates are low, because with higher rates a larger share of the calls is within a millisecond of
+/// a change of the decision.
 fn cases() -> Vec<Case> {
     let length = Duration::from_secs(5);
     let (minute, second) = (Rate::per_minute, Rate::per_second);
@@ -52,24 +54,25 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// How often it is tried to find both servers on time.
+/// Number of tries until the machine delays neither server.
 const TRIES: usize = 4;
 
-/// What became of one call at one server.
+/// The response of one server to a call.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct Outcome {
     status: u16,
     took: Duration,
 }
 
-/// One call at both.
+/// The responses of both servers to one call.
 #[derive(Debug)]
 struct Pair {
     key: String,
+    /// When the call was planned and sent, from the start of the try.
     planned: Duration,
     sent: Duration,
-    nginx: Seen,
-    weir: Seen,
+    nginx: Outcome,
+    weir: Outcome,
 }
 
 #[test]
@@ -122,8 +125,8 @@ fn nginx_and_the_gateway_decide_alike_side_by_side() {
              the decision changes"
         );
         assert!(calls > 2000, "only {calls} calls");
-        // Every difference is explained; that they are few can be seen only while both servers get
-        // their cores.
+        // Every difference is explained. That there are few can be checked only in a try in which
+        // both servers get enough of the processor.
         if differences * 1000 <= calls {
             return;
         }
@@ -131,7 +134,7 @@ fn nginx_and_the_gateway_decide_alike_side_by_side() {
     panic!("more than 0.1 % of the calls differ in each of {TRIES} tries");
 }
 
-/// A gateway with a case's limit.
+/// Starts a gateway with the limit of a case.
 fn gateway(node: &SimNode, case: &Case) -> Served {
     let delay = match case.delay {
         None => "nodelay = true".to_owned(),
@@ -147,23 +150,24 @@ fn gateway(node: &SimNode, case: &Case) -> Served {
     served
 }
 
-/// Sends every plan to both servers at once.
+/// Sends the plans of all cases to both servers at the same time. Returns the pairs by case.
 async fn arrive(
     cases: &[Case],
     attempt: usize,
     nginx: SocketAddr,
     weir: &[SocketAddr],
 ) -> Vec<Vec<Pair>> {
-    let nginx = Kept::to(nginx);
+    let nginx = ConnectionPool::to(nginx);
     nginx.open(200).await;
-    let gateways: Vec<Kept> = weir.iter().map(|address| Kept::to(*address)).collect();
+    let gateways: Vec<ConnectionPool> =
+        weir.iter().map(|address| ConnectionPool::to(*address)).collect();
     for gateway in &gateways {
         gateway.open(50).await;
     }
     let begin = Instant::now() + Duration::from_millis(50);
     let mut tasks = Vec::new();
     for (case, weir) in cases.iter().zip(&gateways) {
-        let of_case: Vec<_> = case
+        let case_tasks: Vec<_> = case
             .plan
             .iter()
             .cloned()
@@ -180,98 +184,107 @@ async fn arrive(
                     let sent = Instant::now();
                     send(&mut first, &to_nginx).await;
                     send(&mut second, &to_weir).await;
-                    let (a, b) = tokio::join!(nginx.answer(first), weir.answer(second));
-                    let seen = |(status, came): (u16, Instant)| Seen { status, took: came - sent };
+                    let (nginx_response, weir_response) =
+                        tokio::join!(nginx.answer(first), weir.answer(second));
+                    let to_outcome = |(status, received_at): (u16, Instant)| Outcome {
+                        status,
+                        took: received_at - sent,
+                    };
                     Pair {
                         key,
                         planned: arrival.at,
                         sent: sent - begin,
-                        nginx: seen(a),
-                        weir: seen(b),
+                        nginx: to_outcome(nginx_response),
+                        weir: to_outcome(weir_response),
                     }
                 })
             })
             .collect();
-        tasks.push(of_case);
+        tasks.push(case_tasks);
     }
     let mut all = Vec::new();
-    for of_case in tasks {
+    for case_tasks in tasks {
         let mut pairs = Vec::new();
-        for task in of_case {
+        for task in case_tasks {
             pairs.push(task.await.unwrap());
         }
-        all.push(matched(pairs));
+        all.push(pair_bursts_in_order(pairs));
     }
     all
 }
 
-/// The pairs in the order of their sending. Calls of one key at one instant come over connections
-/// of their own, in any order at either server: so the outcomes of such a crowd are matched in
-/// order.
-fn matched(mut pairs: Vec<Pair>) -> Vec<Pair> {
+/// Sorts the pairs by their sending time. The calls of a burst use different connections, so each
+/// server may receive them in another order. Therefore the responses of each server to a burst are
+/// sorted and paired again.
+fn pair_bursts_in_order(mut pairs: Vec<Pair>) -> Vec<Pair> {
     pairs.sort_by(|a, b| (a.planned, &a.key, a.sent).cmp(&(b.planned, &b.key, b.sent)));
-    for crowd in pairs.chunk_by_mut(|a, b| a.key == b.key && a.planned == b.planned) {
-        let mut nginx: Vec<Seen> = crowd.iter().map(|pair| pair.nginx).collect();
-        let mut weir: Vec<Seen> = crowd.iter().map(|pair| pair.weir).collect();
-        nginx.sort_by_key(|seen| (seen.status, seen.took));
-        weir.sort_by_key(|seen| (seen.status, seen.took));
-        for ((pair, nginx), weir) in crowd.iter_mut().zip(nginx).zip(weir) {
+    for burst_pairs in pairs.chunk_by_mut(|a, b| a.key == b.key && a.planned == b.planned) {
+        let mut nginx: Vec<Outcome> = burst_pairs.iter().map(|pair| pair.nginx).collect();
+        let mut weir: Vec<Outcome> = burst_pairs.iter().map(|pair| pair.weir).collect();
+        nginx.sort_by_key(|outcome| (outcome.status, outcome.took));
+        weir.sort_by_key(|outcome| (outcome.status, outcome.took));
+        for ((pair, nginx), weir) in burst_pairs.iter_mut().zip(nginx).zip(weir) {
             (pair.nginx, pair.weir) = (nginx, weir);
         }
     }
     pairs
 }
 
-/// What one server keeps of a key, by its own outcomes, in real numbers: thousandths and ms.
+/// The state of a key at one server, calculated from that server's responses.
 #[derive(Debug, Clone, Copy)]
-struct Kept1 {
+struct KeyState {
+    /// Calls above the rate, in thousandths of a call.
     excess: f64,
+    /// Time of the last call that passed, in ms.
     last: f64,
-    /// By how much the instant may be off from which on the excess was counted.
+    /// By how many ms `last` may be wrong.
     slack: f64,
 }
 
-/// The distances in ms from the change of the decision, of the calls that were decided differently.
+/// Finds the calls that the servers decided differently. Returns the distance in ms of each from
+/// the instant at which the decision changes.
 ///
 /// # Panics
-/// If one of them came farther from it than clocks and sockets explain.
+/// If a distance is larger than clocks and sockets explain.
 fn explain(case: &Case, pairs: &[Pair], stalled: Duration) -> Vec<f64> {
-    // Thousandths per ms.
+    // In thousandths of a call per ms.
     let rate = case.rate.thousandths() as f64 / 1000.0;
     let burst = (case.burst * 1000) as f64;
-    let mut kept: HashMap<&str, [Option<Kept1>; 2]> = HashMap::new();
-    // Of keys whose states differ: who has charged one more, and how far from the change that was.
+    let mut key_states: HashMap<&str, [Option<KeyState>; 2]> = HashMap::new();
+    // Keys for which one server has passed a call more than the other: the index of that server,
+    // and the distance of that call from the change of the decision.
     let mut apart: HashMap<&str, (usize, f64)> = HashMap::new();
     let mut distances = Vec::new();
     for pair in pairs {
         let now = pair.sent.as_secs_f64() * 1000.0;
-        let states = kept.entry(&pair.key).or_default();
-        let excess = |state: Option<Kept1>| {
-            state.map_or(0.0, |kept| (kept.excess - rate * (now - kept.last) + 1000.0).max(0.0))
+        let states = key_states.entry(&pair.key).or_default();
+        let excess = |state: Option<KeyState>| {
+            state.map_or(0.0, |key_state| {
+                (key_state.excess - rate * (now - key_state.last) + 1000.0).max(0.0)
+            })
         };
-        let passed = [pair.nginx, pair.weir].map(|seen| {
-            assert!(matches!(seen.status, 200 | 429), "{pair:?}");
-            seen.status == 200
+        let passed = [pair.nginx, pair.weir].map(|outcome| {
+            assert!(matches!(outcome.status, 200 | 429), "{pair:?}");
+            outcome.status == 200
         });
-        // How long a server may have taken to look at it: all of the time that it was not told to
-        // wait.
-        let mut unseen = [0.0; 2];
-        for (unseen, (state, seen)) in
-            unseen.iter_mut().zip(states.iter().zip([pair.nginx, pair.weir]))
+        // How many ms after the sending a server may have decided: at most the response time
+        // without the delay of the limit.
+        let mut decision_delay = [0.0; 2];
+        for (decision_delay, (state, outcome)) in
+            decision_delay.iter_mut().zip(states.iter().zip([pair.nginx, pair.weir]))
         {
             let wait = match case.delay {
-                Some(delay) if seen.status == 200 => {
+                Some(delay) if outcome.status == 200 => {
                     ((excess(*state) - (delay * 1000) as f64) / rate).max(0.0)
                 }
                 _ => 0.0,
             };
-            *unseen = (seen.took.as_secs_f64() * 1000.0 - wait).max(0.0);
+            *decision_delay = (outcome.took.as_secs_f64() * 1000.0 - wait).max(0.0);
         }
         if passed[0] != passed[1] {
             let more = usize::from(passed[1]);
             let distance = match apart.remove(&*pair.key) {
-                // The other one passes what the first had passed before: the same difference, its
-                // end.
+                // The other server now passes a call more, which ends the earlier difference.
                 Some((other, distance)) => {
                     assert_ne!(other, more, "{pair:?} widens a difference");
                     distance
@@ -279,13 +292,15 @@ fn explain(case: &Case, pairs: &[Pair], stalled: Duration) -> Vec<f64> {
                 None => {
                     let distance = states.map(|state| (excess(state) - burst).abs() / rate);
                     let distance = distance[0].min(distance[1]);
-                    // A clock of whole ms may be off by one at both ends of a span; and a request
-                    // is seen some time between when it was sent and when its answer came. A server
-                    // that was held up between reading its clock and the request knows an older
-                    // time.
-                    let since = states.map(|state| state.map_or(0.0, |kept| kept.slack));
+                    // A clock of whole ms may be wrong by one at both ends of a span. A server
+                    // decides at some time between the sending and the response. A server that was
+                    // stalled between reading its clock and the request uses an older time.
+                    let since = states.map(|state| state.map_or(0.0, |key_state| key_state.slack));
                     let held_up = stalled.as_secs_f64() * 1000.0;
-                    let slack = 2.0 + held_up + unseen[0].max(unseen[1]) + since[0].max(since[1]);
+                    let slack = 2.0
+                        + held_up
+                        + decision_delay[0].max(decision_delay[1])
+                        + since[0].max(since[1]);
                     assert!(distance < slack, "{distance} ms away, at most {slack}: {pair:?}");
                     apart.insert(&pair.key, (more, distance));
                     distance
@@ -293,16 +308,19 @@ fn explain(case: &Case, pairs: &[Pair], stalled: Duration) -> Vec<f64> {
             };
             distances.push(distance);
         } else if passed[0] && case.delay.is_some() && !apart.contains_key(&*pair.key) {
-            // A turn is a second.
-            let apart = pair.nginx.took.abs_diff(pair.weir.took);
-            assert!(apart < Duration::from_millis(800), "they wait differently: {pair:?}");
+            // At one call per second, delays differ by a second if the servers count differently.
+            let difference = pair.nginx.took.abs_diff(pair.weir.took);
+            assert!(difference < Duration::from_millis(800), "the delays differ: {pair:?}");
         }
-        for ((state, passed), unseen) in states.iter_mut().zip(passed).zip(unseen) {
+        for ((state, passed), decision_delay) in states.iter_mut().zip(passed).zip(decision_delay) {
             if passed {
                 let excess = excess(*state);
-                // Later spans begin where this one ends, so that only the first one's start counts.
-                let slack = state.filter(|_| excess > 0.0).map_or(unseen, |kept| kept.slack);
-                *state = Some(Kept1 { excess, last: now, slack });
+                // The next span begins where this one ends, so only the start of the first span
+                // adds to the slack.
+                let slack = state
+                    .filter(|_| excess > 0.0)
+                    .map_or(decision_delay, |key_state| key_state.slack);
+                *state = Some(KeyState { excess, last: now, slack });
             }
         }
     }
