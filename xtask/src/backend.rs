@@ -19,8 +19,8 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Head at start. It is far above every block number of the bench, so that the requested blocks are
-/// final.
+/// Height of the head when the node starts. It is far above every block that the bench requests, so
+/// the requested blocks are final.
 const HEAD_START: u64 = 20_000_000;
 /// Ethereum's slot time.
 const BLOCK_SECONDS: u64 = 12;
@@ -29,7 +29,7 @@ const BLOCK_SECONDS: u64 = 12;
 const FINALITY_BLOCKS: u64 = 64;
 /// A method that returns the number of calls that the node has served so far.
 pub(crate) const SERVED_METHOD: &str = "backend_served";
-/// A method that gateways never call on their own.
+/// A method that gateways call only for a client, never to poll.
 pub(crate) const CALLED_METHOD: &str = "eth_getBlockTransactionCountByNumber";
 /// The method that sets the node's fault; its parameter is a [`Fault`].
 const FAULT_METHOD: &str = "backend_fault";
@@ -124,7 +124,7 @@ impl Fault {
     }
 }
 
-/// Returns true for a call with which gateways poll.
+/// Returns true for a call with which gateways poll: any call except [`CALLED_METHOD`].
 fn is_poll(body: &[u8]) -> bool {
     let call: Result<Call<'_>, _> = serde_json::from_slice(body);
     call.is_ok_and(|call| call.method != CALLED_METHOD)
@@ -156,7 +156,8 @@ async fn serve_connection(mut stream: TcpStream, chain: Chain) -> Result<()> {
             if !chain.latency.is_zero() {
                 tokio::time::sleep(chain.latency).await;
             }
-            // The call that sets or ends a fault must get a correct response.
+            // The call that sets or ends a fault must get a correct response. Such a call changes
+            // the number of faults.
             let FaultState { fault, fault_count } = *chain.fault_state.lock();
             let reply = chain.reply(&buffer[head_end..body_end])?;
             let is_fault_call = chain.fault_state.lock().fault_count != fault_count;
@@ -175,8 +176,8 @@ async fn serve_connection(mut stream: TcpStream, chain: Chain) -> Result<()> {
     }
 }
 
-/// Returns the ends of the head and of the body of the first request, or `None` if the request is
-/// incomplete.
+/// Returns the ends of the head and of the body of the first HTTP request, or `None` if the request
+/// is incomplete.
 fn request_bounds(bytes: &[u8]) -> Result<Option<(usize, usize)>> {
     let Some(head_length) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
         return Ok(None);
@@ -215,7 +216,8 @@ struct Chain {
     fault_state: Arc<Mutex<FaultState>>,
 }
 
-/// The current fault, and the number of faults set so far.
+/// The current fault, and the number of faults set so far. A connection that began with a lower
+/// number is older than the fault.
 #[derive(Default)]
 struct FaultState {
     fault: Fault,
@@ -305,8 +307,8 @@ impl Chain {
     }
 }
 
-/// Returns 64 hexadecimal digits that differ for every number. The finisher of splitmix64 is a
-/// bijection.
+/// Returns 64 hexadecimal digits that differ for every number. They contain the number itself and
+/// the number mixed by the last step of splitmix64.
 fn compute_hash(number: u64) -> String {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,15 +1,20 @@
 //! `cargo xtask bench`: compares the CPU cost of the gateway and of the lab's load generator with
 //! that of their peers, and checks the generator's timing and its results.
 //!
-//! A gateway under test runs alone on core 0. wrk and the constant node (`backend.rs`) run on
-//! core 1. The gateway's cost is the CPU time of its processes per response. A generator under test
-//! runs alone on core 1, its server on core 0. Where a case needs latency at a given rate,
+//! A *case* measures one or more comparisons in *rounds*. A round is one run of load on one server.
+//! A *repetition* has one round of each compared server. A *peer* is the server or program with
+//! which we compare ours. The *constant node* (`backend.rs`) is a node with constant responses.
+//!
+//! A gateway under test runs alone on core 0. wrk and the constant node run on core 1. The
+//! gateway's cost is the CPU time of its processes per response. A generator under test runs alone
+//! on core 1, and its server runs on core 0. Where a case needs latency at a given rate,
 //! `weir load` measures it.
 //!
 //! Progress goes to standard error, results to standard output.
 //!
 //! This file lists the cases in order. The other files by purpose:
-//! - servers: `bench/cost.rs`, `bench/limit.rs`, `bench/memory.rs`, `bench/tls.rs`, `bench/tracing.rs`
+//! - servers: `bench/cost.rs`, `bench/limit.rs`, `bench/memory.rs`, `bench/tls.rs`,
+//!   `bench/tracing.rs`
 //! - generators: `bench/lab.rs`; the lab's conclusions: `bench/search.rs`
 //! - overloaded nodes: `bench/overload.rs`; failing nodes: `bench/stalls.rs`
 //! - source files on a call's path: `bench/files.rs`
@@ -145,14 +150,17 @@ pub(crate) struct RunOptions {
 /// Settings shared by all cases.
 #[derive(Debug, Clone)]
 pub(crate) struct Bench {
+    /// Path of the build of `weir` to measure.
     weir: PathBuf,
     /// Folder of results and saved builds.
     folder: PathBuf,
+    /// Number of rounds of each compared server.
     repetitions: usize,
+    /// Seconds of load in a round.
     seconds: u64,
-    /// Duration of the case that samples a generator's memory.
+    /// Duration of the case that samples a generator's memory; 0 for other benchmarks.
     minutes: u64,
-    /// URL of a database to sync the index into, besides a file.
+    /// URL of a database to sync the index into, besides a file; `None` for only the file.
     postgres: Option<String>,
     /// The only failure mode of nodes to test; `None` tests all failure modes.
     stall_case: Option<String>,
@@ -283,7 +291,8 @@ pub(crate) fn run(benchmark: &Benchmark) -> Result<()> {
     }
 }
 
-/// Runs the cases of one benchmark, prints their table and writes it as JSON.
+/// Runs the cases of one benchmark, prints their table and writes it as JSON. `only` is the name of
+/// the only case to run; `None` runs all.
 fn run_cases(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> Result<()> {
     let selected: Vec<&Case> =
         cases.iter().filter(|case| only.is_none_or(|only| only == case.name)).collect();

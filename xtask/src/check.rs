@@ -2,8 +2,8 @@
 //!
 //! Only this file lists the stages and their order. `check/programs.rs` fetches outside programs in
 //! the background while cargo builds, `check/counts.rs` counts tests, and `check/commands.rs`
-//! checks the commands in pages of the documentation. The last line is always `N passed, N failed,
-//! N skipped`, for tests and stages together.
+//! checks the commands in pages of the documentation. The output always ends with
+//! `N passed, N failed, N skipped`, for tests and stages together.
 
 mod commands;
 mod counts;
@@ -43,9 +43,9 @@ enum Outcome {
 
 /// State shared by the stages.
 struct Context {
-    /// True if a test whose outside program is missing fails instead of being skipped.
+    /// True if a test fails when its outside program is missing. Otherwise such a test is skipped.
     programs_required: bool,
-    /// True if packages and an image are built and tested. They need a static program.
+    /// True if packages and an image are built and tested. The tests then build a static program.
     packages_tested: bool,
     /// The thread that fetches outside programs. `None` with `--fast`, and after the thread has
     /// been joined.
@@ -81,11 +81,11 @@ const STAGES: &[Stage] = &[
 
 /// Seconds of fuzzing per decoder, as a smoke test.
 const FUZZ_SECONDS: u64 = 2;
-/// Time without output after which the tests are stopped. The longest test on a busy host takes
-/// less time.
+/// Time without output after which the tests are stopped. Even on a busy host every test takes less
+/// time.
 const SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// Arguments that run all tests except doc tests, with the time of each.
+/// Arguments of cargo that run all tests except doc tests, and print the time of each test.
 ///
 /// If a toolchain removes `--report-time`, the stage fails with the message of the test harness.
 const TIMED_TESTS: &[&str] = &[
@@ -102,14 +102,16 @@ const TIMED_TESTS: &[&str] = &[
 /// The result of a stage, for the table.
 struct StageReport {
     name: &'static str,
+    /// Text such as `passed`.
     outcome: String,
     duration: Duration,
 }
 
-/// Runs the stages and prints the table and the counts.
+/// Runs the stages and prints the table and the counts. Returns a failure code if a stage or a test
+/// failed.
 ///
 /// # Errors
-/// Never fails. Failed stages are counted and set the exit code.
+/// Never fails.
 pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
     let fetching = (!scope.fast).then(|| thread::spawn(programs::fetch));
     let programs_required = std::env::var("CI").is_ok_and(|ci| ci != "false");

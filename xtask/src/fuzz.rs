@@ -10,8 +10,8 @@ use crate::shell;
 
 const MANIFEST: &str = "fuzz/Cargo.toml";
 
-/// Lists the targets that are built from a few files. The others need the whole gateway, which
-/// takes minutes to build with other flags; `cargo xtask fuzz` runs them by name.
+/// Lists the targets that are built from a few files. The other targets need the whole gateway,
+/// which takes minutes to build with the flags for fuzzing. `cargo xtask fuzz` runs them by name.
 ///
 /// # Errors
 /// Fails if the manifest is missing or not TOML.

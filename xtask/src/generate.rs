@@ -35,7 +35,8 @@ pub(crate) fn check() -> Result<()> {
     copies::check(&shell::root())
 }
 
-/// As [`check`], but runs the `weir` beside this program, which the build of the tests has made.
+/// Does the same as [`check`] with the `weir` beside this program, which the build of the tests has
+/// made.
 ///
 /// # Errors
 /// Fails if that `weir` does not exist or a page is stale.

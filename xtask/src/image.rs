@@ -22,7 +22,7 @@ const LAYOUT: &str = "target/image";
 const CONTAINERFILE: &str = "deploy/container/Containerfile";
 
 /// Builds the program with this profile for each architecture, writes one image for all of them,
-/// and prints its size. An empty list of architectures means that of this machine.
+/// and prints its size. An empty list of architectures stands for the architecture of this machine.
 ///
 /// # Errors
 /// Fails if the program does not build or a file cannot be written.
@@ -62,7 +62,9 @@ pub(crate) fn write_archive(
     Ok(fs::remove_dir_all(&layout)?)
 }
 
-/// Writes the image as an OCI layout: one index with a manifest for each architecture's program.
+/// Writes the image as an OCI layout: one index with a manifest for each architecture's program. A
+/// *manifest* lists the blobs of an image. A *blob* is a file that is named by its digest, and a
+/// *descriptor* is a JSON reference to a blob.
 fn write(programs: &[(Architecture, PathBuf)], layout: &Path) -> Result<()> {
     let text = fs::read_to_string(shell::root().join(CONTAINERFILE))
         .with_context(|| format!("cannot read {CONTAINERFILE}"))?;
@@ -131,7 +133,8 @@ fn write_layer(image: &Image, program: &Path, root: &Path, tar: &Path) -> Result
     Ok(fs::remove_dir_all(root)?)
 }
 
-/// Returns the configuration of the image.
+/// Returns the configuration of the image. `content_digest` is the SHA-256 of the uncompressed
+/// layer.
 fn build_config(image: &Image, architecture: Architecture, content_digest: &str) -> Result<Value> {
     let created = files::format_commit_date("+%Y-%m-%dT%H:%M:%SZ")?;
     let mut config = image.config.clone();
@@ -147,14 +150,15 @@ fn build_config(image: &Image, architecture: Architecture, content_digest: &str)
     }))
 }
 
-/// Writes JSON to the blobs. Returns its descriptor.
+/// Writes JSON to the blobs. Returns its descriptor. `kind` is the end of its media type.
 fn add_json(blobs: &Path, value: &Value, kind: &str) -> Result<Value> {
     let file = blobs.join("json");
     fs::write(&file, value.to_string())?;
     add_blob(blobs, &file, kind)
 }
 
-/// Moves a file to the blobs under its digest. Returns its descriptor.
+/// Moves a file to the blobs under its digest. Returns its descriptor. `kind` is the end of its
+/// media type.
 fn add_blob(blobs: &Path, file: &Path, kind: &str) -> Result<Value> {
     let digest = files::compute_sha256(file)?;
     let blob = blobs.join(&digest);

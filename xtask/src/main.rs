@@ -2,8 +2,8 @@
 //! `sim`, `bench`, `release`, `image`.
 //!
 //! Each command has its own file. The tool uses the project only through its files and commands. Of
-//! the project's crates it imports only `test-support`, so it builds fast and cannot share the
-//! bugs of the others.
+//! the project's crates it imports only `test-support`. So it builds fast, and cannot share the
+//! bugs of the other crates.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod backend;

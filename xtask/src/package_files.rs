@@ -66,8 +66,8 @@ pub(crate) fn create_empty_folder(folder: &Path) -> Result<PathBuf> {
     Ok(folder.to_owned())
 }
 
-/// Returns the seconds since 1970 of the last commit. All files of a release have this time, so
-/// that two builds of one commit are equal.
+/// Returns the time of the last commit, in seconds since 1970, as text. All files of a release have
+/// this time, so that two builds of one commit are equal.
 pub(crate) fn read_commit_time() -> Result<String> {
     shell::read_output(Command::new("git").current_dir(shell::root()).args([
         "log",
@@ -84,8 +84,8 @@ pub(crate) fn format_commit_date(format: &str) -> Result<String> {
     )
 }
 
-/// Writes `names` of `folder` to a tar archive. Names, owners and times do not depend on the
-/// machine.
+/// Writes the files and folders `names` of `folder` to a tar archive. The archive does not depend
+/// on the machine: its order, owners, modes and times are fixed.
 pub(crate) fn write_tar(folder: &Path, names: &[&str], archive: &Path) -> Result<()> {
     let mut command = Command::new("tar");
     command.args(["--create", "--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
@@ -124,7 +124,8 @@ pub(crate) fn compute_sha256(file: &Path) -> Result<String> {
     Ok(digest.to_owned())
 }
 
-/// Writes the SHA-256 of each file of a folder in the format of `sha256sum --check`.
+/// Writes the SHA-256 of each other file of a folder to its file `name`, in the format of
+/// `sha256sum --check`.
 pub(crate) fn write_checksums(folder: &Path, name: &str) -> Result<()> {
     let mut text = String::new();
     for file in list_names(folder)?.iter().filter(|file| *file != name) {

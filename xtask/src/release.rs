@@ -54,7 +54,8 @@ pub(crate) fn write_for_check() -> Result<()> {
     files::write_checksums(&folder, CHECKSUMS)
 }
 
-/// Writes archive, deb, rpm and image. `write_program` writes the program to a path.
+/// Writes archive, deb, rpm and image to `folder`. `write_program` writes the program to the path
+/// that it gets.
 fn write(folder: &Path, write_program: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let sources = files::create_empty_folder(&folder.with_extension("contents"))?;
     let program = sources.join("weir");

@@ -11,7 +11,8 @@ pub(crate) use test_support::programs::find;
 
 /// Returns the root folder of the workspace.
 pub(crate) fn root() -> PathBuf {
-    // Several checkouts may share one build, so the run-time value takes precedence.
+    // Several checkouts may share one build of this tool, so the value at run time takes precedence
+    // over the value at build time.
     let package =
         env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     PathBuf::from(package).parent().map_or_else(|| PathBuf::from("."), PathBuf::from)
@@ -47,10 +48,10 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command and returns what it prints, without the last line end.
+/// Runs a command and returns its standard output, without white space at the end.
 ///
 /// # Errors
-/// Fails if it cannot be started or fails. The message quotes what it prints on stderr.
+/// Fails if it cannot be started or fails. The message quotes its standard error.
 pub(crate) fn read_output(command: &mut Command) -> Result<String> {
     let line = format_command(command);
     let out = command.output().with_context(|| format!("cannot run {line}"))?;

@@ -1,5 +1,5 @@
-//! `cargo xtask sim` runs the seeded simulation of gateway and nodes for longer than the tests do.
-//! `cargo xtask sim lab` simulates load runs against a virtual server.
+//! `cargo xtask sim` runs the simulation of gateway and nodes for longer than the tests do. A seed
+//! determines a run. `cargo xtask sim lab` simulates load runs against a virtual server.
 
 use anyhow::Result;
 
@@ -15,7 +15,7 @@ pub(crate) enum Simulation {
     },
 }
 
-/// Simulates load runs.
+/// Simulates load runs. A seed repeats one run; `None` runs a thousand seeds.
 ///
 /// # Errors
 /// Fails if a run's counts are wrong, or the simulation does not build.
@@ -28,7 +28,8 @@ pub(crate) fn run_lab(seed: Option<u64>) -> Result<()> {
     shell::run(&mut command)
 }
 
-/// Runs the simulation. A seed repeats a run; without one the test chooses it.
+/// Runs the simulation. A seed repeats a run; without a seed the test chooses one. `calls` is the
+/// number of calls to make; `None` for the test's default.
 ///
 /// # Errors
 /// Fails if the simulation finds a wrong response or does not build.

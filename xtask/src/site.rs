@@ -41,7 +41,7 @@ pub(crate) fn build() -> Result<()> {
     Ok(())
 }
 
-/// Finds the machine's mdBook, or the one that the check has installed.
+/// Finds the machine's mdBook, or the mdBook that `cargo xtask check` has installed.
 pub(crate) fn find() -> Option<PathBuf> {
     let fetched = shell::root().join(FETCHED).join("bin/mdbook");
     shell::find("mdbook").or_else(|| fetched.is_file().then_some(fetched))

@@ -15,8 +15,9 @@ use crate::shell;
 /// Profile of a release.
 pub(crate) const RELEASE_PROFILE: &str = "dist";
 
-/// Builds the program with this profile and writes it, without debug information, to `path`. If the
-/// architecture is not that of this machine, its GNU toolchain compiles the C code and links.
+/// Builds the program with this profile and writes it, without debug information, to `path`. For an
+/// architecture other than that of this machine, the GNU toolchain of that architecture compiles
+/// the C code and links.
 ///
 /// # Errors
 /// Fails if a tool is missing, the program does not build or it is not static.
@@ -69,7 +70,8 @@ fn built_path(profile: &str, target: Option<&str>) -> PathBuf {
     shell::root().join(folder).join(target.unwrap_or_default()).join(profile).join("weir")
 }
 
-/// Fails unless the program is a position-independent file that names no dynamic loader.
+/// Fails if the program names a dynamic loader or has a fixed address. A fixed address is allowed
+/// for arm64.
 fn check_static(program: &Path) -> Result<()> {
     let mut command = Command::new("readelf");
     command.args(["--file-header", "--program-headers", "--wide"]).arg(program);

@@ -1,9 +1,9 @@
 //! `cargo xtask tidy`: checks conventions of this repository that no other tool checks.
 //!
-//! Each check is a pure function from the tree of files to findings, and has a test with a
-//! violation that it must find. This file lists the checks in order and prints their findings; the
-//! checks are in `tidy/`. Other stages of `cargo xtask check` cover formatting, lints, licences and
-//! dead links in code docs.
+//! A *finding* is a violation of a convention. Each check is a pure function from the tree of files
+//! to findings. Each has a test with a violation that it must find. This file lists the checks in
+//! order and prints their findings; the checks are in `tidy/`. Other stages of `cargo xtask check`
+//! cover formatting, lints, licences and dead links in code docs.
 
 mod arrows;
 mod book;
@@ -27,9 +27,11 @@ use tree::Tree;
 /// A violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
+    /// Path of the file, relative to the root.
     path: String,
-    /// Counted from 1.
+    /// Number of the line, counted from 1.
     line: usize,
+    /// Name of the violated rule, for the report.
     rule: &'static str,
     message: String,
 }

@@ -1,5 +1,6 @@
-//! Authentication and authorization of callers. `access/caller.rs` finds the grant of a request,
-//! and `access/token.rs` verifies tokens. This file checks whether a grant allows a call.
+//! Authentication and authorization of callers. A *grant* holds the rights of one key or token.
+//! `access/caller.rs` finds the grant of a request, and `access/token.rs` verifies tokens. This
+//! file checks whether a grant allows a call.
 
 use wire::effect::{Effect, effect_of};
 use wire::method::{MethodTable, equivalent_log_method};
@@ -11,8 +12,8 @@ pub(crate) mod caller;
 pub(crate) mod token;
 
 /// Returns true if a caller with this grant may still call a method that [`permit`] has allowed
-/// before. The deny lists of groups are not checked again, because a rule may have selected the
-/// group.
+/// before. The deny lists of groups are not checked again: a rule may have selected the group, and
+/// that group is not known here.
 pub(crate) fn is_still_permitted(
     config: &Config,
     family: &MethodTable,
@@ -26,7 +27,9 @@ pub(crate) fn is_still_permitted(
 }
 
 /// Checks that a caller may call a method. If the method is equivalent to a log method, the caller
-/// must be allowed to call both. `find_group` returns the group that serves a method.
+/// must be allowed to call both. `effect` states whether the method reads, submits a transaction,
+/// or administers the node. `find_group` returns the index of the group of upstreams that serves a
+/// method.
 ///
 /// # Errors
 /// The reason why the call is denied.
@@ -46,6 +49,7 @@ pub(crate) fn permit(
     check(method)
 }
 
+/// Checks one method. `group_deny` holds the methods that the group of upstreams rejects.
 fn check_method(
     config: &Config,
     chain: usize,

@@ -115,7 +115,7 @@ impl Pages {
     }
 }
 
-/// The state from which responses are built.
+/// The state that a listener needs to build responses.
 struct Admin {
     pages: Pages,
     /// Receives the newest snapshot.

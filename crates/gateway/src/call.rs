@@ -1,6 +1,7 @@
 //! A call inside the gateway: the request to an upstream, its response, and the source of the
 //! response. `call/failure.rs` lists the failures of calls. `call/reply.rs` holds the responses to
-//! clients.
+//! clients. A *row* is a method's entry in the method table. A *group* is a set of upstreams of one
+//! chain that serve certain methods.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -54,13 +55,14 @@ pub(crate) struct UpstreamRequest<'a> {
     pub(crate) coalesce: bool,
     /// The hash that selects the upstream in consistent hashing; 0 if the group does not hash.
     pub(crate) balance_key: u64,
+    /// The time at which the call fails if no response has arrived.
     pub(crate) deadline: Instant,
     /// Number of delayed or queued calls of the client's request. While the number is above zero,
     /// the connection watches for a disconnect of its client. `None` for a shared call, whose
     /// waiters watch for a disconnect themselves.
     pub(crate) waiting: Option<&'a Cell<usize>>,
-    /// The context of the call's span; `None` if the request has no trace. A coalesced call belongs
-    /// to the trace of its leader.
+    /// The context of the span that traces the call; `None` if the request has no trace. A
+    /// coalesced call belongs to the trace of its leader.
     pub(crate) trace: Option<TraceContext>,
 }
 
@@ -119,7 +121,7 @@ pub(crate) struct UpstreamResponse {
     pub(crate) cache_decision: Option<CacheDecision>,
     /// The cache tier that the response comes from; `None` for the memory tier and for upstreams.
     pub(crate) tier: Option<CacheTier>,
-    /// The trust that the response lacks no items.
+    /// How certain it is that the response is complete, such as that no logs are missing.
     pub(crate) trust: Trust,
 }
 
@@ -166,6 +168,7 @@ pub(crate) struct ResponseBudget {
     over_limit: FailureKind,
     /// Total bytes of the responses added so far.
     total_bytes: Cell<usize>,
+    /// The reserved memory: as many bytes as `total_bytes`.
     reservation: RefCell<Reservation>,
 }
 
@@ -232,7 +235,7 @@ impl CacheDecision {
     }
 }
 
-/// A cache tier that is asked after the memory tier.
+/// A cache tier that is searched after the memory tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CacheTier {
     Redis,
@@ -250,7 +253,7 @@ impl CacheTier {
 }
 
 closed_set! {
-    /// The part of the cache in a response.
+    /// How the cache was involved in a response.
     pub(crate) enum CacheStatus {
         /// The response comes from a cache, or needs no upstream.
         Hit = "hit",

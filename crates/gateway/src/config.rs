@@ -5,6 +5,14 @@
 //! the table's keys with `settings::table!`: value type, default, bounds and documentation. Its
 //! function `check` validates how the keys depend on each other and on other tables. The
 //! configuration opens no socket and starts no task.
+//!
+//! In `settings::table!`, `key: Type = "default";` declares a key. `described "text"` documents a
+//! default that depends on something else. Its value is an `Option`, unless `=> expression`
+//! computes the default. `at_start` marks a key that only a restart changes.
+//!
+//! A field of a table is a [`Key`]. It dereferences to its value and knows its position in the
+//! file. The checks report problems with `report.error(position, message, allowed values)` and
+//! `report.warn(position, message, advice)`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -219,7 +227,7 @@ impl Config {
     /// # Errors
     ///
     /// All errors of the file at once, each with its position, ready to print. If the file cannot
-    /// be read, that error.
+    /// be read, the only error states the reason.
     pub fn from_file(path: &Path) -> Result<Config, Diagnostics> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path)
@@ -233,8 +241,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// All errors of the text at once, each with its position. If the text is not TOML, only its
-    /// syntax errors.
+    /// All errors of the text at once, each with its position. If the text is not TOML, the list
+    /// holds only its syntax errors.
     pub fn from_text(
         name: &str,
         text: &str,
@@ -304,6 +312,7 @@ fn build_upstream_tables(urls: &[String], report: &mut Report<'_>) -> GatewayFil
             Ok(url) => {
                 let mut upstream = UpstreamTable::defaults("upstream");
                 let printed = format!("\"{url}\"");
+                // `printed` is the value that messages show.
                 upstream.url.set(url, printed);
                 upstreams.push(upstream);
             }
@@ -334,6 +343,7 @@ fn check(
         issuers: &file.jwt,
         has_client_ca: file.tls.client_ca.is_some(),
     };
+    // `file_keys` holds the settings in `keys_file`.
     let (access, file_keys) = access::check(&tables, context, &chains, &mut report);
     let mut used_headers = Vec::new();
     let rules = rule::check(&file.rule, &chains, &groups, &access, &mut used_headers, &mut report);

@@ -1,9 +1,9 @@
-//! Request limits, as in nginx: selects the limits of a call, decides whether the call passes, and
-//! charges the call to the limits' zones.
+//! Request limits, as in nginx. This file selects the limits of a call and decides whether the call
+//! passes. It charges the call to the limits' zones.
 //!
 //! A *zone* is a table of keys, such as client addresses. It stores the *excess* of each key: the
-//! number of calls by which the key is ahead of the allowed rate. A *limit* names a zone and
-//! applies to each key of the zone.
+//! number of calls by which the key is ahead of the allowed rate. The code stores it in thousandths
+//! of a call. A *limit* names a zone and applies to each key of the zone.
 //!
 //! All threads share a zone. A zone is split into shards, each with a lock that a thread holds for
 //! some tens of nanoseconds. A call takes the locks of all its zones before it is charged to any of
@@ -62,11 +62,13 @@ pub(crate) struct LimitedCall<'a> {
     pub(crate) chain_name: &'a str,
     /// Name of the method; empty if the call could not be parsed.
     pub(crate) name: &'a str,
-    /// The method's row in the method table; `None` for unknown methods.
+    /// The method's entry in the method table (a *row*); `None` for unknown methods.
     pub(crate) method: Option<&'static Method>,
-    /// Values of the headers that are part of keys, by index in [`key_headers`].
+    /// Values of the headers that are part of keys, in the order of the list that [`key_headers`]
+    /// returns.
     pub(crate) headers: &'a [HeaderValue],
-    /// The grant of the caller's API key or token; `None` without a key or token.
+    /// The grant of the caller, which holds the rights of its API key or token; `None` without a
+    /// key or token.
     pub(crate) grant: Option<&'a Grant>,
     /// The result of [`Limits::prefetch_key`] for the request of the call.
     pub(crate) prefetched: Option<PrefetchedKey>,
@@ -145,7 +147,7 @@ impl<T> ZoneLimit<T> {
 
 /// A limit that applies to a call, with the call's key.
 struct SelectedLimit {
-    /// Index of the limit.
+    /// Index of the limit in the list given to [`Limits::select_limits`].
     limit: usize,
     /// The call's key in the limit's zone.
     hashed_key: HashedKey,
@@ -336,7 +338,9 @@ impl Limits {
     ) -> LimitDecision {
         let selected = self.select_limits(limits, call);
         let mut tables = self.lock_tables(limits, &selected);
+        // For each selected limit, the slot of the key in its table; `None` for a new key.
         let mut slots: SmallVec<[Option<usize>; 4]> = SmallVec::new();
+        // For each selected limit, the key's state if the call is charged, and the limit's terms.
         let mut assessed: SmallVec<[(ChargedState, LimitTerms); 4]> = SmallVec::new();
         for (selection, table) in selected.iter().zip(&tables) {
             let zone = &self.zones[limits[selection.limit].zone];
@@ -382,6 +386,7 @@ impl Limits {
             }
             LimitDecision::Refused { limit_index } => Some((limit_index, LimitOutcome::Rejected)),
         };
+        // A rejected call is counted only in the zone that rejects it.
         for (index, selection) in selected.iter().enumerate() {
             let zone = limits[selection.limit].zone;
             match deciding {
@@ -392,6 +397,7 @@ impl Limits {
                 _ => counters.record_limit_outcome(zone, LimitOutcome::Passed),
             }
         }
+        // `decide` returns an index in `selected`. The caller needs the index in `limits`.
         match decision {
             LimitDecision::Refused { limit_index } => {
                 LimitDecision::Refused { limit_index: selected[limit_index].limit }
@@ -467,7 +473,7 @@ impl Limits {
     }
 
     /// Returns the failure for a call that exceeds a rate limit. `gateways` is the number of
-    /// gateways that divide the rate.
+    /// gateways that divide the rate; 1 stands for the whole rate.
     fn build_failure(
         &self,
         limit: &RateLimit,
@@ -548,7 +554,8 @@ impl Drop for InFlightGuard<'_> {
     }
 }
 
-/// Returns a call of which only the client's address is known.
+/// Returns a call with only the client's address. A limit of failed authentications needs no other
+/// property.
 fn call_of_client(client: IpAddr) -> LimitedCall<'static> {
     LimitedCall {
         client,

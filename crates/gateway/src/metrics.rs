@@ -1,6 +1,6 @@
 //! Counters, gauges and histograms of the gateway.
 //!
-//! `metrics/counters.rs` declares each counter once. From the declaration follow the counter's
+//! `metrics/counters.rs` declares each counter once. The declaration generates the counter's
 //! storage in every thread, its sum over all threads, its samples in `/metrics` and its row in
 //! `docs/metrics.md`. `admin/metrics.rs` exports values that are not counted, such as the height of
 //! a chain. The modules in reading order:

@@ -63,7 +63,8 @@ pub(crate) struct Request<'a> {
     pub(crate) limit_headers: &'a [HeaderValue],
     /// The prefetched key of the first limit; `None` if the request's calls have different keys.
     pub(crate) prefetched: Option<PrefetchedKey>,
-    /// Number of the request's calls that a limit delays or that wait for an upstream's permit.
+    /// Number of the request's calls that wait, because a limit delays them or because their
+    /// upstreams are overloaded.
     pub(crate) waiting: &'a Cell<usize>,
     pub(crate) subscribe_context: SubscribeContext<'a>,
 }
@@ -71,7 +72,8 @@ pub(crate) struct Request<'a> {
 /// Serves one request.
 pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &Request<'a>) -> Reply<'a> {
     cx.counters.requests.add(1);
-    // The processor fetches the memory of the first limit while this thread decodes the body.
+    // The processor fetches the memory of the first limit while this thread decodes the body. The
+    // methods of the calls are not known yet, hence `""` and `None`.
     let limits = cx.snapshot.limits.as_ref();
     let prefetched =
         limits.and_then(|limits| limits.prefetch_key(&build_limited_call(cx, request, "", None)));
@@ -153,7 +155,8 @@ async fn run_steps<'a>(
     progress.row = route.row.map(|(row_index, _)| row_index);
     authorize(cx, &route)?;
     charge_quota(cx, &route)?;
-    // A sticky method creates or uses a subscription or filter.
+    // A sticky method creates or uses a subscription or filter, so its calls must reach the same
+    // upstream.
     let is_sticky =
         route.method().map_or_else(|| is_subscription_method(&call.method), |method| method.sticky);
     Ok(if is_sticky {

@@ -16,7 +16,7 @@
 //! | `plan` | how a call is resolved: forwarded, split, from the chain view, or by its cache key |
 //! | `cacheable`, `blocks` | what a response depends on, and how long it may be cached |
 //! | `logs` | how a range of logs is split and merged |
-//! | `overload` | whether a call gets a permit, waits or is shed |
+//! | `overload` | whether a call may be in flight, waits or is shed (rejected) |
 //! | `choose` | load balancing: the upstream of a call |
 //! | `cordon` | whether an operator may take an upstream out of rotation, and until when |
 //! | `batch` | how many calls an upstream takes in one batch |

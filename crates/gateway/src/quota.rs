@@ -1,5 +1,5 @@
-//! The monthly quotas of keys, and their usage. All threads and all configurations share one ledger
-//! of usage. Gateways share their usage through Redis.
+//! The monthly quotas of API keys, and their usage. The *ledger* records the usage of each key. All
+//! threads share it, and it survives reloads. Gateways share their usage through Redis.
 //!
 //! `path.rs` charges a call after its authorization. `policy/quota.rs` does the arithmetic, and
 //! `config/quota/file.rs` defines the file format. `runtime/quota.rs` writes the file, and
@@ -137,8 +137,8 @@ impl Quotas {
         Err(Failure { retry_after: Some(retry_after), ..Failure::ours(FailureKind::OverQuota) })
     }
 
-    /// Returns the units used and allowed in the month of `unix_seconds`, by [`Grant::index`];
-    /// `None` for a key without a quota.
+    /// Returns the units used and allowed in the month of `unix_seconds`. The list is by
+    /// [`Grant::index`]; `None` marks a key without a quota.
     pub(crate) fn usage(&self, unix_seconds: u64) -> Vec<Option<KeyUsage>> {
         let month = Month::containing(unix_seconds);
         let usage_of = |key: &KeyQuota| KeyUsage {

@@ -4,8 +4,12 @@
 //! ```text
 //! plan → cache → coalesce → redis → index → permit → fetch (balance → send ⟲ retry) → store
 //! ```
-//! `policy/plan.rs` plans the call. `resolve/logs.rs` splits a range of logs into parts, and each
-//! part passes the steps after `plan`.
+//! `policy/plan.rs` plans the call. `resolve/logs.rs` splits a range of logs into parts. Each part
+//! passes the steps after `plan`.
+//!
+//! A *view* is a snapshot of a chain's newest blocks (`policy/heads/view.rs`). A *row* is a
+//! method's entry in the method table. A *group* is a set of upstreams of one chain that serve
+//! certain methods. A *permit* allows a call to be in flight at a group (`upstream/overload.rs`).
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -58,7 +62,8 @@ pub(crate) struct Route<'a> {
     pub(crate) caller: &'a Caller,
     /// Value of the header that a group hashes for load balancing; `None` without such a header.
     pub(crate) hash_header: Option<&'a [u8]>,
-    /// Number of delayed or queued calls of the request.
+    /// Number of delayed or queued calls of the request. While it is above zero, the connection
+    /// watches for a disconnect of its client.
     pub(crate) waiting: &'a Cell<usize>,
     /// The context of the call's span; `None` if the request has no trace.
     pub(crate) trace: Option<&'a TraceContext>,
@@ -77,7 +82,7 @@ impl<'a> Route<'a> {
     }
 }
 
-/// Resolves one call. `now` is the start of its deadline.
+/// Resolves one call. The time of the call's deadline counts from `now`.
 pub(crate) async fn resolve(
     cx: &Rc<ThreadContext>,
     route: &Route<'_>,
@@ -114,7 +119,7 @@ pub(crate) async fn resolve(
     }
     drop(view);
     let mut request = build_upstream_request(cx, route, caching, now);
-    // The block number replaces the block tag in the parameters.
+    // The block number replaces the block tag, which is at `tag_range` in the parameters.
     if let (Some(number), Ok(Some((_, tag_range))), Some(block_param)) =
         (caching.resolved_height, block, method.block)
     {
@@ -268,8 +273,9 @@ fn resolve_uncached<'a>(
                 UpstreamResponse::from_failure(Failure::ours(FailureKind::Deadline))
             });
             if has_joined && let Payload::Failed(failure) = &response.payload {
-                // The deadline and the class of the shared call are those of its leader. A waiter
-                // with time left retries if one of them caused the failure.
+                // The shared call has the deadline and the priority class of its leader, the call
+                // that started it. A waiter with time left retries if one of them caused the
+                // failure.
                 let now = cx.tick();
                 let failed_by_class = matches!(failure.kind, FailureKind::Overloaded { .. })
                     && shared_call.has_lower_class_than(request.class);
@@ -397,7 +403,8 @@ fn join_or_lead(
     if !request.coalesce {
         return None;
     }
-    // Only calls that started under the same view share a response.
+    // Only calls that started under the same view share a response. The generation and the sequence
+    // number of the head identify the view.
     let mut call_key = Vec::with_capacity(key.len() + 24);
     call_key.extend_from_slice(key);
     call_key.extend_from_slice(&request.caching.generation.to_le_bytes());
@@ -422,7 +429,8 @@ fn join_or_lead(
     }
 }
 
-/// Stores a cacheable response in memory and Redis, unless a reorg has made it invalid meanwhile.
+/// Stores a cacheable response in memory and Redis. Stores nothing if a reorg has made the response
+/// invalid meanwhile.
 fn store(
     cx: &ThreadContext,
     request: &UpstreamRequest<'_>,
@@ -435,12 +443,12 @@ fn store(
         return;
     }
     let view = cx.snapshot.chains[request.chain].view.load();
-    // A response of the index has no decision yet.
+    // A response of the index has no decision yet. It is never an error, hence `false`.
     let CacheDecision { facts, admission } = response
         .cache_decision
         .unwrap_or_else(|| CacheDecision::new(request, &response.payload, false, &view));
     // A response that may be incomplete is kept briefly at first. If upstreams still return an
-    // equal response after some time, it is kept as long as others.
+    // equal response after some time, the cache keeps it as long as other responses.
     let is_equal = |entry: &Entry| entry.bytes == *bytes && is_valid(&entry.validity, &view);
     let first_equal_at = match response.trust {
         Trust::NotContradicted => {

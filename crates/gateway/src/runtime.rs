@@ -47,7 +47,7 @@ const FIRST_HEADS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait until all threads use a new configuration. A thread switches between two events of
 /// its loop.
 const ADOPT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Interval at which a wait checks its condition.
+/// Interval at which [`wait_until`] checks its condition.
 const WAIT_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A running gateway. If it is dropped without [`Gateway::stop`], its threads continue to run.
@@ -64,6 +64,7 @@ pub struct Gateway {
     pub health: Option<SocketAddr>,
     /// Copies of the listening sockets, for the process that replaces this one.
     sockets: Sockets,
+    /// Publishes the phase of the gateway's life, from serving to stopped.
     phase: Sender<Phase>,
     /// The snapshot that serving threads use for new requests.
     serving_snapshot: Sender<NumberedSnapshot>,
@@ -84,6 +85,7 @@ pub struct Gateway {
 /// A snapshot with its sequence number.
 #[derive(Clone)]
 struct NumberedSnapshot {
+    /// 0 at the start. Each reload adds 1.
     number: u64,
     snapshot: Arc<Snapshot>,
 }

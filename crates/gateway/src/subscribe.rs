@@ -1,11 +1,12 @@
 //! Subscriptions (`eth_subscribe` and similar methods) and filters.
 //!
-//! Block and log notifications follow the gateway's own view of the chain (`policy/heads.rs`), not
-//! the view of one upstream. When the served head changes, the gateway finds the blocks in between
-//! (`policy/chain_cursor.rs`). It fetches them by hash, once for all clients, on the same path as
-//! calls. So no subscriber misses a block or receives it twice, even if an upstream dies, hangs or
-//! lags. Notifications never contradict `eth_blockNumber`. Other subscriptions, such as pending
-//! transactions, are relayed from one upstream.
+//! Block and log notifications follow the gateway's own view of the chain, not the view of one
+//! upstream. A *view* is a snapshot of the newest blocks that the gateway serves
+//! (`policy/heads/view.rs`). When the served head changes, the gateway finds the blocks between the
+//! old and the new head (`policy/chain_cursor.rs`). It fetches them by hash, once for all clients,
+//! on the same path as calls. So no subscriber misses a block or receives it twice, even if an
+//! upstream dies, hangs or lags. Notifications never contradict `eth_blockNumber`. Other
+//! subscriptions, such as pending transactions, are relayed from one upstream.
 //!
 //! ```text
 //! chain view or upstream ─▶ source ─▶ stream ─▶ fan ─▶ subscriber
@@ -88,6 +89,7 @@ pub(crate) struct SubscribeContext<'a> {
 /// The outcome of a call about subscriptions or filters.
 #[derive(Debug)]
 pub(crate) enum Outcome {
+    /// The gateway's own response.
     Payload(Payload),
     /// The caller must resolve `eth_getLogs` with this filter.
     Logs(Bytes),
@@ -122,6 +124,7 @@ fn refuse(reason: SubscribeRefusal) -> Failure {
     Failure::ours(FailureKind::SubscribeRefused(reason))
 }
 
+/// Returns the outcome with this raw JSON result.
 fn result_outcome(raw_result: &'static [u8]) -> Outcome {
     Outcome::Payload(Payload::Result(Bytes::from_static(raw_result)))
 }
@@ -204,6 +207,7 @@ async fn subscribe(
 /// The logs that a subscriber selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogSelection {
+    /// The addresses and topics of the selected logs.
     matcher: LogMatcher,
     /// Heights of the blocks whose logs are selected.
     blocks: RangeInclusive<u64>,

@@ -2,7 +2,9 @@
 //!
 //! An upstream is a node that the gateway calls. A group is a set of upstreams of one chain among
 //! which calls are balanced. An attempt sends a call to one upstream. A *head* is the newest block
-//! of a chain or of an upstream. A chain's *view* is an immutable snapshot of its heads.
+//! of a chain or of an upstream. A chain's *view* is an immutable snapshot of its heads. A chain's
+//! *family*, such as Ethereum or Bitcoin, selects its methods. An upstream that fails is *ejected*:
+//! it gets calls only as a last resort. A *probe* is a poll that may readmit it.
 //!
 //! Chains, groups and upstreams are identified by their indices in the configuration. Points in
 //! time are `Instant`s, or `Duration`s since the start of the process. `cx` is the

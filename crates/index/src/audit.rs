@@ -1,12 +1,15 @@
 //! Audits an index: reads all its rows and reports damage. An audit calls no node.
 //!
-//! The audit compares all data that an index stores twice: rows with their decoded JSON, hash
-//! tables with their rows, posting lists (the search index of the logs) with the logs. All other
-//! data is verified by the block's hash; [`crate::verify`] lists the members that no hash covers.
-//! The order of blocks is verified by their parent hashes. The audit does not decide whether the
-//! blocks are on the chain of other nodes.
+//! The audit compares all data that an index stores twice. Rows are compared with their decoded
+//! JSON. Hash tables, which lead from hashes to blocks and transactions, are compared with these
+//! rows. Posting lists, the search index of the logs, are compared with the logs. All other data is
+//! verified by the block's hash; [`crate::verify`] lists the members that no hash covers. The order
+//! of blocks is verified by their parent hashes. The audit does not decide whether the blocks are
+//! on the chain of other nodes.
 //!
 //! The memory of an audit does not grow with the index, except for two numbers per 256 blocks.
+//!
+//! A position is a transaction's block number and index in one `i64` (`postings.rs`).
 
 mod postings;
 #[cfg(test)]
@@ -67,7 +70,7 @@ impl fmt::Display for Finding {
 /// The result of an audit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
-    /// The range of blocks that the index holds; `None` if it is empty.
+    /// The range of blocks that the index holds; `None` if the index is empty.
     pub range: Option<StoredRange>,
     /// The findings, at most [`FINDINGS_MAX`].
     pub findings: Vec<Finding>,
@@ -211,8 +214,8 @@ impl Audit<'_> {
         }
     }
 
-    /// Checks that the first stored block is the first block according to the metadata, and that no
-    /// block number or position is negative.
+    /// Checks that the first stored block is the first block according to the metadata. Also checks
+    /// that no block number or position is negative.
     fn check_range(&mut self, range: StoredRange) -> Result<Flow, ReadError> {
         let first_block = self.reader.store().next_block(0)?;
         if first_block != Some(range.first) {
@@ -231,7 +234,9 @@ impl Audit<'_> {
         Ok(CONTINUE)
     }
 
-    /// Checks all blocks in order, and the posting lists of each segment after its last block.
+    /// Checks all blocks in order, and the posting lists of each segment after its last block. A
+    /// segment is a fixed number of consecutive blocks (`audit/postings.rs`). `sums` is `None` if
+    /// the posting lists are unreadable.
     fn check_blocks(
         &mut self,
         range: StoredRange,
@@ -256,7 +261,7 @@ impl Audit<'_> {
                 }
             }
             // A gap is already reported. The postings of the missing blocks may belong to this
-            // segment or to the previous segment, so neither is compared with its logs.
+            // segment or to the previous one. Neither segment is compared with its logs.
             let is_after_gap = number > next;
             if is_after_gap {
                 segment.skip_comparison();
@@ -287,7 +292,7 @@ impl Audit<'_> {
         self.check_segment(&mut segment, sums)
     }
 
-    /// Compares the posting lists of a segment with its logs.
+    /// Compares the posting lists of a segment with its logs. Does nothing if `sums` is `None`.
     fn check_segment(
         &mut self,
         segment: &mut Segment,
@@ -341,7 +346,8 @@ impl Audit<'_> {
         Ok(self.report_all(faults.into_iter().map(|fault| Finding::in_block(number, fault))))
     }
 
-    /// Returns the fault of a block in its `hmyv2_` form, or `None` if there is no fault.
+    /// Returns the fault of a block in its `hmyv2_` form, or `None` if there is no fault. This form
+    /// is the block as Harmony's `hmyv2_` methods write it.
     fn find_harmony_fault(&mut self, row: &BlockRow) -> Result<Option<String>, ReadError> {
         let mut raw = Vec::new();
         if !self.reader.write_harmony_block(&mut raw, row.number, BlockOptions::STORED)? {
@@ -381,8 +387,8 @@ impl Audit<'_> {
     }
 
     /// Reports rows that belong to no block. A hash table is read only if its number of entries
-    /// differs from the number of blocks or transactions. If the numbers are equal, the table has
-    /// no other entries than those that `check_block` has found.
+    /// differs from the number of blocks or transactions. If the numbers are equal, `check_block`
+    /// has already found every entry of the table.
     fn check_dangling(&mut self, sums: Option<SegmentSums>) -> Result<Flow, ReadError> {
         let store = self.reader.store();
         let mut dangling = Vec::new();
@@ -464,7 +470,7 @@ enum VerifyFailure {
 
 impl DecodedBlock<'_> {
     /// Checks that all parts are JSON, and verifies them by the block's hash.
-    /// `has_full_transactions` is true if the block has full transactions.
+    /// `has_full_transactions` is true if the block has full transactions instead of their hashes.
     fn verify(self, level: Level, has_full_transactions: bool) -> Result<(), VerifyFailure> {
         let parts = [("block", Some(self.block)), ("receipts", self.receipts), ("logs", self.logs)];
         for (name, raw) in parts {
@@ -497,6 +503,7 @@ impl DecodedBlock<'_> {
             }
         }
         for log in walk::elements(self.logs.unwrap_or_default()) {
+            // A log without a valid index gets the greatest index, which no stored transaction has.
             let index = walk::member(log, "transactionIndex").and_then(quantity::from_value);
             add(index.unwrap_or(INDEX_MAX), log);
         }

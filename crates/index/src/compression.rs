@@ -1,4 +1,5 @@
-//! Compression of fragments: zstd with one dictionary per kind of fragment, trained on the chain.
+//! Compression of fragments: zstd with one dictionary per kind of fragment, trained on blocks of
+//! the chain.
 //!
 //! A fragment is a part of a block's JSON (`fragments.rs`) and has a few hundred bytes. Most of
 //! these bytes are member names that all fragments of a kind share, so the dictionary holds these
@@ -17,7 +18,7 @@ mod tests;
 /// fragments.
 const LEVEL: i32 = 1;
 /// Maximum number of bytes of a dictionary. A larger dictionary hardly improves the compression. It
-/// is slower, because it exceeds the caches of a processor core.
+/// would be slower, because it exceeds the caches of a processor core.
 const DICTIONARY_BYTES: usize = 32 << 10;
 /// Minimum number of samples for the training. If there are fewer, their bytes are the dictionary.
 const SAMPLES_MIN: usize = 32;
@@ -32,7 +33,7 @@ pub enum FragmentKind {
     Block = 0,
     /// A transaction.
     Transaction = 1,
-    /// A receipt, or the logs of a transaction.
+    /// A receipt, or the logs of a transaction if the index holds logs without receipts.
     Receipt = 2,
     /// A block as Harmony's `hmyv2_` methods write it.
     HarmonyBlock = 3,
@@ -68,8 +69,8 @@ pub fn train(kind: FragmentKind, samples: &[Vec<u8>]) -> Dictionary {
     } else {
         zstd::dict::from_samples(samples, DICTIONARY_BYTES).ok()
     };
-    // zstd accepts any bytes as a dictionary. The last bytes are kept, because zstd refers to the
-    // end of a dictionary with the fewest bytes.
+    // zstd accepts any bytes as a dictionary. The last bytes are kept, because zstd needs the
+    // fewest bytes to refer to the end of a dictionary.
     let bytes = trained.unwrap_or_else(|| {
         let content: Vec<u8> = samples.iter().flatten().copied().collect();
         content[content.len().saturating_sub(DICTIONARY_BYTES)..].to_vec()
@@ -79,7 +80,8 @@ pub fn train(kind: FragmentKind, samples: &[Vec<u8>]) -> Dictionary {
 
 /// Compresses fragments. Each thread needs its own compressor.
 pub struct Compressor {
-    /// For each kind, the number of its dictionary and the compressor that uses the dictionary.
+    /// For each kind, the number of its dictionary and the compressor that uses the dictionary. The
+    /// number is 0 without a dictionary.
     by_kind: [(u8, bulk::Compressor<'static>); FragmentKind::ALL.len()],
     /// Holds a compressed fragment until its length is known.
     buffer: Vec<u8>,
@@ -113,8 +115,8 @@ impl Compressor {
             let set_up_error = zstd_error("zstd cannot be set up");
             let mut compressor =
                 bulk::Compressor::with_dictionary(LEVEL, bytes).map_err(&set_up_error)?;
-            // The number of the dictionary takes one byte in our format. zstd's number would take
-            // four.
+            // A compressed fragment already begins with the dictionary's number in one byte. zstd's
+            // own number would take four.
             compressor.set_parameter(CParameter::DictIdFlag(false)).map_err(set_up_error)?;
             Ok((number, compressor))
         };

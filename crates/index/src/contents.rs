@@ -81,7 +81,7 @@ pub struct Metadata {
     /// left to nodes.
     pub differing_forms: Vec<String>,
     /// Response forms that could not be compared, because no sampled block contained them. Calls
-    /// for these forms are left to nodes, too.
+    /// for these forms are left to nodes as well.
     pub untested_forms: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ pub struct StoredRange {
     pub last: u64,
     /// The hash of the last block.
     pub last_hash: [u8; 32],
-    /// The last finalized block, as a node reported it, but at most `last`. A rewind never deletes
-    /// this block.
+    /// The last finalized block, as a node reported it, but at most `last`. A rewind, which deletes
+    /// the blocks that a reorg has dropped, never deletes this block.
     pub finalized: u64,
 }

@@ -1,6 +1,7 @@
 //! Encodes a node's JSON about a block into the rows that the store holds. The JSON is split into
 //! fragments: the block without its transactions, each transaction and each receipt. The fragments
-//! are compressed, and the posting keys of all logs are collected for the search.
+//! are compressed. The posting keys of all logs are collected for the search: a key stands for an
+//! address or topic of a log (`postings.rs`).
 
 use wire::hex;
 use wire::json::cursor::Malformed;
@@ -82,7 +83,7 @@ struct BlockFragments {
     /// The block without its transactions.
     body: Vec<u8>,
     transactions: Vec<TransactionFragments>,
-    /// The block in its `hmyv2_` form.
+    /// The block in its `hmyv2_` form; `None` if the index does not hold that form.
     harmony: Option<Vec<u8>>,
 }
 

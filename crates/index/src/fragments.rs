@@ -2,10 +2,10 @@
 //! JSON byte for byte, except that whitespace between values is omitted.
 //!
 //! JSON repeats values of the block and the transaction: for example, every log contains the hash
-//! of the block. An encoder replaces each such value by a placeholder of one byte. Placeholders are
-//! control characters, which strings in JSON never contain unescaped (RFC 8259 section 7). The
-//! encoder does not depend on the names of members and does not parse values, so it accepts any
-//! JSON.
+//! of the block. An encoder replaces each such value by a placeholder of one byte. A context holds
+//! the values that a decoder writes for the placeholders. Placeholders are control characters,
+//! which strings in JSON never contain unescaped (RFC 8259 section 7). The encoder does not depend
+//! on the names of members and does not parse values, so it accepts any JSON.
 
 mod context;
 mod encoder;
@@ -20,7 +20,8 @@ pub use self::context::{BlockContext, TRANSACTIONS, TransactionContext, hash_tex
 pub use self::encoder::FragmentEncoder;
 pub use self::header::BlockHeader;
 
-/// Appends the JSON of a fragment that a [`FragmentEncoder`] wrote.
+/// Appends the JSON of a fragment that a [`FragmentEncoder`] wrote. `transaction` is `None` for a
+/// fragment that belongs to no transaction.
 pub fn decode(
     out: &mut Vec<u8>,
     fragment: &[u8],
@@ -68,8 +69,8 @@ fn decode_with(
 }
 
 /// Returns the offset of the first placeholder, or `None` if there is no placeholder. The loop
-/// compares eight bytes at a time. A placeholder sets the highest bit of its byte in `hits`. By a
-/// borrow, the subtraction may also set this bit of later bytes, but never of earlier bytes. The
+/// compares eight bytes at a time. A placeholder sets the highest bit of its byte in `hits`. A
+/// subtraction that borrows may also set this bit in later bytes, but never in earlier bytes. The
 /// first hit is therefore exact (Hacker's Delight, 2nd ed., section 6-1).
 fn find_placeholder(bytes: &[u8]) -> Option<usize> {
     /// The lowest bit of each byte.

@@ -20,7 +20,7 @@ mod tests;
 /// Maximum distance between the first and the last block of one `hmyv2_getBlocks` (harmony
 /// `rpc/harmony/blockchain.go`, `rpcGetBlocksLimit`).
 pub const BLOCKS_APART_MAX: u64 = 1024;
-/// The options of a call that select the stored form, as JSON.
+/// The options of a call that select the full form, which the index stores, as JSON.
 pub const STORED_OPTIONS: &str = r#"{"withSigners":false,"fullTx":true,"inclStaking":true}"#;
 /// The text that an index of a Harmony chain stores about its verification.
 pub const UNVERIFIED_REASON: &str =

@@ -4,7 +4,9 @@
 //! of a sync), `nodes` (calls to nodes), `verify` (checks responses by hashes and roots), `encode`
 //! (from JSON to rows), `store` (SQL), `reader` and `search` (from rows to JSON), `serve`
 //! (responses to calls), `audit` (integrity of an index), `export` (tables and requests for other
-//! tools).
+//! tools). These modules share `contents` (properties of an index), `fragments` (parts of a block's
+//! JSON), `compression`, `postings` (the search index of logs) and `harmony` (blocks of Harmony
+//! chains).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod audit;

@@ -99,7 +99,8 @@ impl CallError {
         }
     }
 
-    /// Returns true if the node did not reject the calls, so an immediate retry may succeed.
+    /// Returns true if an immediate retry may succeed: the node neither rejected the calls nor
+    /// requested a pause.
     pub fn is_transient(&self) -> bool {
         match self {
             CallError::Transport(_) | CallError::Malformed(_) => true,
@@ -204,7 +205,7 @@ impl Client {
             other => other,
         });
         // After a failed exchange, the late response may still arrive on a WebSocket or Unix
-        // socket. The next exchange would read it, so it needs a new connection.
+        // socket. The next exchange would read that response, so it opens a new connection.
         let is_complete = matches!(body, Ok(_) | Err(CallError::Status { .. }));
         if is_complete || matches!(connection, Connection::Http(_)) {
             self.connection = Some(connection);

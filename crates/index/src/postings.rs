@@ -4,7 +4,8 @@
 //! A position is a transaction's block number and index in one integer, so positions sort in the
 //! order of the chain. A posting list holds the positions of one key within a few hundred blocks.
 //! The row of a list has the first position in a column of its own. Each further position is stored
-//! as the difference from the position before, in LEB128.
+//! as the difference from the position before. LEB128 encodes these differences with seven bits in
+//! each byte.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,7 +24,8 @@ pub const INDEX_MAX: u64 = (1 << INDEX_BITS) - 1;
 /// The greatest block number. A chain with one block per millisecond reaches it after 278 years.
 pub const BLOCK_NUMBER_MAX: u64 = (1 << (63 - INDEX_BITS)) - 1;
 
-/// Returns the position of the transaction with this index in the block with this number.
+/// Returns the position of the transaction with this index in the block with this number. An index
+/// above [`INDEX_MAX`] counts as [`INDEX_MAX`].
 pub fn position(number: u64, index: u64) -> i64 {
     (number << INDEX_BITS | index.min(INDEX_MAX)) as i64
 }

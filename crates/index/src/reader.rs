@@ -1,4 +1,5 @@
-//! Reads an index: decodes its rows into the JSON that a node wrote.
+//! Reads an index: decodes its rows into the JSON that a node wrote. The rows hold fragments, which
+//! are compressed parts of a block's JSON (`fragments.rs`).
 
 use std::collections::BTreeSet;
 
@@ -90,8 +91,8 @@ impl Reader {
         Ok(true)
     }
 
-    /// Appends a block in an `hmyv2_` form. Returns false if the index does not hold the block or
-    /// cannot convert it to this form.
+    /// Appends a block in the `hmyv2_` form that the options select (`harmony.rs`). Returns false
+    /// if the index does not hold the block or cannot convert it to this form.
     pub fn write_harmony_block(
         &mut self,
         out: &mut Vec<u8>,
@@ -101,9 +102,9 @@ impl Reader {
         self.write_harmony_blocks(out, (number, number), options, u64::MAX)
     }
 
-    /// Appends blocks in an `hmyv2_` form, separated by commas. Returns false if the index lacks a
-    /// block of the range or cannot convert it, or if the text exceeds `bytes_max`. `out` may then
-    /// contain some of the blocks.
+    /// Appends blocks in the `hmyv2_` form that the options select, separated by commas. Returns
+    /// false if the index lacks a block of the range or cannot convert it, or if the text exceeds
+    /// `bytes_max`. `out` may then contain some of the blocks.
     pub fn write_harmony_blocks(
         &mut self,
         out: &mut Vec<u8>,
@@ -297,7 +298,7 @@ fn logs_in(fragment: &[u8]) -> impl Iterator<Item = &[u8]> {
     walk::elements(array.unwrap_or_default())
 }
 
-/// Appends one part of a transaction.
+/// Appends one part of a transaction. `fragment` is a buffer for the decompressed fragment.
 fn write_row(
     out: &mut Vec<u8>,
     decompressor: &mut Decompressor,

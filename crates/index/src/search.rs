@@ -1,16 +1,19 @@
 //! Searches for the transactions whose logs may match a filter.
 //!
-//! A filter is a conjunction of terms. The accepted addresses are one term. The accepted topics at
-//! each index of a log's topics are another term. The search reads the posting lists of the rarest
-//! term. It intersects them with the lists of those terms that are not much more frequent. The cost
-//! grows with the postings of the rarest term. It depends neither on the length of the range nor on
-//! the frequency of the other terms.
+//! A position is a transaction's block number and index in one `i64`. A posting list holds the
+//! positions of the transactions whose logs contain one address or topic. Its key is a digest of
+//! that address or topic (`postings.rs`).
+//!
+//! A filter is a conjunction of terms. A term is a set of keys, and a transaction must have one of
+//! them. The accepted addresses are one term. The accepted topics at each index of a log's topics
+//! are another term. The search reads the posting lists of the rarest term. It intersects them with
+//! the lists of those terms that are not much more frequent. The cost grows with the postings of
+//! the rarest term. It depends neither on the length of the range nor on the frequency of the other
+//! terms.
 //!
 //! The result may contain transactions without a matching log: two terms may match different logs
 //! of one transaction, and the digests of two addresses or topics may be equal. The caller must
 //! therefore compare the logs with the filter.
-//!
-//! A position is a transaction's block number and index in one `i64` (`postings.rs`).
 
 use std::cmp::Reverse;
 use std::time::Instant;
@@ -28,8 +31,8 @@ pub struct SearchLimits {
     pub logs: u64,
     /// Maximum number of bytes of the JSON of these logs.
     pub bytes: u64,
-    /// When the query fails; `None` for no deadline. A search may read many receipts and select no
-    /// log.
+    /// When the query fails; `None` for no deadline. The other limits do not stop a search that
+    /// reads many receipts and selects no log.
     pub deadline: Option<Instant>,
 }
 
@@ -73,8 +76,8 @@ impl Term {
     }
 }
 
-/// Visits the receipts of all transactions in a range of blocks whose logs may match the filter, in
-/// ascending order of positions.
+/// Visits receipts of transactions in a range of blocks, in ascending order of positions. The
+/// transactions include all with a matching log, and may include others.
 pub(crate) fn search(
     store: &dyn Store,
     filter: &LogMatcher,
@@ -123,9 +126,9 @@ pub(crate) fn search(
     Ok(())
 }
 
-/// Removes the positions that a term lacks, unless the term is so frequent that reading the
-/// receipts costs less. The positions lie between `from` and `to`. `postings` are the first
-/// postings of the term in that range.
+/// Removes the positions that a term lacks, unless the term is so frequent that the intersection
+/// costs more than reading the receipts. The positions lie between `from` and `to`. `postings` are
+/// the first postings of the term in that range.
 fn intersect(
     store: &dyn Store,
     positions: &mut Vec<i64>,
@@ -151,7 +154,8 @@ fn intersect(
             }
         }
         limits.check_deadline()?;
-        // Postings before the next candidate equal no candidate, so the next query starts there.
+        // The next query starts at the next candidate, because no earlier posting equals a
+        // candidate.
         let Some(next) = candidates.peek() else { break };
         postings = term.read_postings(store, *next, to)?;
     }
@@ -159,8 +163,8 @@ fn intersect(
     Ok(())
 }
 
-/// Splits a filter into its terms. A filter that accepts any address has no term for addresses, and
-/// likewise for each topic.
+/// Splits a filter into its terms. A filter that accepts any address has no term for addresses. An
+/// index of topics at which the filter accepts any topic has no term.
 fn split_into_terms(filter: &LogMatcher) -> Vec<Term> {
     let addresses = filter.addresses.iter().map(address_key).collect();
     let topics = filter.topics.iter().enumerate().map(|(index, topics)| {

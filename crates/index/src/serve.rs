@@ -258,7 +258,9 @@ impl Query<'_> {
         Ok(finalized.map(|finalized| finalized.min(highest)))
     }
 
-    /// Returns true if nodes must serve this response form.
+    /// Returns true if nodes must serve this response form. A form is one way in which nodes write
+    /// an object, such as a block with the hashes of its transactions. A sync tests which forms the
+    /// index can reproduce.
     fn is_served_by_nodes(&self, form: &str) -> bool {
         let metadata = self.reader.metadata();
         metadata.differing_forms.iter().chain(&metadata.untested_forms).any(|name| name == form)
@@ -427,8 +429,8 @@ impl Query<'_> {
         Ok(self.reader.write_harmony_transaction_count(&mut out, number)?.then_some(out))
     }
 
-    /// Returns the logs that a filter selects, or a part of them if only a part of the range is
-    /// stored and confirmed.
+    /// Returns the logs that a filter selects. If only a part of the range is stored and confirmed,
+    /// returns the logs of that part.
     fn read_logs(&mut self, raw: &[u8]) -> Result<Lookup, ReadError> {
         let contents = self.reader.metadata().contents;
         let range_and_matcher = LogFilter::parse(raw).ok().zip(LogMatcher::parse(raw).ok());

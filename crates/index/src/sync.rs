@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Several worker threads fetch, verify and encode blocks, each over its own connections. The
-//! thread that calls [`sync()`] takes these blocks in the order of the chain and writes them, so
+//! thread that calls [`sync()`] takes these blocks in the order of the chain and writes them. So
 //! the stored blocks have no gaps. A sync can be stopped at any instant. A later sync continues
 //! after the last stored block.
 //!
@@ -240,7 +240,7 @@ impl Syncer<'_> {
             self.nodes.pause(RETRY_PAUSE);
             return Ok(());
         }
-        // The event comes before the transaction, so an observer that reads the index may still see
+        // The event comes before the transaction. An observer that reads the index may still see
         // the blocks that are deleted next.
         let blocks = stored.last - last_common;
         self.nodes.observer.on_event(&Event::Rewinding { blocks, to: last_common });

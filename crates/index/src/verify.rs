@@ -53,16 +53,16 @@
 //! - with [`verify_header()`] alone: the hashes of the transactions. Logs must agree with these
 //!   hashes;
 //! - with [`verify_logs()`] alone: `data`; and a missing or added log that changes no bit of the
-//!   Bloom filter, such as a log without topics from an address that emits other logs;
+//!   Bloom filter. Such a log may come from an address that emits other logs, and have no topics;
 //! - members that no standard defines, such as `authority`, `publicKey`, `l1BlockNumber`. The index
 //!   stores them nevertheless.
 //!
-//! The header's `gasUsed` is not compared with the last `cumulativeGasUsed`, because the header's
-//! hash and `receiptsRoot` cover them, and because EIP-7778 lets them differ.
+//! The header's `gasUsed` is not compared with the last `cumulativeGasUsed`. The header's hash
+//! covers the first and `receiptsRoot` the second, and EIP-7778 lets them differ.
 //!
 //! A required member that is missing or null is an [`Error`] too, and so is a malformed or
 //! duplicate member. If the header's hash is wrong, the wrong member of the header is unknown. The
-//! error then names `hash`, even if `transactionsRoot` contradicts the transactions too. Every
+//! error then names `hash`, even if the transactions show that `transactionsRoot` is wrong. Every
 //! other error names the transaction or the receipt, unless only a root differs.
 //!
 //! Transactions of other types than Ethereum's 0 to 4, such as deposits of rollups, cannot be
@@ -189,6 +189,7 @@ pub fn verify_receipts(block: &Block, raw: &[u8], level: Level) -> Result<(), Er
 /// Returns the first error, in this order: each log from the first to the last, and the header's
 /// `logsBloom`, which is verified from [`Level::Headers`] on.
 pub fn verify_logs(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
+    // The layout finds the known members of each log (`verify/fields.rs`).
     let mut layout = Layout::new(&log::LOG);
     let (mut bloom_builder, mut bloom) = (LogBloomBuilder::default(), Bloom::ZERO);
     let (mut data_buffer, mut previous_index) = (Vec::new(), 0);

@@ -2,7 +2,8 @@
 //! each with quantiles and rates.
 //!
 //! `lab_model::record` defines the counts, and `lab_model::results` the rows. The crate `lab`
-//! judges them.
+//! judges the rows. A slot is a combination of stage, method and class, and a cell has the times of
+//! the calls of one slot.
 
 use std::time::Duration;
 
@@ -21,9 +22,10 @@ const FULL_SECOND_MIN: f64 = 0.95;
 /// The quantile of the normal distribution for a two-sided 95 % interval.
 const Z_95: f64 = 1.96;
 
-/// Returns a percentile of the times in milliseconds, or `None` if there are no times. Interpolates
-/// linearly between the two ranks that are nearest to `p (n - 1)`, as k6 does, and within a bucket
-/// of the histogram.
+/// Returns a percentile of the times in milliseconds, or `None` if there are no times. The
+/// percentile `p` of `n` times is at the rank `p (n - 1)`, with `p` from 0 to 1. If that is not a
+/// whole number, interpolates linearly between the two nearest ranks, as k6 does. Also interpolates
+/// within a bucket of the histogram.
 pub fn percentile_ms(times: &Times, percentile: f64) -> Option<f64> {
     let last = times.len().checked_sub(1)?;
     let [value] = interpolate_at_ranks(times, [percentile / 100.0 * last as f64]);
@@ -32,8 +34,9 @@ pub fn percentile_ms(times: &Times, percentile: f64) -> Option<f64> {
 
 /// Returns the quantiles in milliseconds. All of them are 0 if there are no times.
 ///
-/// The confidence interval of the p99 consists of the values at the ranks
-/// `np ± 1.96 sqrt(np(1 - p))` (Conover, Practical Nonparametric Statistics, chapter 3.2).
+/// The confidence interval of the p99 lies between the values at the two ranks
+/// `np ± 1.96 sqrt(np(1 - p))` (Conover, Practical Nonparametric Statistics, chapter 3.2). There,
+/// `n` is the number of times, and `p` is 0.99.
 pub fn compute_quantiles(times: &Times) -> Quantiles {
     let count = times.len();
     let Some(last) = count.checked_sub(1) else { return Quantiles::default() };
@@ -236,7 +239,7 @@ pub fn point_seconds(series: &[Second]) -> f64 {
 }
 
 /// Returns the full points of a run's series between the end of the warm-up and the end of the
-/// load. Excludes points that are shorter, because they have fewer results. `warmup` is in seconds.
+/// load. Excludes shorter points, because they have fewer results. `warmup` is in seconds.
 pub fn whole_seconds<'a>(
     series: &'a [Second],
     stages: &[StageRow],
@@ -244,10 +247,12 @@ pub fn whole_seconds<'a>(
 ) -> Vec<&'a Second> {
     let point_length = point_seconds(series);
     let end = stages.iter().map(|stage| stage.to).fold(0.0, f64::max);
+    // A point has only its end, `at`. It starts where the previous point ends.
     let starts = std::iter::once(0.0).chain(series.iter().map(|second| second.at));
     let selected = starts.zip(series).filter(|(start, second)| {
         let is_full = second.at - start >= FULL_SECOND_MIN * point_length;
         let after_warmup = second.at >= warmup + FULL_SECOND_MIN * point_length;
+        // Without stages, `end` is 0, and the end of the load is unknown.
         let before_end = end <= 0.0 || second.at <= end + (1.0 - FULL_SECOND_MIN);
         is_full && after_warmup && before_end
     });

@@ -1,5 +1,10 @@
 //! The load engine: sends the calls of a plan on schedule and counts the results.
 //!
+//! A plan (`lab_model::plan`) has scenarios. A scenario starts iterations, and its stages set their
+//! rate or the number of workers. A worker runs one iteration at a time. An iteration sends the
+//! requests of a mix in order; each of these requests is a step. If the plan names a reference
+//! node, the lab also sends some of the calls to that node and compares the responses.
+//!
 //! Each thread runs one loop (`crates/lab-engine/src/engine/thread.rs`). The engine classifies each
 //! response, and the lab judges the run. Each thread hands over its counts once per second, as an
 //! [`Interval`]. The caller returns the interval for reuse, so a long run needs no more memory than
@@ -51,9 +56,11 @@ mod tests;
 /// Number of intervals that circulate between one thread and the caller of [`Engine::next`]. The
 /// engine allocates and reuses them, so memory does not grow if the caller is late.
 const INTERVALS_MAX: usize = 4;
-/// Maximum number of samples that wait for the comparison. The engine skips further samples.
+/// Maximum number of [`Sample`]s that wait for the comparison with the reference node. The engine
+/// skips further samples.
 const SAMPLES_MAX: usize = 64;
-/// Number of open files that the process needs in addition to one per worker and subscriber.
+/// Number of open files that the process needs in addition to one for each worker and for each
+/// connection of a subscription.
 const OTHER_FILES: u64 = 256;
 
 /// Why the engine could not start or did not finish.
@@ -62,7 +69,7 @@ pub enum EngineFault {
     /// The target's host name has no address.
     #[error("the host name of the target has no address")]
     NoAddress,
-    /// A mix needs values that the chain lacks, or methods that the plan does not list.
+    /// A mix needs values that the chain lacks, or a step of the mix has nothing to send.
     #[error("mix {mix:?} needs {missing}, but there are none")]
     MissingValues {
         /// Name of the mix.
@@ -90,7 +97,7 @@ pub enum EngineFault {
         /// Name of the header.
         name: String,
     },
-    /// The plan has more workers than the process may have open files.
+    /// The plan needs more open files than the process may have.
     #[error(
         "{needed} open files are needed for the plan's workers and subscriptions, {allowed} are allowed; run \
          fewer of them, or allow more first: ulimit -n {needed}"
@@ -126,7 +133,7 @@ pub enum EngineFault {
     /// The TLS settings contradict each other.
     #[error("tls settings: {0}")]
     Tls(#[from] rustls::Error),
-    /// The system does not support the loop's method of waiting (epoll and an eventfd).
+    /// The system lacks epoll or eventfd, with which the loop waits.
     #[error("cannot wait for sockets (linux 5.11 or newer is needed): {0}")]
     Wait(#[source] io::Error),
     /// A thread could not be started.
@@ -290,7 +297,8 @@ impl Engine {
         (engine, filled_sender, samples_sender)
     }
 
-    /// Creates the channel through which the thread with this index gets emptied intervals.
+    /// Creates the channel through which the thread with this index gets emptied intervals. Fills
+    /// it with new intervals and returns the end from which the thread receives.
     fn add_spare_channel(&mut self, plan: &Plan, index: usize) -> Receiver<Interval> {
         let (spare_sender, spare) = sync_channel(INTERVALS_MAX);
         for _ in 0..INTERVALS_MAX {
@@ -401,7 +409,7 @@ fn build_peer(plan: &Plan) -> Result<Peer, EngineFault> {
 fn allow_files(plan: &Plan) -> Result<(), EngineFault> {
     let needed = files_needed(plan);
     let mut limit = getrlimit(Resource::Nofile);
-    // Draining connections are open files too.
+    // A draining connection waits for the server to close it, and is an open file too.
     let desired = needed + (plan.threads.max(1) * thread::dial::DRAINING_MAX) as u64;
     if limit.current.is_none_or(|current| current >= desired) {
         return Ok(());

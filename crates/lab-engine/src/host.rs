@@ -3,7 +3,8 @@
 //!
 //! One thread samples this host at the plan's interval. A second thread scrapes the exporter, so
 //! that a slow response delays no sample of this host. `crates/lab-model/src/metrics/host.rs`
-//! documents the values, and `crates/lab/src/analysis/bottleneck.rs` interprets them.
+//! documents the values, and `host!("NAME")` looks up a metric there. A `*` in a name stands for a
+//! process, device or thread. `crates/lab/src/analysis/bottleneck.rs` interprets the values.
 
 mod cgroup;
 mod disk;
@@ -44,8 +45,8 @@ use process::{PROCESSES_MAX, Processes};
 use target_sockets::TargetSockets;
 use values::Values;
 
-/// Maximum number of samples that wait for [`Watcher::take`]. The oldest are dropped beyond it. At
-/// the shortest interval, they cover 100 seconds and take about 5 MB.
+/// Maximum number of samples that wait for [`Watcher::take`]. If there are more, the oldest ones
+/// are dropped. At the shortest interval, this many samples cover 100 seconds and take about 5 MB.
 const WAITING_MAX: usize = 1_024;
 
 /// Allowed intervals between two samples.
@@ -85,6 +86,7 @@ type Waiting = Mutex<VecDeque<HostSample>>;
 /// Watches hosts until it is finished or dropped.
 #[derive(Debug)]
 pub struct Watcher {
+    /// Samples that [`Watcher::take`] has not returned yet.
     waiting: Arc<Waiting>,
     /// One channel per thread. Closing the channels stops the threads.
     stop: Vec<SyncSender<()>>,
@@ -92,6 +94,7 @@ pub struct Watcher {
     sampler: Option<JoinHandle<HostFacts>>,
     /// Thread that scrapes the node-exporter; `None` without an exporter.
     scraper: Option<JoinHandle<()>>,
+    /// Counts of the scraping thread.
     scrapes: Arc<Mutex<ScrapeCounts>>,
     /// Message about values that the exporter does not report, for [`HostFacts::missing`].
     exporter_missing: Option<String>,
@@ -103,8 +106,8 @@ impl Watcher {
     /// bottleneck.
     ///
     /// # Errors
-    /// Fails if the interval is out of range, `/proc` is missing, a process of the plan does not
-    /// exist, or the node-exporter does not respond.
+    /// Fails if the interval is out of range, `/proc` is missing, or a process of the plan does not
+    /// exist. Also fails if the node-exporter does not respond.
     pub fn start(
         watch: &Watch,
         target: Option<SocketAddr>,
@@ -241,7 +244,8 @@ impl Sampler {
         let mut processes = Processes::new();
         processes.add(std::process::id(), ProcessRole::Generator);
         for &pid in &watch.pids {
-            // `add` also returns false for a process that is watched already, which has a name.
+            // `add` also returns false for a process that is watched already. Only such a process
+            // has a name at this point.
             if !processes.add(pid, ProcessRole::Watched) && processes.name(pid).is_none() {
                 return Err(match processes.is_full() {
                     true => HostFault::TooManyProcesses(pid),

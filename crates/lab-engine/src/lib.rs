@@ -2,11 +2,11 @@
 //!
 //! The modules in reading order:
 //!
-//! - `chain` holds facts about the chain, from which parameters of calls are drawn.
+//! - `chain` holds facts about the chain. The engine draws the parameters of calls from them.
 //! - `schedule` computes the start times of iterations.
 //! - `engine` sends calls and classifies responses, with one loop per thread.
-//! - `recorder` merges the counts of all threads into seconds.
-//! - `aggregate` turns counts into rows of a result.
+//! - `recorder` adds up the counts of all threads, second by second.
+//! - `aggregate` turns counts into rows of a result. A row has the figures of a method or a stage.
 //! - `host` samples processes, sockets, disks and networks.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,4 +1,9 @@
-//! Merges the intervals of the engine's threads into seconds of the whole run and into totals.
+//! Adds up the intervals of all engine threads: for each second of the run, and for the whole run.
+//!
+//! A second is open until all threads have passed its end, or until too many seconds are open. Then
+//! it is closed. The series is the list of points, one per second, that the result publishes. A
+//! slot is a combination of stage, method and class, and a cell has the times of the calls of one
+//! slot.
 //!
 //! The recorder reads no clock: the intervals contain their times. Its memory does not grow with
 //! the length of a run. Histograms have a fixed size, and the series merges neighbouring points
@@ -19,25 +24,29 @@ mod tests;
 /// Maximum number of points of the series: two hours with one point per second, four hours with one
 /// point per two seconds, and so on.
 pub const SERIES_MAX: usize = 7_200;
-/// Minimum time, summed over threads, from which the busy share of a second is computed. In a
-/// shorter second the share is 0. The last second of a run can be as short as a microsecond.
+/// The busy share of a second is the share of the threads' time that was not idle. It is computed
+/// if the intervals of the second, added up, have at least this many seconds, and is 0 otherwise.
+/// The last second of a run can be as short as a microsecond.
 const BUSY_SECONDS_MIN: f64 = 0.1;
 /// A thread has completed a second if its last interval ends at most this long before the end of
 /// the second.
 const HAND_OVER_SLACK: Duration = Duration::from_millis(50);
-/// Maximum number of incomplete seconds, which wait for slow threads. If an interval arrives after
-/// its second was closed, it counts in the oldest open second.
+/// Maximum number of open seconds, which wait for slow threads. If an interval arrives after its
+/// second was closed, it counts in the oldest open second.
 const OPEN_SECONDS_MAX: usize = 4;
 
 /// Merges a run's intervals.
 #[derive(Debug)]
 pub struct Recorder {
+    /// Names of the plan's methods.
     methods: Vec<Box<str>>,
+    /// Number of stages of the plan.
     stages: usize,
     warmup: Duration,
     /// By thread: the end of the last interval.
     thread_ends: Vec<Duration>,
-    /// Incomplete seconds without gaps, oldest first.
+    /// Open seconds, oldest first. The first one has the index `next`, and no second between them
+    /// is left out.
     open: VecDeque<OpenSecond>,
     /// Index of the next second to close, from 0.
     next: u64,
@@ -49,13 +58,14 @@ pub struct Recorder {
     /// The totals at the end of the warm-up. `None` during the warm-up, and without a warm-up.
     at_warmup_end: Option<Totals>,
     series: Series,
-    /// Inclusion times of the transactions that were included since the last closed second.
+    /// Inclusion times of the transactions that were included since the last closed second. An
+    /// inclusion time goes from the scheduled send until the transaction was found in a block.
     inclusion_times: Times,
     /// Number of transactions that were included since the last closed second.
     included: u64,
 }
 
-/// A complete second.
+/// A closed second.
 #[derive(Debug)]
 pub struct ClosedSecond {
     /// Start of the second, since the start of the run.
@@ -89,8 +99,11 @@ struct OpenSecond {
     to: Duration,
     /// Sum of the lengths of its intervals.
     thread_time: Duration,
+    /// Number of calls in flight at the end, over all threads.
     in_flight: u64,
+    /// Number of workers that run an iteration at the end, over all threads.
     workers_busy: u64,
+    /// Number of queued iterations at the end, over all threads.
     waiting: u64,
 }
 
@@ -154,8 +167,8 @@ impl Recorder {
         let from = Duration::from_secs(self.next);
         let is_last = self.open.is_empty();
         let end = Duration::from_secs(self.next + 1);
-        // Only the last second can be shorter. If only the slack or less is missing, the second
-        // counts as whole.
+        // Only the last second can be shorter. It counts as whole if less than [`HAND_OVER_SLACK`]
+        // is missing.
         let to = if is_last && open.to > from { open.to.min(end) } else { end };
         let to = if end.saturating_sub(to) < HAND_OVER_SLACK { end } else { to };
         self.next += 1;
@@ -361,6 +374,7 @@ impl Series {
 fn merge(point: &mut Second, next: Second) {
     let (point_requests, next_requests) = (point.requests as f64, next.requests as f64);
     let requests = point_requests + next_requests;
+    // Without requests, both have the same weight.
     let next_weight = if requests > 0.0 { next_requests / requests } else { 0.5 };
     point.at = next.at;
     point.scheduled += next.scheduled;

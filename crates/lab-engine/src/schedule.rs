@@ -79,9 +79,9 @@ impl TimedStage {
     /// Returns the seconds from the start of the stage until the area under its rate curve reaches
     /// `area`.
     ///
-    /// Solves `from * t + slope * t² / 2 = area` for t. This form of the solution also works for a
-    /// slope of zero, and does not subtract nearly equal numbers. k6's `ramping_arrival_rate.go`
-    /// computes the same time.
+    /// Solves `from * t + slope * t² / 2 = area` for t. The solution `2 * area / (from + root)`
+    /// also works for a slope of zero, and does not subtract nearly equal numbers. k6's
+    /// `ramping_arrival_rate.go` computes the same time.
     fn seconds_until(&self, area: f64) -> f64 {
         if self.seconds == 0.0 {
             return 0.0;
@@ -113,10 +113,10 @@ pub struct Arrivals {
 impl Arrivals {
     /// Creates the iterator of the thread with index `thread` of `threads`.
     ///
-    /// Iteration n is scheduled when the area under the rate curve reaches n. A fraction at the end
-    /// of a stage carries over to the next stage (k6: ramping-arrival-rate). A scenario with a
-    /// single stage of constant rate starts iteration 1 at once, so iteration n is scheduled at
-    /// area n - 1 (k6: constant-arrival-rate).
+    /// Iteration n is scheduled when the area under the rate curve reaches n. A fraction of an
+    /// iteration at the end of a stage carries over to the next stage (k6: ramping-arrival-rate). A
+    /// scenario with a single stage of constant rate starts iteration 1 at once. So its iteration n
+    /// is scheduled at area n - 1 (k6: constant-arrival-rate).
     pub fn new(scenario: &Scenario, thread: usize, threads: usize) -> Arrivals {
         let is_constant = matches!(scenario.stages.as_slice(), [stage] if stage.from == stage.to);
         Arrivals {
@@ -266,8 +266,8 @@ impl StageClock {
     }
 }
 
-/// Divides `total` into as many nearly equal parts as `parts` says, and returns the part with this
-/// index. The parts add up to `total` and differ by at most 1.
+/// Divides `total` into `parts` nearly equal parts, and returns the part with this index. The parts
+/// add up to `total` and differ by at most 1.
 pub fn share(total: usize, index: usize, parts: usize) -> usize {
     total / parts + usize::from(index < total % parts)
 }

@@ -1,9 +1,9 @@
 //! The registry of the metrics of a run, which thresholds and exports use. Metrics of hosts are in
 //! `metrics/host.rs`.
 //!
-//! To add a metric, add an entry to `metrics!`: a name, k6's name, the kind of samples, and the
-//! function that selects the samples. The parser of thresholds, the verdict, reports, exports and
-//! `docs/plan.md` then use the entry.
+//! To add a metric, add an entry to `metrics!`: a name, k6's name, the kind of samples, the
+//! function that selects the samples, and the meaning. The parser of thresholds, the verdict,
+//! reports, exports and `docs/plan.md` then use the entry.
 
 pub mod host;
 
@@ -38,7 +38,8 @@ named! {
 /// The kind of a metric's samples, with the function that selects them.
 #[derive(Clone, Copy)]
 pub enum Samples {
-    /// Times of calls. The functions select them from a cell of the counters, and from a row of a
+    /// Times of calls. The first function selects them from a cell, which counts the calls with the
+    /// same stage, method and class. The second function selects their quantiles from a row of a
     /// result.
     CallTimes(fn(&Cell) -> &Times, fn(&Row) -> &Quantiles),
     /// Share of the calls that have one of the selected classes.
@@ -47,18 +48,18 @@ pub enum Samples {
     CallCount(fn(Class) -> bool),
     /// Times of iterations, from the totals.
     IterationTimes(fn(&Totals) -> &Times),
-    /// Share of the scheduled iterations.
+    /// The number of iterations that the function returns, divided by the scheduled iterations.
     IterationShare(fn(Iterations) -> u64),
-    /// Number of iterations.
+    /// The number of iterations that the function returns.
     IterationCount(fn(Iterations) -> u64),
     /// Times of transactions, from the totals.
     TransactionTimes(fn(&Totals) -> &Times),
-    /// Number of transactions.
+    /// The number of transactions that the function returns.
     TransactionCount(fn(TransactionCounts) -> u64),
 }
 
-/// Declares the metrics. An entry is `"name" ("k6's name") Variant: samples, "meaning";`, in which
-/// k6's name is optional.
+/// Declares the metrics. An entry is `"name" ("k6's name") Variant: samples, "meaning";`. k6's name
+/// is optional.
 macro_rules! metrics {
     ($($name:literal $(($k6:literal))? $variant:ident: $samples:expr, $meaning:literal;)+) => {
         named! {
@@ -186,9 +187,9 @@ pub struct Selector {
 /// The samples of one metric.
 #[derive(Debug)]
 pub struct Collected {
-    /// The times, if the metric has times.
+    /// The times. Empty if the metric is a share or a counter.
     pub times: Times,
-    /// The counts, if the metric is a share or a counter.
+    /// The counts, which matter only if the metric is a share or a counter.
     pub counts: Counts,
 }
 
@@ -199,7 +200,8 @@ pub struct Counts {
     pub counted: u64,
     /// Number of all calls or iterations. A share is `counted / total`.
     pub total: u64,
-    /// Number of failed calls whose failure a response of the server shows.
+    /// Of the counted calls, the number whose failure a response of the server shows. 0 unless the
+    /// metric is a share of calls.
     pub by_server: u64,
 }
 
@@ -224,7 +226,8 @@ impl Selector {
         self.stages.as_ref().is_none_or(|stages| stages.contains(&stage))
     }
 
-    /// Returns true if the selector selects the calls of this slot.
+    /// Returns true if the selector selects the calls of this slot, which is a combination of
+    /// stage, method and class.
     fn selects(&self, slot: Slot) -> bool {
         self.method.is_none_or(|method| method == usize::from(slot.method))
             && self.selects_stage(usize::from(slot.stage))

@@ -1,5 +1,5 @@
-//! Enums with named variants. JSON, and labels in metrics, tables and folder names, use the same
-//! declaration of a name.
+//! Enums with named variants. A name is declared once, for JSON and for labels in metrics, tables
+//! and folder names.
 
 /// Declares an enum of named variants, with `ALL` and `as_str`.
 ///
@@ -28,6 +28,7 @@ macro_rules! named {
             }
         }
     };
+    // Expands to the label: the second text, or the first one if there is no second.
     (@label $json:literal) => { $json };
     (@label $json:literal $label:literal) => { $label };
 }

@@ -1,5 +1,5 @@
-//! A validated plan, ready to run. It has durations, byte templates and indexes where the plan's
-//! file has texts and names.
+//! A validated plan, ready to run. Where the plan's file has texts and names, it has durations,
+//! byte templates and indexes.
 //!
 //! `plan/tables.rs` has the plan as written in the file. `plan/validate.rs` converts it to the
 //! types of this module.
@@ -56,7 +56,7 @@ pub fn read(text: &str, name: &str, variables: &[(String, f64)]) -> Result<Plan,
     read_in(&Environment::of_process(folder, variables), text, name)
 }
 
-/// Reads a plan whose text refers to this environment.
+/// Reads a plan. Its text can refer to parts of `environment`.
 fn read_in(environment: &Environment<'_>, text: &str, name: &str) -> Result<Plan, Diagnostics> {
     let (file, mut report) = settings::read::<PlanFile>(text, name, &environment.settings());
     let Some(file) = file else { return Err(report.finish()) };
@@ -297,7 +297,7 @@ impl Span {
 pub struct Target {
     /// The URL. If it begins with `ws://` or `wss://`, calls are sent over WebSockets.
     pub url: NodeUrl,
-    /// Family of the server's methods. `None` if the family must be detected.
+    /// Family of the server's methods, such as `ethereum`. `None` if the family must be detected.
     pub family: Option<Family>,
     /// Names and values of additional request headers, such as `authorization`. Values may be
     /// secret. For a WebSocket, the opening request has these headers.
@@ -510,7 +510,7 @@ settings::choice! {
 /// A part of a scenario in which the level (iterations per second, or workers) changes linearly.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// Index over all stages of the plan, by which [`crate::record`] counts.
+    /// Index over all stages of the plan. [`crate::record`] counts calls by this index.
     pub index: usize,
     /// Unique in its scenario.
     pub name: String,
@@ -594,7 +594,8 @@ pub enum Piece {
     Draw(Draw),
 }
 
-/// A random value. Blocks, hashes and addresses come from the chain at the start of the run.
+/// A random value. Blocks, hashes and addresses come from the chain at the start of the run. The
+/// head is the chain's newest block at that time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Draw {
     /// A block number: the head minus a number from this range. It is written as `"0x…"`, or as a

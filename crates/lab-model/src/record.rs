@@ -1,4 +1,5 @@
-//! Counters of a run: outcome classes, and histograms of fixed size by stage, method and class.
+//! Counters of a run: outcome classes, and histograms of fixed size by stage, method and class. A
+//! slot is a combination of stage, method and class. A cell has the times of the calls of one slot.
 //!
 //! Each engine thread fills one [`Interval`] per second and hands it over. The recorder
 //! (`crates/lab-engine/src/recorder.rs`) merges intervals into [`Totals`] and the time series.
@@ -382,6 +383,7 @@ pub struct Interval {
 /// Position of a slot without calls.
 const UNUSED: u16 = u16::MAX;
 
+// Code can use the counters of the tally like fields of the interval.
 impl Deref for Interval {
     type Target = Tally;
 
@@ -471,6 +473,7 @@ pub struct Totals {
     tally: Tally,
 }
 
+// Code can use the counters of the tally like fields of the totals.
 impl Deref for Totals {
     type Target = Tally;
 

@@ -1,7 +1,7 @@
 //! Reads results, groups them by system, compares the systems, and assesses what the results
 //! support: `weir report RESULT…`.
 //!
-//! A system is a target on its machine. Runs of the same plan are compared as `weir compare` does;
+//! A system is a target on its machine. Runs of the same plan are compared as in `weir compare`;
 //! runs of different plans are not compared. `analysis/assessment.rs` draws the conclusions.
 
 mod capacity;

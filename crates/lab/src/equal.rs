@@ -2,8 +2,10 @@
 //!
 //! Steps: identify both servers, choose a block that both have, choose the calls, send each call to
 //! both servers (`send.rs`), and group the differences (`groups.rs`). The calls are the default
-//! calls of the family (`calls.rs`) or recorded calls (`recorded.rs`).
-//! `analysis/json_compare/all.rs` finds differences, `analysis/habits.rs` explains them.
+//! calls of the servers' family of methods (`calls.rs`) or recorded calls (`recorded.rs`).
+//!
+//! `analysis/json_compare/all.rs` finds the differences. `analysis/habits.rs` has the habits: known
+//! ways in which correct clients differ.
 
 mod calls;
 mod groups;
@@ -50,7 +52,8 @@ pub struct Options {
     pub all_methods: bool,
     /// True if known habits of clients count as differences.
     pub strict: bool,
-    /// Pointers of ignored values, relative to the response.
+    /// Patterns of JSON pointers, relative to the response. Differences at these pointers are
+    /// allowed.
     pub ignore: Vec<String>,
     /// Number of calls in flight.
     pub concurrency: usize,
@@ -206,6 +209,7 @@ pub fn run(
 /// A call that is sent to both servers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Call {
+    /// Name of the method.
     method: String,
     /// Parameters as JSON; `None` if the call has none.
     params: Option<Vec<u8>>,
@@ -254,7 +258,7 @@ fn check_chains(a: &Server, b: &Server) -> Result<(), EqualFault> {
 /// finalized block.
 fn reorg_depth(family: Family) -> u64 {
     match family {
-        // Two epochs of 32 slots, after which Ethereum normally finalizes a block.
+        // Two epochs of 32 slots. Ethereum normally finalizes a block after this time.
         Family::Ethereum => 64,
         // A block is final once it is signed. The next block contains its signatures.
         Family::Harmony => 1,

@@ -1,10 +1,11 @@
 //! Exports the metrics of a run or of `weir probe` in progress to other programs, by Prometheus
 //! remote write or at an address to scrape.
 //!
-//! Both ways use one table of a run's metrics, `export/table.rs`, as does the page that lists the
-//! metrics. `export/k6.rs` has the metrics of a run under k6's names, and `export/probe.rs` has the
-//! metrics of a probe. `live` prints output for people, and `report` writes the files of a finished
-//! run.
+//! Remote write, the scrape address and the page that lists the metrics share one table of a run's
+//! metrics, `export/table.rs`. `export/k6.rs` has the metrics of a run under k6's names.
+//! `export/probe.rs` has the metrics of `weir probe`, which watches targets with a few calls.
+//!
+//! `live` prints output for people, and `report` writes the files of a finished run.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -48,7 +49,7 @@ pub enum Names {
 }
 
 impl Names {
-    /// Returns the table of the metrics.
+    /// Returns the table of a run's metrics under these names.
     fn table(self) -> &'static [table::RunEntry] {
         match self {
             Names::Weir => table::METRICS,
@@ -66,7 +67,8 @@ pub enum Trends {
         /// [`SCHEMA_MAX`].
         schema: i32,
     },
-    /// As one gauge for each statistic, over the whole run so far. Gauges cannot be aggregated.
+    /// As one gauge for each statistic, over the whole run so far. Such gauges cannot be combined
+    /// into a statistic over several series.
     Stats(Vec<Stat>),
 }
 

@@ -2,8 +2,9 @@
 //! other tools are k6 (summaries), vegeta (reports and results) and erigontech/rpc-tests (CSV
 //! reports).
 //!
-//! The content of a file, not its name, shows its format. Numbers are used unchanged. Notes state
-//! how a tool measures differently: when its clock starts, and which times it leaves out.
+//! The content of a file determines its format; its name does not matter. Numbers are used
+//! unchanged. Notes state how a tool measures differently: when its clock starts, and which times
+//! it leaves out.
 
 mod erigon;
 mod k6;
@@ -63,10 +64,12 @@ pub enum ImportFault {
 }
 
 impl ImportFault {
+    /// Returns the fault for a file of unknown format.
     fn unknown(path: &Path, reason: impl Into<String>) -> ImportFault {
         ImportFault::Unknown { path: path.to_owned(), reason: reason.into() }
     }
 
+    /// Returns the fault for a file without a result.
     fn empty(path: &Path, reason: &str) -> ImportFault {
         ImportFault::Empty { path: path.to_owned(), reason: reason.to_owned() }
     }
@@ -75,8 +78,7 @@ impl ImportFault {
 /// Reads the variants of a file. A report of erigontech/rpc-tests has one variant for each server;
 /// every other file has one variant.
 ///
-/// # Errors
-/// If the file cannot be read, has an unknown format or contains an invalid line.
+/// Fails if the file cannot be read, has an unknown format or contains an invalid line.
 pub fn read_file(path: &Path) -> Result<Vec<Variant>, ImportFault> {
     let read_fault = |source| ImportFault::Read { path: path.to_owned(), source };
     let bytes = std::fs::metadata(path).map_err(read_fault)?.len();
@@ -142,7 +144,7 @@ fn csv_reader(content: &[u8]) -> csv::Reader<&[u8]> {
         .from_reader(content)
 }
 
-/// Returns a variant with one run, named after its file.
+/// Returns a variant with one run and the notes on its import, named after its file.
 fn single_variant(path: &Path, (run, notes): (Run, Vec<String>)) -> Variant {
     Variant { name: label(path), runs: vec![run], left_out: Vec::new(), notes }
 }

@@ -1,10 +1,10 @@
-//! Looks for the sent transactions in new blocks. A separate thread polls the blocks over its own
-//! connection. The polls do not count as load.
+//! Looks for the transactions that a run sent in new blocks. A separate thread polls the target for
+//! blocks over its own connection. The polls do not count as load.
 //!
 //! A transaction is included when a poll first finds it in a block. Its inclusion time counts from
 //! the scheduled start of the iteration that sent it. The time therefore contains every delay that
-//! the target caused before the send, and up to one interval between polls. If a reorg removes a
-//! block later, its transactions still count as included.
+//! the target caused before the send, and up to one interval between polls. A transaction still
+//! counts as included if the chain later replaces its block (a reorg).
 
 mod follow;
 
@@ -35,9 +35,9 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The results of a run's polls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inclusions {
-    /// Number of sent transactions in a block.
+    /// Number of sent transactions that were found in a block.
     pub(crate) included: u64,
-    /// Number of transactions that were sent and not refused, but are in no block.
+    /// Number of pending transactions: sent, not refused, and in no block.
     pub(crate) pending: u64,
     /// Inclusion times that [`InclusionWatcher::take_times`] has not returned, in nanoseconds.
     pub(crate) times: Vec<u64>,
@@ -64,8 +64,8 @@ pub(crate) struct InclusionWatcher {
 }
 
 impl InclusionWatcher {
-    /// Reads the newest block, and starts to poll the blocks after it. `origin` is the start of the
-    /// load.
+    /// Reads the newest block, and starts to poll the blocks after it. `log` has the hashes and
+    /// states of the plan's transactions. `origin` is the start of the load.
     ///
     /// # Errors
     /// Describes why the target's blocks cannot be read.
@@ -133,8 +133,8 @@ impl InclusionWatcher {
         self.stop.store(true, Ordering::Release);
         thread.thread().unpark();
         let waited = started.elapsed();
-        // The thread ends after its current poll. It does not panic, because it checks the data
-        // that it reads.
+        // The thread ends after its current poll. It checks the data that it reads, so it does not
+        // panic.
         let inclusions = thread.join().unwrap_or_default();
         Inclusions { times: self.times.try_iter().collect(), waited, ..inclusions }
     }
@@ -151,22 +151,24 @@ impl Drop for InclusionWatcher {
 struct Poller {
     included: IncludedTransactions,
     follower: ChainFollower,
-    /// Receives an inclusion time, in nanoseconds, per included transaction.
+    /// Sends the inclusion time of each included transaction, in nanoseconds.
     times: SyncSender<u64>,
-    /// Counts so far. The other fields are set at the end.
+    /// The counts of blocks, transactions and failed polls so far. The end of the polls sets the
+    /// other fields.
     inclusions: Inclusions,
     /// Start of the load.
     origin: Instant,
 }
 
 impl Poller {
-    /// Reads the blocks since the last poll. It looks up the transactions of each block at once and
-    /// drops them, which limits memory.
+    /// Reads the blocks since the last poll. Looks up the transactions of each block as soon as it
+    /// is fetched, and then drops them, which limits memory. `fetch` is as in
+    /// [`ChainFollower::follow`].
     fn poll(&mut self, fetch: &mut dyn FnMut(Option<u64>) -> Result<Option<Block>, String>) {
         let Poller { included, follower, times, inclusions, origin } = self;
         let start_number = follower.start_number();
-        // All blocks of a poll count from the time at which the first fetch, that of the newest
-        // block, returned. The older blocks are fetched after it but exist already.
+        // The time at which the fetch of the newest block returned. It applies to all blocks of the
+        // poll, because the older ones exist already and are fetched later.
         let mut polled_at = None;
         let mut fetch_and_look_up = |number: Option<u64>| {
             let mut block = fetch(number)?;
@@ -178,7 +180,7 @@ impl Poller {
                 for hash in transactions.iter().filter(|_| is_new) {
                     if let Some(scheduled_ns) = included.add(hash) {
                         inclusions.included += 1;
-                        // The receiver lives as long as the run.
+                        // Sending fails only if the watcher was dropped.
                         let _ignored = times.send(polled_ns.saturating_sub(scheduled_ns));
                     }
                 }
@@ -195,9 +197,9 @@ impl Poller {
 /// Marks the transactions of a run that were found in a block.
 struct IncludedTransactions {
     log: Arc<TransactionLog>,
-    /// Index of each transaction in the log.
+    /// By hash of a transaction: its index in the log.
     indexes: HashMap<Hash, usize>,
-    /// True if the transaction with this index is included.
+    /// By index in the log: true if the transaction is included.
     is_included: Vec<bool>,
 }
 

@@ -3,7 +3,7 @@
 //! One thread per target sends at most one call per turn (`caller.rs`). A turn is an instant at
 //! which all targets may receive a call (`turns.rs`). The threads record their calls in one
 //! [`ProbeState`], which decides whether a target is up, lagging or down. [`run`] passes this state
-//! to the code that called it at short intervals.
+//! to `on_tick` at short intervals.
 
 mod caller;
 mod default_calls;
@@ -46,7 +46,7 @@ pub struct Options {
 pub struct ProbeTarget {
     /// Name in metrics and messages.
     pub name: String,
-    /// URL, headers and TLS settings of the target, and the calls.
+    /// The plan with the target's URL, headers and TLS settings, and with the calls to send.
     pub plan: Plan,
     /// True if cheap calls of the target's family replace the plan's calls.
     pub default_calls: bool,
@@ -108,8 +108,8 @@ pub fn run(
     Ok(())
 }
 
-/// Fails if a call of the plan can never be sent. Missing chain data is no fault yet, because this
-/// check runs before the chain data is fetched.
+/// Fails if a call of the plan can never be sent. Missing chain data is no failure here, because it
+/// is fetched later.
 fn check_calls(target: &ProbeTarget) -> Result<(), EngineFault> {
     match SingleCalls::new(&target.plan, &Arc::default()) {
         Err(EngineFault::MissingValues { .. }) | Ok(_) => Ok(()),

@@ -1,13 +1,17 @@
 //! Compares sampled responses of the target with those of a trusted reference node.
 //!
-//! The comparison runs on its own thread, one call at a time, so it costs the load only a little
-//! CPU. If the queue is full, a sample is counted as skipped.
+//! The engine samples some calls of the load. A separate thread repeats each sampled call on the
+//! reference, one call at a time, so the comparison takes little CPU from the load. If its queue is
+//! full, a sample is counted as skipped.
 //!
-//! If the responses differ, both nodes are called again. The difference counts as wrong if it
-//! persists, or if the chain cannot have moved between the two calls. The chain cannot have moved
-//! if the reference returned the same response twice, and either the request names its block or
-//! the reference's head was already the same before the sample. `analysis/json_compare.rs` compares
-//! the responses.
+//! If the two responses differ, both nodes are called again. The target's response counts as wrong
+//! if the difference persists, or if the chain cannot have moved between the calls. The chain
+//! cannot have moved if both conditions hold:
+//! - The reference returned the same response twice.
+//! - The request names its block, or the reference's head (the number of its newest block) has not
+//!   changed since before the sample.
+//!
+//! `analysis/json_compare.rs` compares the responses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +39,7 @@ mod tests;
 const QUEUE_MAX: usize = 256;
 /// Interval at which the reference's head is read.
 const HEAD_INTERVAL: Duration = Duration::from_millis(250);
-/// Assumed maximum time by which the target gets a block earlier or later than the reference.
+/// Maximum time, by assumption, between the moments at which the two nodes get a block.
 const HEAD_SKEW_MAX: Duration = Duration::from_secs(1);
 /// Maximum number of differences that are reported per method.
 const EXAMPLES_MAX: usize = 5;
@@ -58,7 +62,7 @@ pub(crate) struct SampledCall {
 /// A handle to the thread that compares responses.
 pub(crate) struct Comparison {
     samples: SyncSender<SampledCall>,
-    /// By method: true if responses of two nodes must be equal and the call is safe to repeat.
+    /// By method: true if the call is safe to repeat and correct nodes return equal responses.
     comparable: Vec<bool>,
     /// Number of samples that the queue had no space for.
     skipped: u64,
@@ -126,7 +130,7 @@ impl Comparison {
     }
 
     /// Ends the comparison after the current call. The samples in the queue count as skipped.
-    /// `not_offered` is the number of samples that the engine skipped; it is added to the others.
+    /// `not_offered` is the number of samples that the engine skipped; these count as skipped too.
     pub(crate) fn finish(self, not_offered: u64) -> Compared {
         self.stopped.store(true, Ordering::Relaxed);
         drop(self.samples);
@@ -136,8 +140,9 @@ impl Comparison {
     }
 }
 
-/// Returns true if a method's responses can be compared: the method is known, safe to repeat, and
-/// about the chain.
+/// Returns true if a method's responses can be compared. The method must be in a family's method
+/// table and safe to repeat, and its response must depend only on the chain. A row is the method's
+/// entry in that table.
 fn is_comparable(method: &str) -> bool {
     let rows = Family::ALL.into_iter().filter_map(|family| methods_of(family).method(method));
     rows.into_iter().any(|row| {
@@ -151,7 +156,7 @@ struct Comparer {
     reference: Client,
     allowed: AllowedDifferences,
     methods: Vec<Box<str>>,
-    /// Counts by the method's index in the plan.
+    /// Counts by the index of a method in `methods`.
     counts: BTreeMap<usize, MethodCounts>,
     family: Family,
     /// The reference's head, and the time at which that head was first read. `None` if the
@@ -159,6 +164,7 @@ struct Comparer {
     head: Option<(u64, Instant)>,
     /// Time of the last attempt to read the head.
     head_read_at: Option<Instant>,
+    /// The result so far.
     compared: Compared,
 }
 
@@ -170,7 +176,8 @@ struct MethodCounts {
 }
 
 impl Comparer {
-    /// Compares samples until the sender is dropped. Once `stopped` is true, samples are skipped.
+    /// Compares samples until [`Comparison::finish`] drops the sending half of the queue. Once
+    /// `stopped` is true, counts the remaining samples as skipped.
     fn run(&mut self, samples: &Receiver<SampledCall>, stopped: &AtomicBool) -> Compared {
         loop {
             if self.head_read_at.is_none_or(|read_at| read_at.elapsed() >= HEAD_INTERVAL) {
@@ -234,7 +241,7 @@ impl Comparer {
                 difference(&first_response, &second_response, &self.allowed).is_none();
             let second_mismatch = difference(&target_response, &second_response, &self.allowed);
             // If the responses agree now, either the chain has moved, or the target's first
-            // response was wrong. In the second case the first mismatch stays.
+            // response was wrong. In the latter case, the first mismatch is reported.
             if second_mismatch.is_some()
                 || !(is_reference_stable && self.is_block_unchanged(sample))
             {

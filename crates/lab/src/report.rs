@@ -130,7 +130,7 @@ impl Report {
         Report(assessment::document(assessed))
     }
 
-    /// Returns text for a terminal, at most 40 lines before the warnings.
+    /// Returns text for a terminal. The part before the warnings has at most 40 lines.
     pub fn text(&self, colour: Colour) -> String {
         terminal::render(&self.0, colour)
     }
@@ -150,8 +150,7 @@ impl Report {
 /// Writes all files of a run into a folder, which is created if it is missing. Returns their paths.
 ///
 /// Each file is written under a temporary name and renamed, so readers never see an incomplete
-/// file. `result.json` is the most important file, so it is written first in case the disk fills
-/// up.
+/// file. `result.json` is the most important file, so it is written first: the disk may fill up.
 ///
 /// # Errors
 /// Fails if a file cannot be written. The files that were written before remain.

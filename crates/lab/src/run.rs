@@ -1,7 +1,13 @@
 //! Executes one load run from start to end. Only this file defines the order of the steps of a run.
 //!
-//! `lab_engine` schedules and sends the calls, and `analysis` interprets the numbers. The caller
-//! gets [`Progress`] each second and [`Finished`] at the end.
+//! `lab_engine` schedules and sends the calls, and `analysis` interprets the numbers. The caller of
+//! [`run`] gets [`Progress`] each second and [`Finished`] at the end.
+//!
+//! The engine's threads report their counts in intervals. A recorder adds the intervals of all
+//! threads up to seconds, and closes a second when all threads have passed its end. A judge then
+//! evaluates the thresholds of the plan.
+//!
+//! A plan may name a reference: a trusted node whose responses are compared with the target's.
 
 pub mod open_files;
 mod result;
@@ -62,7 +68,8 @@ pub enum RunFault {
     Engine(#[from] EngineFault),
 }
 
-/// Executes a plan and returns its result. `on_second` is called at the end of each second.
+/// Executes a plan and returns its result. `on_second` is called at the end of each second. A
+/// request of `stop` ends the run early.
 ///
 /// # Errors
 /// Fails if the target or the reference is unreachable or does not suit the plan, or if this host
@@ -77,7 +84,8 @@ pub fn run(
     let mut comparison = Comparison::start(plan)?;
     let fingerprint = fingerprint::read(address);
 
-    // The start of the load, on the monotonic clock and in seconds since 1970.
+    // Both are the start of the load: `origin` on the monotonic clock, `started` in seconds since
+    // 1970.
     let origin = Instant::now() + BASELINE_TIME;
     let started = unix_now() + BASELINE_TIME.as_secs_f64();
     let watcher = Watcher::start(&plan.watch, address, origin)?;
@@ -106,7 +114,8 @@ pub fn run(
     Ok(data.into_finished())
 }
 
-/// Starts to look for the plan's transactions in blocks. Returns a warning if that is impossible.
+/// Starts to look for the plan's transactions in blocks. `log` has the states of the transactions,
+/// or is `None` if the plan sends none. Returns the watcher, or a warning if it cannot start.
 fn start_inclusion(
     plan: &Plan,
     log: Option<&Arc<TransactionLog>>,
@@ -119,7 +128,7 @@ fn start_inclusion(
     }
 }
 
-/// Starts the subscriptions of a plan.
+/// Starts the subscriptions of a plan. Returns `None` if it has none.
 fn start_subscriptions(
     plan: &Arc<Plan>,
     origin: Instant,
@@ -154,14 +163,17 @@ struct Recording<'a> {
     origin: Instant,
     target: &'a TargetFacts,
     recorder: Recorder,
+    /// Evaluates the thresholds.
     judge: Judge,
     /// Samples the hosts. `None` in a simulation, which has no hosts.
     watcher: Option<Watcher>,
+    /// The samples so far. In a long run, neighbouring samples are merged.
     host_samples: HostSamples,
     /// Reason and time of an early end; `None` if the run was not ended early.
     early_end: Option<EarlyEnd>,
     /// End of the latest interval that any engine thread has reported, since `origin`.
     latest_interval_end: Duration,
+    /// Counts of the transactions. `None` until the load has ended, or if the plan sends none.
     transactions: Option<TransactionsRow>,
 }
 
@@ -186,7 +198,9 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Records the intervals and samples of the engine until all its threads have ended.
+    /// Records the intervals and samples of the engine until all its threads have ended. Then waits
+    /// for pending transactions, and ends the evaluation of the thresholds. `comparison` gets the
+    /// samples, which are calls with their responses. `inclusion` finds transactions in blocks.
     fn record(
         &mut self,
         engine: &mut Engine,
@@ -228,6 +242,7 @@ impl<'a> Recording<'a> {
                 engine.stop();
             }
         }
+        // All threads have ended, so the open seconds are complete.
         while let Some(closed) = self.recorder.close_oldest() {
             self.close_second(closed, on_second);
         }
@@ -249,13 +264,14 @@ impl<'a> Recording<'a> {
         let inclusions = inclusion.map(|watcher| watcher.finish(&|| stop.is_requested()));
         let counts = log.count();
         let (pending, times, inclusion_row) = match inclusions {
-            // No block was read, so every sent transaction that was not refused is pending.
+            // The blocks were not read, so every transaction that was not refused counts as
+            // pending.
             None => (counts.sent - counts.refused, Vec::new(), None),
             Some(inclusions) => {
                 let row = InclusionRow {
                     included: inclusions.included,
                     pending: inclusions.pending,
-                    // The result fills this in without the warm-up.
+                    // `into_finished` sets this, because it knows the times without the warm-up.
                     time: Quantiles::default(),
                     interval: self.plan.inclusion.interval.as_secs_f64(),
                     waited: inclusions.waited.as_secs_f64(),
@@ -270,6 +286,7 @@ impl<'a> Recording<'a> {
         let plan = self.plan.transactions();
         self.transactions = Some(TransactionsRow {
             total: log.hashes().len() as u64,
+            // The list has one entry per sender.
             senders: plan.map_or(0, |transactions| transactions.first_of_senders.len() as u64),
             sent: counts.sent,
             accepted: counts.accepted,
@@ -280,8 +297,8 @@ impl<'a> Recording<'a> {
         });
     }
 
-    /// Returns the recorded data of a run, with the target as it was at the start. `started` is in
-    /// seconds since 1970.
+    /// Returns the recorded data of a run, with the target as it was at the start. The caller adds
+    /// the comparison, the subscriptions and the warnings. `started` is in seconds since 1970.
     fn into_data(self, started: f64) -> RunData<'a> {
         RunData {
             plan: self.plan,
@@ -301,9 +318,9 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Returns the end of the load, since its start. If a run ended early, or if it has a limited
-    /// number of iterations, its load ended with the last interval of its threads. Any other run
-    /// ends at the planned time, although its threads may finish their last calls a little earlier.
+    /// Returns the time from the start to the end of the load. The load of most runs ends at the
+    /// planned time, although the threads may finish their last calls a little earlier. If a run
+    /// ended early, or has a limited number of iterations, its load ends with its last interval.
     fn load_end(&self) -> Duration {
         let mut scenarios = self.plan.scenarios.iter();
         let has_iterations_limit = scenarios.any(|scenario| scenario.iterations_limit().is_some());
@@ -315,7 +332,7 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Stores and returns the host samples since the last call.
+    /// Stores and returns the host samples since the last call of this function.
     fn take_host_samples(&mut self) -> Vec<HostSample> {
         let host = self.watcher.as_mut().map(Watcher::take).unwrap_or_default();
         host.iter().for_each(|sample| self.host_samples.push(sample));
@@ -323,6 +340,7 @@ impl<'a> Recording<'a> {
     }
 
     /// Evaluates the thresholds and calls `on_second`. Returns true if a threshold aborts the run.
+    /// A second of the warm-up does not count for the thresholds.
     fn close_second(
         &mut self,
         closed: ClosedSecond,
@@ -372,7 +390,7 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Waits for a time, or until the stop is requested.
+    /// Waits for `time`, or until the stop is requested.
     pub fn wait(&self, time: Duration) {
         let start = Instant::now();
         while start.elapsed() < time && !self.is_requested() {

@@ -18,8 +18,8 @@ mod tests;
 const GOODPUT_TOLERANCE: f64 = 0.02;
 /// Smallest tolerance of the goodput as a number of calls.
 const GOODPUT_TOLERANCE_MIN: f64 = 3.0;
-/// Number of calls that a p99 without a warning needs. With fewer calls, fewer than ten are slower
-/// than the p99.
+/// Smallest number of calls at which a p99 needs no warning. With fewer calls, fewer than ten are
+/// slower than the p99.
 const P99_CALLS_MIN: u64 = 1_000;
 
 /// Returns the contradictions in a run's result.
@@ -32,12 +32,12 @@ pub fn check_run(result: &RunResult) -> Vec<String> {
     faults
 }
 
-/// Checks that the goodput does not exceed the successful calls in the seconds of the load.
+/// Checks that the goodput (successful calls per second) does not exceed the sum of the series.
 fn check_goodput(result: &RunResult, faults: &mut Vec<String>) {
     let measured_seconds = result.duration - result.plan.warmup;
     let seconds_per_point = aggregate::point_seconds(&result.series);
-    // A point of the series ends at `at`. The last point may end after the load, but it contains
-    // calls from before the end of the load.
+    // A point of the series ends at `at`. The last point may end after the load, but it began
+    // during the load and is counted.
     let points = result.series.iter().filter(|second| {
         second.at > result.plan.warmup && second.at - seconds_per_point < result.duration
     });
@@ -77,7 +77,7 @@ fn check_verdict(result: &RunResult, faults: &mut Vec<String>) {
     }
 }
 
-/// Checks that each p99 of too few calls has a warning.
+/// Checks that a warning exists for each p99 that is based on too few calls.
 fn check_percentiles(result: &RunResult, faults: &mut Vec<String>) {
     for row in result.methods.iter().filter(|row| (1..P99_CALLS_MIN).contains(&row.calls)) {
         let is_about_p99 = |warning: &&String| {

@@ -1,4 +1,5 @@
-//! Studies: several runs that answer one question: which variant syncs faster, and why?
+//! Sync studies: several runs that answer one question. Which variant of a node syncs a chain
+//! faster, and why?
 //!
 //! The runs of a study are read from files (`study/read.rs`), polled from running nodes
 //! (`study/poll.rs`), or started by a study file (`study/runner.rs`, `study/file.rs`).

@@ -24,7 +24,7 @@ use chain::NeededData;
 #[cfg(test)]
 mod tests;
 
-/// Reason a target cannot be used.
+/// Error for a target that cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{url}: {reason}")]
 pub struct TargetFault {
@@ -34,7 +34,7 @@ pub struct TargetFault {
     pub reason: Reason,
 }
 
-/// Reason a target cannot be used.
+/// Reason why a target cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[expect(missing_docs, reason = "each field is a part of the message")]
 pub enum Reason {
@@ -59,7 +59,7 @@ pub enum Reason {
     /// The server closed the connection.
     #[error("the connection closed before the response was complete")]
     Closed,
-    /// The CA file cannot be used.
+    /// The file with the certificates of authorities (`tls_ca` in a plan) cannot be used.
     #[error("CA certificates in {path}: {error}")]
     Anchors { path: String, error: String },
     /// There was no response.
@@ -141,7 +141,8 @@ pub struct ProbeResult {
     pub warnings: Vec<String>,
 }
 
-/// Returns the family of methods that a target supports.
+/// Returns the family of a target. A family is a set of chains whose nodes have the same methods:
+/// Ethereum, Harmony or Bitcoin.
 ///
 /// # Errors
 /// Fails if it cannot be reached, is not a JSON-RPC server, or its family is unknown.
@@ -154,9 +155,9 @@ pub fn detect_family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> 
 
 /// Identifies the target of a plan and fetches the chain data from which parameters are drawn.
 ///
-/// If the plan draws parameters from the chain, the target's family must be known. Otherwise a
-/// target that cannot be identified only causes a warning, if the plan sets the family or only
-/// sends recorded requests.
+/// If the plan draws parameters from the chain, the target's family must be known. If it draws
+/// none, and either sets the family or sends only recorded requests, a target that cannot be
+/// identified causes only a warning.
 ///
 /// # Errors
 /// Fails if the target cannot be reached, is not a JSON-RPC server, or lacks data that the plan
@@ -204,8 +205,8 @@ pub(crate) fn probe_with(client: &Client, plan: &Plan) -> Result<ProbeResult, Ta
     Ok(ProbeResult { addresses, facts, chain, warnings })
 }
 
-/// Checks that the plan's transactions are signed for the target's chain. If one of the two chain
-/// ids is unknown, the check passes.
+/// Fails if the plan's transactions are signed for another chain than the target's. Passes if the
+/// chain id of either is unknown.
 fn check_chain_of_transactions(plan: &Plan, facts: &TargetFacts) -> Result<(), TargetFault> {
     let signed_for = plan.transactions().and_then(|transactions| transactions.chain_id);
     let served = facts.chain_id.as_deref().and_then(number_in);
@@ -218,7 +219,7 @@ fn check_chain_of_transactions(plan: &Plan, facts: &TargetFacts) -> Result<(), T
     }
 }
 
-/// Connects to a target and identifies it.
+/// Connects to a target. Returns the client, the facts about the target, and its family.
 ///
 /// # Errors
 /// Fails if it cannot be reached, is not a JSON-RPC server, or its family is unknown.
@@ -236,8 +237,8 @@ pub(crate) fn identify(
     Ok((client, facts, family))
 }
 
-/// Returns the target's current head, or `None` if the target does not return one. `family` is the
-/// name of a family of methods.
+/// Returns the current head of a plan's target, or `None` if the target does not return one.
+/// `family` is the name of the target's family.
 pub fn read_head(plan: &Plan, family: &str) -> Option<u64> {
     let client = Client::new(&plan.target, &plan.connections.tls).ok()?;
     read_head_with(&client, family.parse().ok()?)
@@ -297,7 +298,8 @@ impl Identity {
         };
         identity.client = identity.call(client, "web3_clientVersion")?.map(to_text);
         identity.chain_id = identity.call(client, "eth_chainId")?.map(to_text);
-        // Harmony nodes support Ethereum's methods too, so this call is always needed.
+        // A Harmony node supports Ethereum's methods too, so this call is made even if they
+        // succeeded.
         identity.call(client, "hmyv2_blockNumber")?;
         if identity.supported.is_empty() || identity.chain_id.is_none() {
             identity.call(client, "eth_blockNumber")?;
@@ -366,7 +368,7 @@ impl Identity {
         }
     }
 
-    /// Returns the facts about a target, without the heads at the start and end of a run.
+    /// Returns the facts about a target. Its heads at the start and end of a run are not set.
     fn into_facts(self, target: &Target, family: Option<Family>) -> TargetFacts {
         TargetFacts {
             url: target.url.to_string(),

@@ -61,7 +61,8 @@ pub struct Run {
     pub values: BTreeMap<MetricKey, f64>,
     /// Start, in seconds since 1970; `None` if unknown.
     pub started: Option<f64>,
-    /// Values by second without the warm-up; empty if unknown.
+    /// Values over time, without the warm-up: one per second, or one per longer point of a long
+    /// run. Percentiles and failed shares skip points without calls. Empty if unknown.
     pub seconds: BTreeMap<MetricKey, Vec<f64>>,
     /// Number of calls by method; empty if unknown.
     pub calls: BTreeMap<String, u64>,
@@ -119,7 +120,8 @@ pub fn run_of_result(label: &str, result: &RunResult) -> Run {
     run
 }
 
-/// Sets the values of a method over the whole run. A row without calls has no values.
+/// Sets the values of a method over the whole run. `row` has the method's totals. Without calls no
+/// value is set.
 fn put_row(run: &mut Run, method: &str, row: &Row) {
     if row.calls == 0 {
         return;
@@ -146,7 +148,7 @@ pub(crate) const P95_CALLS_MIN: u64 = 20;
 /// Minimum number of calls for a p99. With fewer calls the p99 is the maximum.
 pub(crate) const P99_CALLS_MIN: u64 = 100;
 
-/// Sets the values of a method by second. Percentiles are left out if the usual second has too few
+/// Sets the values of a method by second. Percentiles are left out if the median second has too few
 /// calls.
 fn put_seconds(run: &mut Run, row: &Row, seconds: &[&Second], seconds_per_point: f64) {
     let row_of =
@@ -191,6 +193,7 @@ fn put_seconds_of_total(run: &mut Run, seconds: &[&Second], seconds_per_point: f
     run.seconds.insert((TOTAL.to_owned(), Metric::FailedShare), failed_shares);
 }
 
+/// Returns the facts that decide if the run may be compared with another.
 fn facts(result: &RunResult) -> Facts {
     let base = plan_facts(&result.plan, &result.target, &result.fingerprint);
     // With a limited number of iterations, a stage ends early, and at different times in runs of
@@ -251,8 +254,8 @@ fn settings(text: &str) -> BTreeMap<String, String> {
     flat
 }
 
-/// Adds a value to `flat` under its key `path`. A table, and an array of tables, is added as its
-/// single values.
+/// Adds a value to `flat` under its key `path`. Each value inside a table, or inside an array of
+/// tables, gets a key of its own.
 fn flatten(value: &toml::Value, path: String, flat: &mut BTreeMap<String, String>) {
     let path_of =
         |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };

@@ -2,21 +2,23 @@
 
 /// Declares a table of a configuration file.
 ///
-/// Each key has a value type and a default. A key whose changes take effect only at the next start
-/// ends in `, at_start`. The documentation comments become the reference page and the schema. A
-/// default is one of
+/// Each key has a value type and a default. If a change of a key takes effect only at the next
+/// start, its declaration ends in `, at_start`. The documentation comments become the reference
+/// page and the schema. A default is one of
 ///
 /// - a value in TOML, without quotes;
 /// - `empty` for a list or table;
 /// - `required`;
-/// - `described "words"` if the default depends on something outside the key, such as the number of
-///   cores, or is no value; the words are its documentation, and the value is an `Option`;
+/// - `described "words"` if the default is not a constant, such as the number of cores. The words
+///   document the default. The value is an `Option`; `None` means that the file does not set it;
 /// - `described "words" => expression` if the expression computes the default.
 ///
 /// The struct has a field [`Key`](crate::Key) for each key, with the value and its position in the
-/// file. `struct Name => pub Values` also declares a struct with only the values, for use after the
-/// checks: `name.values()`. `struct Name by KEY` makes the value of a key the label of a table in a
-/// list. `struct Name as FUNCTION` sets a function that returns the label.
+/// file. `struct Name => pub Values` also declares a struct with only the values. The method
+/// `values` returns it, for use after the checks.
+///
+/// A label distinguishes the tables of a list. `struct Name by KEY` makes the value of a key the
+/// label. `struct Name as FUNCTION` sets a function that returns the label.
 ///
 /// ```
 /// use settings::value::{Duration, Integer, Listed, NonEmptyString, Once};
@@ -50,6 +52,7 @@
 /// ```
 #[macro_export]
 macro_rules! table {
+    // With a struct of values: declares the table itself, then the values.
     (
         $(#[doc = $doc:literal])+
         $visibility:vis struct $name:ident $(by $label_key:ident)? $(as $label:path)?
@@ -152,6 +155,7 @@ macro_rules! table {
             )?
         }
     };
+    // The rules that begin with `@` are internal. This one declares the struct of values.
     (
         @values [$($doc:tt)+]
         $visibility:vis $name:ident, $values_visibility:vis $values:ident,
@@ -177,15 +181,19 @@ macro_rules! table {
             }
         }
     };
+    // The Rust type of a key's value.
     (@type $value:ty, described) => { Option<<$value as $crate::ValueType>::Value> };
     (@type $value:ty, $default:tt $($computed:expr)?) => { <$value as $crate::ValueType>::Value };
+    // The documentation of a default.
     (@default described $words:literal) => { $crate::DefaultDoc::Described($words) };
     (@default required) => { $crate::DefaultDoc::Required };
     (@default empty) => { $crate::DefaultDoc::Empty };
     (@default $text:literal) => { $crate::DefaultDoc::Is($text) };
+    // Converts a key that was read to the declared type, and computes its default.
     (@wrap described, $key:expr) => { $key.optional() };
     (@wrap described $computed:expr, $key:expr) => { $key.or_else(|| $computed) };
     (@wrap $default:tt, $key:expr) => { $key };
+    // Passes a key to the collector of `diff`.
     (
         @collect described, $keys:expr, $value:ty, $name:expr, $key:expr, $default:expr, $at_start:expr
     ) => { $keys.add_optional_key::<$value>($name, $key, $default, $at_start) };
@@ -193,6 +201,7 @@ macro_rules! table {
         @collect $kind:tt $($computed:expr)?, $keys:expr, $value:ty, $name:expr, $key:expr,
         $default:expr, $at_start:expr
     ) => { $keys.add_key::<$value>($name, $key, $default, $at_start) };
+    // True if a change takes effect only at the next start.
     (@at_start) => { false };
     (@at_start at_start) => { true };
 }

@@ -111,6 +111,7 @@ impl Diagnostic {
         }
     }
 
+    /// Prints the diagnostic. `file` is the name to print if the diagnostic has no file of its own.
     fn write_to(&self, file: Option<&str>, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.file.as_deref().or(file), &self.position) {
             (Some(file), Some(position)) => {

@@ -18,6 +18,7 @@ pub struct Keys {
     list: Vec<SetKey>,
 }
 
+/// A key that the file sets.
 struct SetKey {
     /// The index of the key's section.
     section: usize,
@@ -34,6 +35,7 @@ struct SetKey {
     printed: String,
     /// The default in TOML; `None` if the default is described in words or missing.
     default: Option<String>,
+    /// True if a change takes effect only at the next start.
     at_start_only: bool,
 }
 
@@ -57,7 +59,8 @@ pub struct Change {
     pub before: Option<String>,
     /// The new value with masked secrets. `None` if the key is not set.
     pub after: Option<String>,
-    /// The default, if it is a value.
+    /// The default in TOML. `None` if it is described in words, or if the key belongs to a table of
+    /// a list that only one file has.
     pub default: Option<String>,
     /// True if the new value takes effect only at the next start.
     pub at_start_only: bool,
@@ -71,7 +74,7 @@ impl Keys {
         collector.keys
     }
 
-    /// Adds the keys of another file with tables of the same kinds.
+    /// Adds the keys of another file whose tables have the same declarations.
     #[must_use]
     pub fn merge(mut self, other: Keys) -> Keys {
         self.list.extend(other.list);
@@ -114,7 +117,7 @@ pub fn list_changes(old: &Keys, new: &Keys) -> Vec<Change> {
         {
             return None;
         }
-        // If the whole table is added or removed, a key that is not set has no default value.
+        // If only one file has this table of a list, its keys have no default in the other file.
         let is_in_both = old_tables.contains(table) && new_tables.contains(table);
         Some(Change {
             key: key.name.clone(),
@@ -198,6 +201,7 @@ impl Collector {
         }
     }
 
+    /// Adds the keys of the tables that the key holds.
     fn add_tables<V: ValueType>(
         &mut self,
         name: &'static str,

@@ -72,7 +72,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Evaluates a factor, unless it is nested too deeply.
+    /// Evaluates a factor: a number, a variable, a call or an enclosed sum, perhaps after a minus
+    /// sign. Fails if it is nested too deeply.
     fn parse_factor(&mut self) -> Result<f64, String> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {

@@ -23,6 +23,8 @@ pub fn markdown<T: Table>() -> String {
     sections.iter().map(format).collect()
 }
 
+/// Writes the section of a table, then the sections of its nested tables. `at_start_only` is true
+/// if changes of the table take effect only at the next start.
 fn write_section(
     table: &TableDoc,
     heading: &str,

@@ -111,6 +111,7 @@ pub struct Report<'a> {
     unlisted: usize,
 }
 
+/// A problem of the text.
 struct Problem {
     span: Option<Span>,
     severity: Severity,
@@ -141,8 +142,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Adds an error with the allowed values. Its position is the value of the key, or the table if
-    /// the key is not set.
+    /// Adds an error. `allowed` describes the allowed values. The position is the value of the key,
+    /// or the heading of the table if the key is not set.
     pub fn error(
         &mut self,
         subject: &impl Located,
@@ -275,6 +276,7 @@ impl<'a> Report<'a> {
         self.values = Some(values);
     }
 
+    /// Adds the scalar values in an item to `values`, and collects the headings of tables.
     fn collect_values(&mut self, item: &Item, values: &mut Vec<PrintedValue>) {
         let replacement = match &item.tree {
             Tree::List(list) => {
@@ -349,6 +351,7 @@ impl<'a> Report<'a> {
         }
     }
 
+    /// Returns true if a heading is at this position. A heading is not printed as a value.
     fn is_heading(&self, span: &Span) -> bool {
         self.headings.binary_search_by_key(&span.start, |heading| heading.start).is_ok()
     }

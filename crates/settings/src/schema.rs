@@ -24,6 +24,8 @@ pub fn with_formulas(mut schema: Json) -> Json {
     schema
 }
 
+/// Allows any string in place of a number. Without formulas, a pattern allows only strings with a
+/// reference such as `${NAME}`. This function removes the pattern.
 fn allow_formulas(schema: &mut Json) {
     match schema {
         Json::Array(list) => list.iter_mut().for_each(allow_formulas),

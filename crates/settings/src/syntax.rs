@@ -81,6 +81,7 @@ pub(crate) fn parse(text: &str, bytes_max: usize, report: &mut Report<'_>) -> Op
     errors.is_empty().then(|| read_members(table.get_ref()))
 }
 
+/// Converts a table to its members, in the order of the text.
 fn read_members(table: &DeTable<'_>) -> Vec<Member> {
     let mut members: Vec<Member> = table
         .iter()

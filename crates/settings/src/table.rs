@@ -124,14 +124,14 @@ impl<T> Key<T> {
         (self.value, self.origin, self.printed) = (value, Origin::Set, printed);
     }
 
-    /// Returns the key as an option, or `None` if the file does not set it.
+    /// Converts the value to an option: `None` if the file sets no valid value.
     #[doc(hidden)]
     pub fn optional(self) -> Key<Option<T>> {
         let Key { value, location, origin, elements, printed } = self;
         Key { value: (origin == Origin::Set).then_some(value), location, origin, elements, printed }
     }
 
-    /// Returns the key with a computed default.
+    /// Replaces the value by a computed default, unless the file sets a valid value.
     #[doc(hidden)]
     pub fn or_else(mut self, default: impl FnOnce() -> T) -> Key<T> {
         if self.origin != Origin::Set {
@@ -173,7 +173,7 @@ pub struct KeyDoc {
     pub at_start_only: bool,
     /// The JSON Schema of the value.
     pub schema: Json,
-    /// The declaration of the tables that the key holds.
+    /// The declaration of the tables that the key holds; `None` if its value holds no table.
     pub table: Option<TableDoc>,
     /// Masks a string for diagnostics. Returns `None` if diagnostics may print the string as
     /// written.
@@ -212,7 +212,8 @@ impl TableDoc {
         }
     }
 
-    /// Returns true if all keys hold tables, as in the root of most files.
+    /// Returns true if the value of every key is a table or holds tables, as in the root of most
+    /// files.
     pub(crate) fn holds_tables_only(&self) -> bool {
         self.keys.iter().all(|key| key.table.is_some())
     }
@@ -244,8 +245,8 @@ impl TableDoc {
         self.keys.iter_mut().filter_map(|key| key.table.as_mut())
     }
 
-    /// Adds every key with this name to `matches`, with the heading of its table. Includes nested
-    /// tables.
+    /// Adds every key with this name to `matches`, each with the heading of its table. Includes the
+    /// keys of nested tables.
     fn find_keys<'d>(&'d self, name: &str, matches: &mut Vec<(&'d str, &'d KeyDoc)>) {
         for key in &self.keys {
             match &key.table {
@@ -398,6 +399,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         format!("{}{}", S::allowed(), if formula { ", or a formula" } else { "" })
     }
 
+    /// Reports an unknown key, with the nearest key of this table or the table that has such a key.
     fn report_unknown_key<T: Table>(&mut self, location: &Location, member: &Member) {
         let (name, root, doc) = (member.key.as_str(), (self.root)(), T::doc());
         let mut matching_keys = Vec::new();
@@ -455,7 +457,7 @@ fn strip_raw_prefix(name: &str) -> &str {
     name.trim_start_matches("r#")
 }
 
-/// Returns the nearest name by edit distance, or `None` if more than a third of its letters differ.
+/// Returns the nearest name by edit distance, or `None` if more than a third of the letters differ.
 pub fn find_nearest_name<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
     /// Maximum length of a compared name. The cost grows with the square of the length.
     const NAME_BYTES_MAX: usize = 64;

@@ -91,8 +91,8 @@ const PRINTED_WORDS: &[&str] = &[
 /// Maximum number of digits of a number that is printed in a path, such as a version or a shard.
 const PRINTED_DIGITS_MAX: usize = 2;
 
-/// Minimum number of bytes of a masked host label. A label with a digit that is at least this long
-/// may be a key, because some providers put the key into the host name.
+/// Minimum number of bytes of a masked host label. Some providers put the key into the host name.
+/// So a label of this length that contains a digit may be a key.
 const MASKED_LABEL_BYTES_MIN: usize = 16;
 
 /// Maximum number of bytes of a socket's path on Linux: 108 with the final zero byte (unix(7)).
@@ -386,8 +386,8 @@ pub fn mask_around_references(text: &str) -> String {
     if !text.contains("${") {
         return mask_url(text);
     }
-    // While the URL is masked, `~word~` replaces each reference. Masking does not change these
-    // words. It removes a path segment, a host label or a query only as a whole.
+    // While the URL is masked, `~word~` stands for each reference. Masking either keeps such a
+    // word, or removes the whole path segment, host label or query that contains it.
     if text.contains('~') {
         return MASK.to_owned();
     }
@@ -411,6 +411,7 @@ pub fn mask_around_references(text: &str) -> String {
         let index = PRINTED_WORDS.iter().position(|printed_word| *printed_word == word);
         format!("${{{}}}", index.map_or("", |index| references[index]))
     };
+    // After a split at `~`, every second part is a word that stands for a reference.
     let restore = |(index, part): (usize, &str)| match index % 2 {
         0 => part.to_owned(),
         _ => reference_of(part),
@@ -477,7 +478,7 @@ fn basic_authorization(userinfo: &str) -> Result<HeaderValue, &'static str> {
     Ok(value)
 }
 
-/// Replaces every `%XX`. Returns `None` if two hexadecimal digits do not follow a `%`.
+/// Replaces every `%XX`. Returns `None` for a `%` without two hexadecimal digits after it.
 pub(crate) fn percent_decode(text: &str) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

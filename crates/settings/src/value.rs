@@ -119,8 +119,8 @@ pub trait Scalar {
         let may_be_secret = text.contains("://") || text.contains(":-");
         may_be_secret.then(|| format!("\"{MASK}\""))
     }
-    /// Masks the parts of a value that are not in `written`, the string in the file. A variable or
-    /// a file replaced these parts, and they may be secrets.
+    /// Masks the parts of a value that are not in `written`, the string in the file. These parts
+    /// come from a variable or another file, so they may be secrets.
     fn mask_replaced(value: Self::Value, _written: &str) -> Self::Value {
         value
     }
@@ -268,6 +268,7 @@ macro_rules! choice {
 
         $crate::choice! { @names $visibility $name, $value { $($variant_name => $variant,)+ } }
     };
+    // Internal: implements `Scalar` and the names of the variants.
     (
         @names $visibility:vis $name:ident, $value:ty {
             $( $variant_name:literal => $variant:ident, )+
@@ -318,8 +319,9 @@ macro_rules! choice {
     };
 }
 
-/// Declares scalars that are written as a string: the type's name, the Rust type, the parser, the
-/// noun, the allowed values, and an example. The optional functions are [`Scalar::mask`] and
+/// Declares scalars that are written as a string. A declaration has, in this order, the type's
+/// name, the Rust type, the parser, the noun, the allowed values, and an example. It may end in
+/// `, mask FUNCTION` for [`Scalar::mask`] and `, mask_replaced FUNCTION` for
 /// [`Scalar::mask_replaced`].
 ///
 /// ```

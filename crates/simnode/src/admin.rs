@@ -5,14 +5,16 @@
 //! | --- | --- | --- |
 //! | `GET /state` | - | returns `{name, up, head, world_head, finalized, pool, tally, settings}` |
 //! | `POST /faults` | settings | merges these members into the settings (RFC 7396: `null` resets a member) |
-//! | `POST /lag` | `{"blocks": N}` | lags N blocks |
-//! | `POST /freeze` | - | freezes the view |
+//! | `POST /lag` | `{"blocks": N}` | sets the lag behind the chain's head to N blocks |
+//! | `POST /freeze` | - | stops the node at its current head |
 //! | `POST /thaw` | - | ends the freeze |
 //! | `POST /down` | - | closes the port and resets all connections |
 //! | `POST /up` | - | opens the same port |
 //!
 //! Every response is JSON: the state after the change, or `{"error": text}` with status 400, 404,
-//! 405 or 409. The settings' members are those of [`Settings`]; for example
+//! 405 or 409. `head` is the node's head, and `world_head` the chain's. `pool` is the number of
+//! pending transactions. All of them are `null` if the node replays a recording. The settings'
+//! members are those of [`Settings`]; for example
 //! `{"faults":[{"fault":{"kind":"html"},"share":0.1}],"latency":{"shape":"exponential","mean_ms":5}}`.
 
 use std::io;
@@ -156,6 +158,7 @@ async fn execute(server: &NodeServer, request: Request<Incoming>) -> Result<(), 
     }
 }
 
+/// Returns the state of the node, which every successful request gets as its response.
 fn state_json(server: &NodeServer) -> Value {
     let node = server.node();
     let now = Instant::now();

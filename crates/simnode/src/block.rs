@@ -59,13 +59,13 @@ const GAS_CALL_MAX: u64 = 80_000;
 /// moving it into another block.
 const VANISHING_EVERY: u64 = 8;
 
-// Domains of the random streams.
+// The first word of the position of each random stream. It separates the streams from each other.
 const DRAW_TRANSACTION: u64 = 1;
 const DRAW_BLOCK: u64 = 2;
 const DRAW_ACCOUNT: u64 = 3;
 const DRAW_CONTRACT: u64 = 4;
 const DRAW_PARTY: u64 = 5;
-/// Number of token holders per contract among the drawn addresses of logs
+/// Number of token holders for each contract, if logs have drawn addresses
 /// ([`WorldOptions::log_parties`]).
 const PARTIES_PER_CONTRACT: u64 = 16;
 /// Maximum binary logarithm of the number of drawn addresses.
@@ -274,8 +274,8 @@ impl BlockBuilder<'_> {
         (self.options.transactions_max * GAS_CALL_MAX).max(GAS_CALL_MAX)
     }
 
-    /// Builds the transaction with this index in the chain, before its execution. The senders take
-    /// turns, so the nonce follows from the index alone.
+    /// Builds the transaction with this index in the chain, without the outcome of its execution.
+    /// The senders take turns, so the nonce follows from the index alone.
     fn build_transaction(&self, index: u64) -> Transaction {
         let is_vanishing = index % VANISHING_EVERY == VANISHING_EVERY / 2;
         let salt = if is_vanishing { self.branch as u64 + 1 } else { 0 };
@@ -402,7 +402,7 @@ impl BlockBuilder<'_> {
         accounts: ExecutionState,
         base_fee: u64,
     ) -> (Block, PostState) {
-        // The fourth word makes this stream another one than the stream of `build`.
+        // The fourth word separates this stream from the stream of `build`.
         let mut draws = SeedStream::at(
             self.options.seed,
             &[DRAW_BLOCK, self.branch as u64, self.number, transactions.len() as u64],
@@ -505,7 +505,8 @@ fn build_transfer_log(
     Log::new_unchecked(address, topics, Bytes::copy_from_slice(&amount))
 }
 
-/// Returns the sender and the nonce of the transaction with this index in the chain.
+/// Returns the sender's account index and the nonce of the transaction with this index in the
+/// chain.
 #[must_use]
 pub fn sender_of(index: u64) -> (usize, u64) {
     ((index % ACCOUNTS as u64) as usize, index / ACCOUNTS as u64)

@@ -1,8 +1,9 @@
 //! A simulated blockchain node for tests, demos and load.
 //!
 //! A [`world::World`] is a deterministic chain with true hashes. A [`node::Node`] serves it over
-//! JSON-RPC with a configured lag, speed and faults. An [`oracle::Oracle`] decides which responses
-//! were right. The gateway and the lab meet a node only at its sockets.
+//! JSON-RPC with a configured lag, speed and faults. A [`rpc::View`] is the part of the chain that
+//! a node has at one instant. An [`oracle::Oracle`] decides which responses were right. The gateway
+//! and the lab reach a node only over its sockets.
 //!
 //! Modules from the lowest layer up: `seed`, `hex`, `millis`, `bech32`; `schedule` (which block
 //! exists when); `block` (contents of a block); `world` (all branches and the clock); `rpc` (the
@@ -110,7 +111,7 @@ pub enum StartError {
 }
 
 /// Starts a node on the current tokio runtime. Builds the chain before it listens, in about 0.1 ms
-/// per block. Passes each built block and the head to `on_progress`.
+/// per block. Passes the number of each built block and of the current head to `on_progress`.
 ///
 /// # Errors
 /// Fails if the options are invalid, or if the process cannot listen on an address.

@@ -1,8 +1,9 @@
-//! A node: a view of the chain with limits, latency and faults.
+//! A node: a view of the chain with limits, latency and faults. A view is the part of the chain
+//! that the node has.
 //!
-//! [`Node::serve`] is the path of every request: decode it, draw a fault, wait for the rate limit,
-//! a worker and the latency, compute the reply to each call, then apply the fault to the body.
-//! `serve.rs` owns the sockets. `rpc.rs` computes the replies.
+//! [`Node::serve`] is the path of every request. It decodes the request and draws a fault. For each
+//! call it waits for the rate limit, a worker and the latency, and computes the reply. Then it
+//! applies the fault to the body. `serve.rs` owns the sockets. `rpc.rs` computes the replies.
 
 mod rng;
 pub mod settings;
@@ -47,7 +48,7 @@ pub enum Delivery {
         status: u16,
         /// The content type.
         content_type: &'static str,
-        /// The seconds of `Retry-After`.
+        /// The seconds of `Retry-After`; `None` for no such header.
         retry_after_s: Option<u64>,
         /// The body.
         body: Bytes,
@@ -85,8 +86,9 @@ pub struct Node {
 /// The random numbers, token buckets and fault counts of a node.
 struct NodeState {
     rng: NodeRng,
+    /// The token buckets by the name of their rate limit: a method or `*`.
     buckets: HashMap<String, TokenBucket>,
-    /// Number of times that each fault rule has applied.
+    /// Number of times that each fault rule has applied, by the rule's index.
     fault_counts: Vec<u64>,
 }
 
@@ -95,9 +97,9 @@ struct WorkerPool {
     slots: Semaphore,
     /// Number of calls in the queue, which wait for a slot.
     waiting: AtomicU32,
-    /// The scheduled times at which the free slots became free, earliest first. A waiting call
-    /// starts at the scheduled time. So timers, which fire up to a millisecond late, do not reduce
-    /// the capacity.
+    /// The scheduled times at which the free slots became free, earliest first. A timer fires up to
+    /// a millisecond after its scheduled time. The work of a waiting call counts from the scheduled
+    /// time, so late timers do not reduce the capacity.
     free_since: Mutex<VecDeque<Instant>>,
 }
 
@@ -110,7 +112,7 @@ impl WorkerPool {
         }
     }
 
-    /// Starts to work on a call that arrived at `arrived`.
+    /// Starts to work on a call that arrived at `arrived`. The work takes the time `service`.
     fn start<'a>(
         &'a self,
         permit: SemaphorePermit<'a>,
@@ -299,6 +301,7 @@ impl Node {
                 out.push(b',');
             }
             let start = out.len();
+            // With this fault, the second call of a batch gets the id of the first.
             let repeats_id = fault == Some(Fault::DuplicateId) && index == 1;
             let served_call = match (repeats_id, &calls[0]) {
                 (true, Ok(first)) => call.clone().map(|call| Call { id: first.id, ..call }),
@@ -372,6 +375,7 @@ impl Node {
             (RawReply::Result(result), _) => wire::response::write_result(out, id, result),
             (RawReply::Error(error), _) => wire::response::write_error_raw(out, id, error),
         }
+        // The output is empty only before a single call. Its response gets its id a second time.
         if fault == Some(Fault::DuplicateId) && start == 0 {
             out.pop();
             out.extend_from_slice(b",\"id\":");
@@ -416,8 +420,8 @@ impl Node {
         }
     }
 
-    /// Routes a share of the calls for logs and receipts to the second backend, whose head is
-    /// lower.
+    /// Routes a share of the calls for logs and receipts to the second backend: lowers the head of
+    /// their view.
     fn route_to_second_backend(&self, settings: &Settings, method: &str, view: &mut View) {
         let Some(backend) = settings.inside else { return };
         let reads_logs =
@@ -484,6 +488,7 @@ impl Node {
             return Ok(());
         };
         let now = Instant::now();
+        // A queued call reserves the next token, so it always has one.
         let (has_token, wait) = {
             let mut state = self.state.lock();
             let full_bucket = TokenBucket::full(rate, now);
@@ -552,7 +557,7 @@ impl Drop for QueueEntry<'_> {
 
 /// The limits of geth (`rpc` package: 5 MiB per body, 1,000 calls per batch) and of the decoder.
 pub(crate) const LIMITS: Limits = Limits::DEFAULT;
-/// Bytes that an envelope adds to an id and a result.
+/// Bytes to reserve for the JSON-RPC envelope around an id and a result.
 const ENVELOPE_BYTES: usize = 40;
 
 /// Returns the view of a node with these settings at an instant.

@@ -1,5 +1,8 @@
 //! The oracle: decides which responses were right.
 //!
+//! A view is the part of the chain that a node has: all blocks up to a head. A world is the whole
+//! chain with all its branches.
+//!
 //! A response is **right** if it equals, byte for byte, the reply of an honest view at some instant
 //! of a window. The window begins when the call is sent, minus the allowed staleness. It ends when
 //! the response arrives. The head of the best honest node is `behind_blocks` below the world's
@@ -10,14 +13,14 @@
 //! A gateway may resolve a tag before it reads the block: it may replace `latest` by the head's
 //! number. Then the response is right under two conditions. First, the number was the head of an
 //! honest view within the window. Second, an honest view at or above this head has the same reply
-//! for this number (`oracle/tags.rs`). If a reorg happened in between, the block is on the chain
-//! but was never a head.
+//! for this number (`oracle/tags.rs`). After a reorg between the two steps, the gateway returns the
+//! new block with this number, although that block was never a head.
 //!
 //! Every other response has one failure:
 //!
 //! - **stale**: an older view has this reply;
 //! - **mixed**: its parts come from branches that no view has together;
-//! - **backward**: right, but lower than a head that the client had received before it sent the call;
+//! - **backward**: the reply is right, but the client had received a higher head before the call;
 //! - **failed**: an error, although every honest view has a result;
 //! - **wrong**: any other response.
 //!
@@ -153,9 +156,9 @@ pub struct Oracle {
 /// The heads that one client has received.
 #[derive(Default)]
 struct ClientHeads {
-    /// The highest merged head, and the arrival of the last merged head.
+    /// The arrival and the number of the newest merged head; `None` if no head was merged.
     merged: Option<(Instant, u64)>,
-    /// The later heads, rising by arrival and by number.
+    /// The later heads with their arrival, rising by arrival and by number.
     heads: VecDeque<(Instant, u64)>,
 }
 
@@ -218,9 +221,9 @@ impl Oracle {
         rpc::respond(&self.world, &View::honest(head), exchange.method, exchange.params)
     }
 
-    /// Returns the highest head at which a tag may have been resolved, or `None` if the reply is
-    /// not right. To be right, the reply must match the call with its tags resolved at honest
-    /// heads, in an honest view at or above them.
+    /// Returns the highest head at which a gateway may have resolved the tags of the call. `None`
+    /// means that no honest head explains the reply. An honest head explains the reply if the tags,
+    /// resolved at this head, give the same reply in an honest view at or above it.
     fn find_tag_head(&self, exchange: &Exchange<'_>, oldest: u64, newest: u64) -> Option<u64> {
         let tagged_call = tags::TaggedCall::read(exchange.method, exchange.params)?;
         let staleness = self.options.staleness + self.options.finality_staleness;

@@ -1,8 +1,8 @@
 //! Recorded pairs of requests and responses, replayed byte for byte.
 //!
 //! A call is looked up by its method and its parameters without white space. The reply is the
-//! recorded `result` or `error`, under the id of the new call. A fixed head serves the calls of a
-//! gateway that polls.
+//! recorded `result` or `error`, under the id of the new call. A gateway also polls the head, which
+//! no file contains. A [`FixedHead`] serves these polls.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -40,7 +40,7 @@ pub struct FixedHead {
     pub finalized: u64,
 }
 
-/// One exchange, batch or single, as its file has it.
+/// One request with its response, as written in the file. Both are single, or both are batches.
 #[derive(Clone, Debug)]
 pub struct RecordedExchange {
     /// The file.
@@ -57,7 +57,9 @@ pub struct Recording {
     /// The replies by their lookup keys (`lookup_key`).
     pairs: HashMap<Box<[u8]>, RawReply, RandomState>,
     exchanges: Vec<RecordedExchange>,
+    /// Number of replies that were skipped because they differ from an earlier reply.
     conflicts: usize,
+    /// The head for polls. With `None`, the node rejects polls that were not recorded.
     head: Option<FixedHead>,
 }
 
@@ -88,6 +90,7 @@ pub enum RecordingError {
     },
 }
 
+// A request in a file, with its response. A pair without a response is skipped.
 #[derive(Deserialize)]
 struct Pair<'a> {
     #[serde(borrow)]
@@ -96,6 +99,7 @@ struct Pair<'a> {
     response: Option<&'a RawValue>,
 }
 
+/// The unparsed members of a JSON object by name.
 type Members<'a> = BTreeMap<&'a str, &'a RawValue>;
 
 impl Recording {
@@ -316,7 +320,7 @@ impl Recording {
 
 impl FixedHead {
     /// Returns the reply to a poll, or `None` for any other call. Blocks below the head have
-    /// synthetic hashes, and each has the hash of its parent.
+    /// synthetic hashes, and every block contains the hash of the block below it.
     fn respond(&self, method: &str, params: Option<&[u8]>) -> Option<Bytes> {
         let (namespace, name) = method.split_once('_')?;
         let is_decimal = namespace == "hmyv2";

@@ -4,9 +4,11 @@
 //! Latency and faults belong to `node.rs`, envelopes to `serve.rs`. The oracle calls the same
 //! function to learn the reply of an honest node.
 //!
-//! [`respond`] finds the method, reads its arguments (`arguments.rs`), reads the chain
-//! (`blocks.rs`, `state.rs`, `logs.rs`, `fees.rs`, `sending.rs`, `harmony.rs`), and words errors as
+//! [`respond`] finds the method and reads its arguments (`arguments.rs`). Then it reads the chain
+//! (`blocks.rs`, `state.rs`, `logs.rs`, `fees.rs`, `sending.rs`, `harmony.rs`). It words errors as
 //! the node's client does (`wording.rs`).
+//!
+//! A world is the chain with all its branches. A view is the part of it that a node has.
 
 mod arguments;
 mod blocks;
@@ -143,6 +145,7 @@ pub(crate) type RpcResult = Result<Bytes, RpcError>;
 /// Computes the reply to a call. `params` is the raw JSON of the member, if there is one.
 #[must_use]
 pub fn respond(world: &World, view: &View, method: &str, params: Option<&[u8]>) -> Reply {
+    // Harmony's methods accept decimal block numbers.
     let decimal = method.starts_with("hmy");
     let outcome = Arguments::read(params, decimal).and_then(|arguments| {
         let call = Call { world, view, method, arguments };
@@ -210,7 +213,7 @@ impl Call<'_> {
     }
 }
 
-/// Returns a result that is a quantity.
+/// Returns a result that is a quantity: a hexadecimal number without leading zeros.
 fn quantity(number: u128) -> RpcResult {
     let mut out = Vec::with_capacity(20);
     crate::hex::push_quantity(&mut out, number);

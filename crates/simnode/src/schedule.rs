@@ -266,5 +266,5 @@ fn append_repeating(options: &WorldOptions, every: ReorgEvery, reorgs: &mut Vec<
     }
 }
 
-/// Domain of the random stream of reorg depths.
+/// The first word of the position of the random streams of reorg depths.
 const DRAW_REORG: u64 = 6;

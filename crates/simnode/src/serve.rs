@@ -63,7 +63,7 @@ pub struct NodeServer {
     commands: mpsc::Sender<Command>,
 }
 
-/// A command to the listener's task, with the sender of its result.
+/// A command to the listener's task. The task sends the result over the contained channel.
 enum Command {
     Down(oneshot::Sender<io::Result<()>>),
     Up(oneshot::Sender<io::Result<()>>),
@@ -177,6 +177,8 @@ where
 /// The upgrade of a connection to a WebSocket, if the client has requested it.
 type Upgrade = Arc<Mutex<Option<OnUpgrade>>>;
 
+/// Responds to a WebSocket handshake, or to a POST request with calls. Sets `reset` if the
+/// connection must end with a reset, and `upgrade` after a handshake.
 async fn respond(
     node: Arc<Node>,
     mut request: Request<Incoming>,
@@ -244,6 +246,7 @@ async fn run(
 ) {
     let mut listener = Some(listener);
     let mut connections = JoinSet::new();
+    // All connections since the port was opened share this flag. True ends them with a reset.
     let mut killed: Arc<AtomicBool> = Arc::default();
     loop {
         let has_capacity = connections.len() < CONNECTIONS_MAX;

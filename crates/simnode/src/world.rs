@@ -191,7 +191,8 @@ impl World {
         self.block_index.read().block_position(hash)
     }
 
-    /// Returns all positions of a transaction that the world has built so far, in any view.
+    /// Returns all positions of a transaction that the world has built so far, in any view. A
+    /// position is a block, and the index of the transaction in it.
     #[must_use]
     pub fn positions_of(&self, transaction: &B256) -> Vec<(BlockPosition, usize)> {
         let block_index = self.block_index.read();
@@ -218,8 +219,8 @@ impl World {
         Some((self.load_block(position)?, index as usize))
     }
 
-    /// Returns the balance of an account after the block at a position. It is zero for an address
-    /// that is no account of the world, and `None` if the world no longer has the block.
+    /// Returns the balance of an account after the block at a position. Any other address has the
+    /// balance 0. Returns `None` if the world no longer has the block.
     #[must_use]
     pub fn balance(&self, position: BlockPosition, address: Address) -> Option<u128> {
         let block_index = self.block_index.read();
@@ -285,8 +286,8 @@ impl World {
         self.pool.lock().len()
     }
 
-    /// Builds the chain up to the current head. Yields to other tasks after each head and passes it
-    /// to `on_progress`, with the current head.
+    /// Builds the chain up to the current head. After each head, passes its number and the current
+    /// head's number to `on_progress`, and yields to other tasks.
     pub(crate) async fn catch_up(&self, mut on_progress: impl FnMut(u64, u64)) {
         loop {
             let built_head = self.built_head.load(Ordering::Acquire);
@@ -340,8 +341,8 @@ impl World {
     ) -> Option<(Block, crate::block::PostState)> {
         let BlockPosition { branch, number } = position;
         let parent_number = number.checked_sub(1)?;
-        // The parent of the first block above the fork is on the branch that block `fork` is on in
-        // the view of the reorg. All other parents are on the same branch.
+        // Only the first block above a fork has a parent on another branch: block `fork`. The view
+        // of the last head before the reorg determines the branch of that parent.
         let parent_branch = match self.schedule.fork_of(branch) {
             Some(fork) if parent_number <= fork => {
                 let reorg = &self.schedule.reorgs()[branch - 1];

@@ -19,8 +19,8 @@ pub fn items(text: &str) -> Vec<&RawValue> {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {}", excerpt(text)))
 }
 
-/// Describes the first difference between two responses. Returns `None` if all members are equal
-/// byte by byte.
+/// Describes the first difference between the expected response, `theirs`, and the response of the
+/// program under test, `ours`. Returns `None` if all members are equal byte by byte.
 pub fn difference(theirs: &str, ours: &str) -> Option<String> {
     let (theirs, ours) = (members(theirs), members(ours));
     let names = |members: &Members<'_>| members.keys().copied().collect::<Vec<_>>().join(" ");

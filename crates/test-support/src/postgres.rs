@@ -43,7 +43,7 @@ pub struct Postgres {
     /// Port on 127.0.0.1.
     pub port: u16,
     _reserved: ReservedPort,
-    /// True if the shell removes the folder, because this value is a static and is never dropped.
+    /// True if this value is a static, which is never dropped. Then the shell removes the folder.
     remove_folder: bool,
 }
 
@@ -58,7 +58,8 @@ impl Postgres {
         Postgres::start_with(true)
     }
 
-    /// Starts a server and waits until it responds.
+    /// Starts a server and waits until it responds. `remove_folder` is true if the shell must
+    /// remove the folder at the end.
     fn start_with(remove_folder: bool) -> Option<Postgres> {
         let program = programs::require("postgres")?.canonicalize().unwrap();
         // The other programs are beside the real file. `PATH` may have a link to `postgres` only.
@@ -135,7 +136,7 @@ impl Postgres {
         assert!(Command::new("kill").args([signal, id]).status().unwrap().success());
     }
 
-    /// Sends a signal to the backends that serve connections of the index.
+    /// Sends a signal to the server's processes (backends) that serve connections of the index.
     pub fn signal_sessions(&self, signal: &str) {
         let ids = self
             .sql("SELECT pid FROM pg_stat_activity WHERE application_name = 'weir' ORDER BY pid");

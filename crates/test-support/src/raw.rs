@@ -125,8 +125,8 @@ impl Client {
         (self.received.len(), response_bytes == Some(self.received.len()))
     }
 
-    /// Sends bytes. Ignores that the server has closed the connection, because the test can still
-    /// read earlier responses.
+    /// Sends bytes. Does not fail if the server has closed the connection, because the test can
+    /// still read earlier responses.
     pub fn send(&mut self, bytes: &[u8]) {
         match self.stream.write_all(bytes) {
             Ok(()) => {}

@@ -25,6 +25,7 @@ pub fn command_killed_with_test(program: &Path) -> Command {
 /// The kernel kills a process of [`command_killed_with_test`] when the thread that started it ends.
 /// A test's own thread may end too early.
 pub fn spawn(command: Command) -> io::Result<Child> {
+    /// A command, and the channel for its started process.
     type Request = (Command, SyncSender<io::Result<Child>>);
     static STARTER: LazyLock<SyncSender<Request>> = LazyLock::new(|| {
         let (sender, requests) = sync_channel::<Request>(1);

@@ -1,5 +1,6 @@
-//! `weir capacity`: searches the highest rate that holds all thresholds. `lab::capacity` runs the
-//! search; this file has the arguments, the progress output and the exit codes.
+//! `weir capacity`: searches for the highest rate at which all thresholds hold. A probe is a short
+//! run at one rate. `lab::capacity` runs the search. This file has the arguments, the progress
+//! output and the exit codes.
 
 use std::io;
 use std::io::{BufRead as _, IsTerminal as _};
@@ -210,6 +211,7 @@ impl Capacity {
         stop::stop_run_on_signals(&stop, || {})?;
         let progress = ProgressOutput::new(self.quiet);
         progress.print_line(probe_head());
+        // Returns true if the run was written. Without `--out`, no run is written.
         let mut write_run = |name: &str, run: &RunResult, totals: &Totals, methods: &[Box<str>]| {
             let Some(dir) = &self.out else { return Ok(false) };
             let written = lab::report::write_folder(&dir.join(name), run, totals, methods);
@@ -279,6 +281,7 @@ fn exit_code(result: &CapacityResult, stop: &Stop) -> u8 {
         return if stop.is_requested() { EXIT_INTERRUPTED } else { 1 };
     }
     match result.answer.end {
+        // `soak_held` is `None` without a soak.
         EndReason::Converged | EndReason::RateMax if result.answer.soak_held != Some(false) => 0,
         EndReason::NothingPassed => EXIT_FAILED,
         EndReason::ClientLimited => EXIT_CLIENT_LIMITED,

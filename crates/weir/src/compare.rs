@@ -161,6 +161,7 @@ impl Compare {
     }
 
     fn exit_code(&self, result: &CompareResult) -> ExitCode {
+        // A mismatch is a difference in the set-ups. With `Refuse`, the results are not comparable.
         let is_refused = result.mismatches.iter().any(|mismatch| mismatch.weight == Weight::Refuse);
         if is_refused && !self.anyway {
             return ExitCode::from(EXIT_FAULTY);

@@ -1,10 +1,12 @@
 //! `weir reload` and `weir upgrade`: signal a running gateway and report the outcome.
 //!
-//! The command reads the process id from the admin address, verifies that this process runs on the
-//! same machine, sends it a signal, and polls `/status` until the outcome is known. The kernel
-//! restricts signals to the process's user and root. The admin address accepts no request that
-//! changes anything, because every user of the machine, and every page in a browser on it, can
-//! reach it. `weir cordon` (`cordon.rs`) sends a command to a socket with the same restriction.
+//! The command reads the process id from the admin address, and verifies that this process runs on
+//! the same machine. Then it sends a signal to the process, and polls `/status` until the outcome
+//! is known.
+//!
+//! The kernel accepts signals only from the process's user and root. The admin address is
+//! read-only, because every user of the machine, and every page in a browser on it, can reach it.
+//! `weir cordon` (`cordon.rs`) sends its command to a socket, which accepts only the same users.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

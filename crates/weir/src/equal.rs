@@ -215,6 +215,7 @@ impl Equal {
             insecure: self.calls.insecure,
             ..UrlOptions::default()
         };
+        // `None` leaves the detection of the family to `lab::equal`.
         let Ok(plan) = options.plan(url, |_, _| Ok::<_, Infallible>(None));
         match plan.map_err(|faults| faults.to_string())? {
             plan if plan.target.is_websocket() => Err(format!(

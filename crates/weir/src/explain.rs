@@ -150,12 +150,13 @@ fn read_call(text: &str, limits: &Limits) -> Result<Vec<u8>> {
     Ok(body)
 }
 
-/// Returns the assumed state of a chain: this head, with the finalized block at the configured
-/// finality depth below it.
+/// Returns the assumed state of a chain, as the gateway would have it from polls of its upstreams.
+/// It has this head, and the finalized block at the configured finality depth below it.
 fn assumed_view(config: &Config, chain: usize, head: u64) -> ChainView {
     let mut view = ChainView::default();
     view.head = Some(Head { number: head, hash: [0; 32] });
     view.finalized = Some(head.saturating_sub(config.chains[chain].finality_depth));
+    // Only a finalized height from the upstreams may replace a client's `finalized` tag.
     view.finalized_by_upstreams = true;
     view
 }
@@ -172,6 +173,7 @@ struct Explainer<'a> {
     /// Index of the chain that serves the call. It differs from `url_chain` if a rule has rewritten
     /// the path.
     chain: usize,
+    /// The assumed state of the chain that serves the call.
     view: ChainView,
 }
 
@@ -272,6 +274,8 @@ impl Explainer<'_> {
         if has_rejection { ExitCode::from(EXIT_FAULTY) } else { ExitCode::SUCCESS }
     }
 
+    /// Explains one call. The routing rules come first, because they may deny the call, or rewrite
+    /// its path to that of another chain.
     fn explain(&self, call: &Call<'_>) -> String {
         let mut lines = Lines::default();
         let params = call.params.raw().unwrap_or(b"");
@@ -360,6 +364,7 @@ impl Explainer<'_> {
             family.method(method_name).or_else(|| family.method_ignoring_case(method_name));
         // A zone charges a call once, even if several limits use the zone. Limits in dry run count
         // separately.
+        // A zone holds the counters of its limits.
         let mut charged_zones = Vec::new();
         let mut lines = Vec::new();
         for limit in &self.config.limits {
@@ -374,7 +379,8 @@ impl Explainer<'_> {
         lines
     }
 
-    /// Explains caching, coalescing and repetition of a call of a known method.
+    /// Explains caching, coalescing and repetition of a call of a known method. The plan is the
+    /// gateway's decision how to find the response (`gateway::policy::plan`).
     fn explain_plan(
         &self,
         call: &Call<'_>,
@@ -402,6 +408,7 @@ impl Explainer<'_> {
                 lines.add("cached", "not needed");
             }
             Plan::Lookup(lookup) => self.explain_lookup(call, &lookup, lines),
+            // This variant is for unknown methods only.
             Plan::Forward => {}
         }
         lines.add("repeated", describe::repeat(method.repeat, group));

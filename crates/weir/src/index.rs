@@ -1,5 +1,8 @@
-//! `weir index`: a local copy of a chain's immutable data. Each subcommand has its file with
-//! arguments and output; the crate `index` does the work.
+//! `weir index`: keeps and queries a local copy of a chain's blocks, transactions, receipts and
+//! logs.
+//!
+//! Each subcommand has a file here, with its arguments and its output. The crate `index` does the
+//! work.
 
 mod database;
 mod export;

@@ -173,6 +173,7 @@ fn argument_error(message: &str) -> ExitCode {
     ExitCode::from(EXIT_FAULTY)
 }
 
+/// Opens a log file, or standard input for `-`. Decompresses gzip.
 fn open_log(file: &Path) -> io::Result<Box<dyn BufRead>> {
     const GZIP: [u8; 2] = [0x1f, 0x8b];
     let raw: Box<dyn Read> = match file.to_str() {

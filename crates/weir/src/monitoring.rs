@@ -1,11 +1,13 @@
-//! Alert rules, recording rules and dashboards for a gateway and for load runs.
+//! Alert rules, recording rules and dashboards for Prometheus and Grafana: for the gateway, and for
+//! load runs of the lab. The lab is the part of Weir that load-tests nodes and gateways.
 //!
 //! `cargo xtask generate` writes them into `deploy/` and `docs/alerts.md`. Every query is checked
-//! against the declared metrics, so no rule or panel can name a metric or label that does not
-//! exist. In reading order: `catalogue` (the declared metrics), `query` (checks and completes
-//! PromQL), `recordings` and `alerts` (the declared rules), `rules` (the file of rules and the page
-//! about alerts), `dashboard` (the JSON of Grafana), `gateway` and `lab` (the panels of the two
-//! dashboards).
+//! against the declared metrics, so a rule or panel can name only metrics and labels that exist.
+//!
+//! In reading order: `catalogue` (the declared metrics), `query` (checks and completes PromQL),
+//! `recordings` and `alerts` (the declared rules), `rules` (the file of rules and the page about
+//! alerts), `dashboard` (the JSON of Grafana), `gateway` (the panels of the gateway's dashboard)
+//! and `lab` (the panels of the dashboard of load runs).
 
 mod alerts;
 mod catalogue;

@@ -265,7 +265,7 @@ impl Node {
 /// The running servers. Dropping them stops the node.
 type Started = (Arc<NodeServer>, Option<Admin>);
 
-/// Why the node does not start.
+/// The reason why the node does not start.
 enum StartFault {
     /// The arguments are invalid.
     Argument(String),
@@ -320,6 +320,7 @@ fn parse_number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{text:?} is not a whole number"))
 }
 
+/// Parses two numbers with a colon between them.
 fn parse_pair(text: &str) -> Result<(u64, u64), String> {
     let (left, right) = text.split_once(':').ok_or("two numbers with : between them are needed")?;
     Ok((parse_number(left)?, parse_number(right)?))
@@ -334,11 +335,13 @@ fn parse_unix_time(text: &str) -> Result<SystemTime, String> {
         .ok_or_else(|| "a time since 1970 and not after now is needed".to_owned())
 }
 
+/// Parses `MIN..MAX`. A single number is both bounds.
 fn parse_range(text: &str) -> Result<(u64, u64), String> {
     let (low, high) = text.split_once("..").unwrap_or((text, text));
     Ok((parse_number(low)?, parse_number(high)?))
 }
 
+/// Parses a constant latency, or the bounds of a uniform distribution.
 fn parse_latency(text: &str) -> Result<Latency, String> {
     let ms = |text: &str| Ok::<_, String>(parse_duration(text)?.as_secs_f64() * 1000.0);
     match text.split_once("..") {
@@ -347,6 +350,7 @@ fn parse_latency(text: &str) -> Result<Latency, String> {
     }
 }
 
+/// Parses a number of slots, and the time that a slot spends on a call.
 fn parse_capacity(text: &str) -> Result<Capacity, String> {
     let (slots, service) =
         text.split_once(':').ok_or("a number and a duration with : between them are needed")?;
@@ -354,6 +358,7 @@ fn parse_capacity(text: &str) -> Result<Capacity, String> {
     Ok(Capacity { slots, service: parse_duration(service)?, queue_max: QUEUE_MAX })
 }
 
+/// Parses `METHOD=PER_SECOND[:ACTION[:BURST]]`. The default action is `queue`.
 fn parse_rate(text: &str) -> Result<(String, Rate), String> {
     let (method, limit) = text.split_once('=').ok_or("a method and a rate with = are needed")?;
     let (number, action_and_burst) = limit.split_once(':').unwrap_or((limit, "queue"));

@@ -181,6 +181,8 @@ impl Probe {
         };
         let build_target = |text: &String| {
             let (name, url) = split_name(text);
+            // A target may be down at the start. So `None` leaves the detection of its family to
+            // `lab::probe`.
             let Ok(plan) = options.plan(url, |_, _| Ok::<_, Infallible>(None));
             let plan = plan.map_err(|faults| faults.to_string())?;
             Ok::<_, String>(create_target(name, plan, true))
@@ -247,6 +249,7 @@ struct Sinks {
 }
 
 impl Sinks {
+    /// Prints the events as lines, and passes the state to the exports of metrics.
     fn update(&mut self, state: &ProbeState, events: &[Event]) {
         for event in events {
             let target = &state.targets[event.target];

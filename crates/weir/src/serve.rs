@@ -1,8 +1,8 @@
 //! `weir serve`: runs the gateway until an operator stops it.
 //!
-//! `gateway::runtime` implements the gateway. This file prints the listen addresses, sets up the
-//! log, and handles the operator's requests (`serve/signals.rs`): stop, reload the configuration,
-//! or hand over to a new process (`serve/handover.rs`).
+//! `gateway::runtime` implements the gateway. This file prints the listen addresses and sets up the
+//! log. It handles the operator's requests (`serve/signals.rs`): to stop, to reload the
+//! configuration, or to hand over to a new process (`serve/handover.rs`).
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
@@ -309,9 +309,9 @@ fn announce(gateway: &Gateway, threads: usize, summary: &str) {
 
 /// Sets up the log, which is written to standard error.
 fn init_log(log: &Log) {
-    // The logs of these libraries are off, because the gateway reports the same events itself:
-    // state changes of Redis as one log line each, and failed TLS handshakes as a metric. rustls
-    // would write a line for every malformed handshake.
+    // The logs of these libraries are off, because the gateway reports the same events itself. It
+    // logs each state change of Redis once. It counts failed TLS handshakes in a metric, but rustls
+    // would log every malformed handshake.
     let filter = EnvFilter::new(format!("{},fred=off,rustls=off", Level::name_of(log.level)));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -174,6 +174,7 @@ pub(crate) fn describe_limit(kind: &LimitKind, zone: &Zone) -> String {
             // The rate is in thousandths of a call per second.
             let rate = terms.rate.thousandths() as f64 / 1000.0;
             let burst = terms.burst / CALL;
+            // Calls of the burst beyond `delay` wait. With `None`, all pass at once.
             let burst_text = match terms.delay {
                 _ if burst == 0 => "none ahead".to_owned(),
                 None => format!("burst {burst} without delay"),

@@ -1,5 +1,6 @@
-//! `weir study`: several runs that answer one question. `lab::study` does the work; this file has
-//! the arguments, the progress output and the exit codes.
+//! `weir study`: several runs that answer one question. A study compares variants, such as one node
+//! with two settings. `lab::study` does the work. This file has the arguments, the progress output
+//! and the exit codes.
 
 mod input;
 mod load;
@@ -87,8 +88,8 @@ Exit codes:
      once and saves nothing. Without --duration and --until-height, Ctrl-C is the usual end of
      watching nodes, with code 0")]
 struct Sync {
-    // This field must precede `given`. clap fills the fields in order, and `input` needs the
-    // positions of the variants before `given` removes the variants from the matches.
+    // This field must precede `given`, because clap fills the fields in order. `input` reads the
+    // positions of the variants. Filling `given` removes the variants from clap's matches.
     #[command(flatten)]
     input: InputArgs,
 
@@ -229,6 +230,7 @@ impl Sync {
             Ok(variants) => variants,
             Err(message) => return Ok(argument_error(&message)),
         };
+        // The result names the source of the runs: the kind of their files.
         let (_, first) = formats[0];
         let is_mixed = formats.iter().any(|(_, source)| *source != first);
         let source = if is_mixed { Source::Mixed } else { first };
@@ -349,8 +351,8 @@ impl Sync {
     }
 
     /// Analyses the runs, prints the result and writes its files. `exclusion_reasons` has the
-    /// reason of each excluded run, by variant. Returns `code`, or the exit code of the result if
-    /// `code` is 0.
+    /// reason of each excluded run, by variant. An empty name in `options` is replaced by the names
+    /// of the variants. Returns `code`, or the exit code of the result if `code` is 0.
     fn report(
         &self,
         variants: &[VariantRuns],
@@ -390,6 +392,8 @@ fn stop_study_on_signals(stop: &Arc<Stop>, groups: &ProcessGroups) -> Result<()>
 
 /// Returns the exit code of a result: 0 if any variant could be compared, else [`EXIT_INVALID`].
 fn exit_code(result: &StudyResult) -> u8 {
+    // The main row compares the times to the highest height that all runs reached. Above the newest
+    // block (the tip), times do not compare the variants.
     let is_compared = |against| {
         main_row(result, against).is_some_and(|row| !row.above_tip && row.comparison.is_some())
     };

@@ -1,5 +1,6 @@
 //! Parses references to blocks in calls, in the formats of each chain family. Also reads the number
-//! and the hash of the blocks that a result contains.
+//! and the hash of the blocks that a result contains. An EIP-1898 object names a block by its
+//! number or its hash.
 
 use std::borrow::Cow;
 
@@ -19,7 +20,7 @@ pub enum BlockRef {
     /// The block of this height.
     Number(u64),
     /// The block with this hash, even if a reorg has dropped the block. The call has an EIP-1898
-    /// object without `requireCanonical: true`, or a string of 32 bytes.
+    /// object without `requireCanonical: true`, or a string with 32 bytes in hexadecimal.
     Hash([u8; 32]),
     /// The block with this hash, if the block is on the node's chain: `requireCanonical: true`
     /// (EIP-1898). A reorg changes the response.
@@ -208,7 +209,8 @@ pub fn header_from_block(block: &[u8]) -> Vec<u8> {
     header
 }
 
-/// Appends a block number as a raw JSON value of this format.
+/// Appends a block number as a raw JSON value. Harmony and Bitcoin (`Height`) write it in decimal.
+/// All other formats write a hexadecimal quantity in quotes.
 pub fn write_number(out: &mut Vec<u8>, format: BlockFormat, number: u64) {
     match format {
         BlockFormat::Harmony | BlockFormat::Height => quantity::write_decimal(out, number),

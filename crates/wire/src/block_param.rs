@@ -70,6 +70,7 @@ pub fn write_params_at(
     let raw = params.raw_or_empty();
     out.reserve(raw.len() + 24);
     out.extend_from_slice(&raw[..span.start]);
+    // An empty span means that the parameter is absent. The number becomes the last parameter.
     if span.is_empty() && walk::spans(raw).next().is_some() {
         out.push(b',');
     }

@@ -109,9 +109,9 @@ pub enum Body<'a> {
 ///
 /// # Errors
 /// If the whole body is rejected with one error. The code is -32700 if the body is not JSON or
-/// nested too deep. The code is -32600 if the body is too large, neither an object nor an array, an
-/// empty batch, or a batch with too many calls. Rejections of single calls are not errors; they are
-/// in [`Body`].
+/// nested too deep. The code is -32600 if the body is too large, or is neither an object nor an
+/// array. It is also -32600 for a batch that is empty or has too many calls. Rejections of single
+/// calls are not errors; they are in [`Body`].
 pub fn decode<'a>(body: &'a [u8], limits: &Limits) -> Result<Body<'a>, Rejection<'a>> {
     if body.len() > limits.body_bytes_max {
         return Err(invalid_request_rejection(describe_excess(
@@ -149,6 +149,7 @@ fn decode_batch<'a>(scanner: &mut Scanner<'a>, limits: &Limits) -> Result<Body<'
                 calls.push(decode_call(scanner, limits)?);
             } else {
                 scanner.value()?;
+                // Without this call, a name that this member repeats would reject the next call.
                 scanner.take_repeated();
                 calls.push(Err(invalid_request_rejection(format!(
                     "batch member at byte {offset} is not an object"
@@ -171,7 +172,8 @@ fn decode_batch<'a>(scanner: &mut Scanner<'a>, limits: &Limits) -> Result<Body<'
     Ok(Body::Batch(calls))
 }
 
-/// The raw members of a call before validation; `None` if a member is absent.
+/// The raw members of a call before validation; `None` if a member is absent. `version` is the
+/// member `jsonrpc`.
 #[derive(Default)]
 struct RawMembers<'a> {
     id: Option<&'a [u8]>,
@@ -200,8 +202,8 @@ fn decode_call<'a>(
     Ok(validate_call(&members, scanner.take_repeated(), limits))
 }
 
-/// Validates the members of a call. `repeated_name` is the offset of a name that occurs twice, if
-/// any.
+/// Validates the members of a call. `repeated_name` is the offset of a name that occurs twice;
+/// `None` if no name does.
 fn validate_call<'a>(
     members: &RawMembers<'a>,
     repeated_name: Option<usize>,
@@ -271,7 +273,7 @@ fn parse_method<'a>(
 }
 
 /// Returns true if a method's name may contain this byte. Nodes trim or ignore some other bytes.
-/// With such a byte, an access list could allow one method and the node call another.
+/// With such a byte, an access list could allow one method while the node calls another.
 pub fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.')
 }
@@ -296,7 +298,8 @@ fn syntax_error_rejection<'a>(error: SyntaxError) -> Rejection<'a> {
     Rejection { code: ErrorCode::PARSE, message, id: None }
 }
 
-/// Appends a call for a node with a raw id and raw parameters. `None` omits the parameters.
+/// Appends a call for a node. `id` and `params` are raw JSON. If `params` is `None`, the call has
+/// no parameters.
 pub fn write_call(out: &mut Vec<u8>, id: &[u8], method: &str, params: Option<&[u8]>) {
     out.reserve(call_bytes(id, method, params));
     write_envelope_start(out, id);

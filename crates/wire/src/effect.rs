@@ -1,7 +1,7 @@
 //! The effect of a method: the method reads, submits a signed transaction, or changes the node.
 //!
-//! `crates/wire/methods/effect.toml` lists names and prefixes of names. Methods without a row in a
-//! method table have an effect too, because they may match a prefix.
+//! `crates/wire/methods/effect.toml` lists names and prefixes of names. Methods that are missing in
+//! the method tables have an effect too, because they may match a prefix.
 
 use std::sync::OnceLock;
 

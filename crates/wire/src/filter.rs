@@ -1,4 +1,5 @@
-//! The block range of a log filter (`eth_getLogs`).
+//! The block range of a log filter (`eth_getLogs`). The bounds of the range are the members
+//! `fromBlock` and `toBlock`.
 //!
 //! `logs.rs` has the addresses and topics of a filter, and `key.rs` compares filters.
 
@@ -17,12 +18,12 @@ pub const MEMBERS: [&str; 5] = ["fromBlock", "toBlock", "blockHash", "address", 
 /// The log filter of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogFilter<'a> {
-    /// `fromBlock`; `None` if it is absent, which means latest (execution-apis
+    /// `fromBlock`; `None` if it is absent or null, which means latest (execution-apis
     /// `src/schemas/filter.yaml`; go-ethereum `eth/filters/api.go`).
     pub from: Option<BlockRef>,
-    /// `toBlock`; `None` if it is absent, which means latest.
+    /// `toBlock`; `None` if it is absent or null, which means latest.
     pub to: Option<BlockRef>,
-    /// `blockHash`; `None` if it is absent. A valid filter with `blockHash` has no bounds.
+    /// `blockHash`; `None` if it is absent or null. A valid filter with `blockHash` has no bounds.
     pub block_hash: Option<[u8; 32]>,
     /// The raw filter object.
     raw: &'a [u8],
@@ -32,8 +33,8 @@ impl<'a> LogFilter<'a> {
     /// Parses the parameters of a call: an array with one filter object.
     ///
     /// # Errors
-    /// If a part has an unknown format. The gateway then forwards the call, and the node returns
-    /// the error.
+    /// If the parameters are not an array of one filter, or a member has an unknown format. The
+    /// gateway then forwards the call, and the node returns the error.
     pub fn from_params(params: &Params<'a>) -> Result<LogFilter<'a>, BlockRefError> {
         let Params::Array(params) = *params else { return Err(BlockRefError::ByName) };
         let mut elements = walk::elements(params);
@@ -60,8 +61,8 @@ impl<'a> LogFilter<'a> {
                 b"blockHash" if value != b"null" => {
                     filter.block_hash = Some(hash_from_value(value).ok_or(BlockRefError::Format)?);
                 }
-                // Some nodes accept a member in any letter case, and other nodes ignore the member.
-                // Only the node knows the range of this filter.
+                // Some nodes accept a member in any letter case, and other nodes ignore a member in
+                // the wrong case. Only the node knows the range of this filter.
                 name if differs_in_letter_case(name) => return Err(BlockRefError::Format),
                 _ => {}
             }

@@ -91,6 +91,7 @@ fn check_replaced_block(
 
 /// Checks that a response that is written for a client parses as the same response.
 fn check_responses(bytes: &[u8]) {
+    // At most 128 levels of nesting and 50 responses.
     let responses = match response::parse_responses(bytes, 128, 50) {
         Ok(Responses::Single(response)) => vec![response],
         Ok(Responses::Batch(list)) => list.into_iter().flatten().collect(),
@@ -113,8 +114,9 @@ fn check_responses(bytes: &[u8]) {
     }
 }
 
-/// Checks that the envelope of a text does not depend on the size of its chunks. Also checks that
-/// parsing the envelope has the same outcome as parsing the text.
+/// Checks that the envelope of a text does not depend on the size of its chunks. An envelope is the
+/// text with placeholders for its results (`json/envelope.rs`). Also checks that parsing the
+/// envelope has the same outcome as parsing the text.
 pub(crate) fn check_envelope(bytes: &[u8]) {
     let mut whole_scanner = EnvelopeScanner::default();
     whole_scanner.feed(bytes);
@@ -154,7 +156,7 @@ pub(crate) fn check_envelope(bytes: &[u8]) {
     }
 }
 
-/// Describes a response. Instead of a result, the text states only if the result is null.
+/// Describes a response. The description does not contain a result, but only whether it is null.
 fn summarize(response: &Response<'_>) -> String {
     match &response.outcome {
         Outcome::Result(raw) => format!("{:?} result {}", response.id, *raw == b"null"),
@@ -182,6 +184,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     ]
     .map(|text| text.as_bytes().to_vec())
     .into();
+    // A line is a comment after `//`, a request after `>> ` or a response after `<< `.
     let recorded = include_str!("../../../testdata/wire/bodies/execution-apis.io");
     seeds.extend(
         recorded
@@ -208,6 +211,7 @@ pub fn mutate_all(
     seed: u64,
     should_continue: &mut dyn FnMut(u64) -> bool,
 ) -> u64 {
+    // From the state 0, xorshift would return only zeros.
     let mut rng = Rng(seed | 1);
     let mut count = 0;
     while should_continue(count) {

@@ -2,14 +2,16 @@
 //! to find stored responses and to coalesce equal calls.
 //!
 //! Two calls with equal keys have the same meaning by the specification. Every value starts with a
-//! tag byte and has a length or an end tag, so no value is a prefix of another. The encoding
-//! ignores these differences:
+//! tag byte. A value ends at a length that its tag implies, at a written length, or at an end tag.
+//! So no value is a prefix of another. The encoding ignores these differences:
 //!
 //! - whitespace, escapes, and the order of an object's members;
 //! - the case of hexadecimal digits, if the method table says that a parameter is hexadecimal;
-//! - absent and empty parameters;
-//! - the formats of one block, and an absent block with a default;
-//! - in log filters the order of addresses and of the alternatives of a topic.
+//! - whether the parameters are absent, null or an empty array;
+//! - the format in which a call names a block, and whether a call names the default block or omits
+//!   it;
+//! - in log filters the order of the addresses, and of the topics that a filter accepts at one
+//!   position.
 //!
 //! Callers decide whether a response may be stored or shared.
 
@@ -31,12 +33,14 @@ mod tests;
 /// an older encoding.
 const VERSION: u8 = 1;
 
-/// Maximum bytes of a call's parameters for which a key is built. Larger calls (contract creation,
-/// state overrides) rarely repeat, and their keys would displace responses.
+/// Maximum bytes of a call's parameters for which a key is built. Calls with larger parameters
+/// (contract creation, state overrides) rarely repeat. Their keys would take memory from stored
+/// responses.
 pub const PARAMS_BYTES_MAX: usize = 64 * 1024;
 
 // The first byte of an encoded value, by its type. `END` follows the last element of an array or
-// set, and the last member of an object.
+// set, and the last member of an object. `BLOCK_CANONICAL` is a hash with `requireCanonical: true`
+// (EIP-1898).
 const NULL: u8 = b'n';
 const TRUE: u8 = b't';
 const FALSE: u8 = b'f';
@@ -53,7 +57,8 @@ const BLOCK_RANGE: u8 = b'R';
 const END: u8 = b'e';
 
 /// A block that replaces the block parameter of a call, or a range that replaces a log filter's
-/// bounds.
+/// bounds. The gateway resolves tags such as `latest` to numbers, so that the key names a fixed
+/// block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResolvedBlock {
     /// A number.
@@ -74,11 +79,12 @@ pub enum ResolvedBlock {
 pub struct KeyParts<'a> {
     /// The name of the chain, including the shard or tenant if responses depend on it.
     pub chain: &'a str,
-    /// The row of the method.
+    /// The method's row in the method table.
     pub method: &'a Method,
     /// The parameters of the call.
     pub params: &'a Params<'a>,
-    /// The replacement of the block parameter or of a log filter's bounds, if any.
+    /// The replacement of the block parameter or of a log filter's bounds; `None` keeps what the
+    /// call has.
     pub block: Option<ResolvedBlock>,
 }
 
@@ -121,7 +127,7 @@ pub fn write_key(out: &mut Vec<u8>, parts: &KeyParts<'_>) -> Result<(), KeyError
     write_positional_params(out, parts, raw)
 }
 
-/// Appends the encoding of parameters of a method that may lack a row in a method table. The
+/// Appends the encoding of parameters of a method that may be missing in the method tables. The
 /// encoding ignores whitespace, escapes and the order of members.
 ///
 /// # Errors
@@ -142,6 +148,7 @@ fn write_positional_params(
     raw: &[u8],
 ) -> Result<(), KeyError> {
     let method = parts.method;
+    // True until the resolved block has replaced a parameter or the bounds of a filter.
     let mut needs_replacement = parts.block.is_some();
     let mut position = 0;
     out.push(ARRAY);
@@ -231,7 +238,8 @@ fn write_block(out: &mut Vec<u8>, raw: &[u8], format: BlockFormat) -> Result<(),
     }
 }
 
-/// Appends a value. `depth` is the number of arrays and objects around the value.
+/// Appends a value. `param_type` is the type of the parameter, of the array's element or of the
+/// object's member. `depth` is the number of arrays and objects around the value.
 fn write_value(
     out: &mut Vec<u8>,
     raw: &[u8],
@@ -281,8 +289,8 @@ fn write_text(out: &mut Vec<u8>, text: JsonString<'_>, ignore_case: bool) {
     }
 }
 
-/// Returns true for `0x` followed by hexadecimal digits. The loop has no early exit and no branch,
-/// so the compiler can vectorize it.
+/// Returns true for `0x` followed by any number of hexadecimal digits. The loop has no early exit
+/// and no branch, so the compiler can vectorize it.
 fn is_hex_text(text: &[u8]) -> bool {
     let Some(digits) = text.strip_prefix(b"0x") else { return false };
     let invalid = digits.iter().fold(0u8, |invalid, byte| {
@@ -316,6 +324,7 @@ fn write_object(
         if param_type == ParamType::CallObject { ParamType::Data } else { ParamType::Any };
     out.push(OBJECT);
     for (name, value) in sort_members(raw) {
+        // The name is decoded already, so it has no escapes.
         write_text(out, JsonString { raw: &name, escaped: false }, false);
         write_value(out, value, member_type, depth + 1)?;
     }
@@ -323,8 +332,8 @@ fn write_object(
     Ok(())
 }
 
-/// Appends a log filter. The order of addresses makes no difference, nor does the order of the
-/// alternatives of a topic. `range` replaces the bounds of the filter, if present.
+/// Appends a log filter. Addresses are written as a set, and so are the topics that the filter
+/// accepts at one position. `range` replaces the bounds of the filter, if present.
 fn write_filter(
     out: &mut Vec<u8>,
     raw: &[u8],

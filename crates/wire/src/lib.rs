@@ -7,8 +7,8 @@
 //! A module imports only from modules in earlier lines of this list (`cargo xtask tidy` checks
 //! this):
 //!
-//! 1. `json` (validation, slices), `error` (codes), `family` (families of chains), `websocket`
-//!    (frame headers, masking);
+//! 1. `json` (validation, slices), `error` (codes), `family` (chains whose nodes have the same
+//!    methods), `websocket` (frame headers, masking);
 //! 2. `quantity` (numbers), `hex` (hashes and addresses);
 //! 3. `call` (requests), `block` (block references), `effect` (what a method changes);
 //! 4. `block_param` (the block of a call), `response`, `filter` (block range of a log filter),

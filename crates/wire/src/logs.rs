@@ -2,7 +2,8 @@
 //!
 //! A filter selects the same logs as in go-ethereum (`eth/filters/api.go`
 //! `FilterCriteria.UnmarshalJSON`, `eth/filters/filter.go` `filterLogs`). `filter.rs` has the block
-//! range of a filter.
+//! range of a filter. Alternatives are the values that a filter accepts at one place. A log must
+//! have one of them there.
 
 use smallvec::SmallVec;
 
@@ -116,8 +117,8 @@ impl LogMatcher {
     }
 }
 
-/// Returns true if a value is among these sorted alternatives. If the list is empty, accepts every
-/// value without parsing it.
+/// Returns true if a log's value is among these sorted alternatives. `parse` returns that value. If
+/// the list is empty, every value is accepted, and `parse` is not called.
 fn is_accepted<const N: usize>(
     alternatives: &[[u8; N]],
     parse: impl FnOnce() -> Option<[u8; N]>,
@@ -126,8 +127,9 @@ fn is_accepted<const N: usize>(
         || parse().is_some_and(|value| alternatives.binary_search(&value).is_ok())
 }
 
-/// Parses one value or an array of values, and sorts the values. Returns `None` if the filter
-/// accepts all values: the value is null, or null is among the alternatives of a topic.
+/// Parses one value or an array of values, and sorts the values. `error` is the error for an
+/// invalid value. Returns `None` if the filter accepts all values: the value is null, or null is
+/// among the alternatives of a topic.
 fn parse_alternatives<const N: usize>(
     raw: &[u8],
     parse_value: impl Fn(&[u8]) -> Option<[u8; N]>,
@@ -154,7 +156,7 @@ fn parse_alternatives<const N: usize>(
     Ok(Some(values))
 }
 
-/// The fields of a log that a filter compares, and its block.
+/// The block of a log, and the fields that a filter compares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFields {
     /// The number of the block.

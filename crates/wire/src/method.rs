@@ -1,5 +1,6 @@
-//! The method tables. A row states how long responses of a method are valid, the position of the
-//! block parameter, and whether a call may be repeated.
+//! The method tables. A row is the entry of one method. It states how long responses are valid and
+//! whether a call may be repeated. It also states the position of the block parameter, which names
+//! the block that a call is about.
 //!
 //! The tables are files (`crates/wire/methods/*.toml`) that are compiled in and parsed at the first
 //! use. A method without a row is unknown: its calls must not be coalesced or repeated, and their

@@ -26,7 +26,7 @@ pub enum Outcome<'a> {
         code: i64,
         /// The message with decoded escapes; empty if there is no message.
         message: Cow<'a, str>,
-        /// The raw `data`.
+        /// The raw `data`; `None` if it is absent.
         data: Option<&'a [u8]>,
     },
 }
@@ -92,6 +92,7 @@ pub enum ResponseError {
 /// # Errors
 /// If the body is not a response.
 pub fn parse_response(body: &[u8], depth_max: usize) -> Result<Response<'_>, ResponseError> {
+    // Level 1 is the response object.
     let mut scanner = Scanner::with_names_depth(body, depth_max, 1);
     if scanner.peek()? != b'{' {
         scanner.document()?;
@@ -112,6 +113,7 @@ pub fn parse_responses(
     depth_max: usize,
     responses_max: usize,
 ) -> Result<Responses<'_>, ResponseError> {
+    // Level 1 is the batch, and level 2 its responses.
     let mut scanner = Scanner::with_names_depth(body, depth_max, 2);
     if scanner.peek()? != b'[' {
         return parse_response(body, depth_max).map(Responses::Single);
@@ -127,6 +129,7 @@ pub fn parse_responses(
             responses.push(parse_object(scanner)?);
         } else {
             scanner.value()?;
+            // Without this call, a name that this element repeats would reject the next response.
             scanner.take_repeated();
             responses.push(Err(ResponseError::NotObject));
         }

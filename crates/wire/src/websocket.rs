@@ -24,11 +24,12 @@ const RESERVED: u8 = 0x30;
 const OPCODE: u8 = 0x0f;
 /// The bit of the second byte that marks a masked payload.
 const MASKED: u8 = 0x80;
-/// The bits of the second byte that hold the payload's length, or the code of a longer length.
+/// The bits of the second byte that hold the payload's length up to 125, or one of the two codes
+/// below.
 const LENGTH: u8 = 0x7f;
-/// The code of a length in the next two bytes.
+/// This code means that the next two bytes hold the length.
 const LENGTH_IN_2_BYTES: u8 = 126;
-/// The code of a length in the next eight bytes.
+/// This code means that the next eight bytes hold the length.
 const LENGTH_IN_8_BYTES: u8 = 127;
 
 /// The side of a connection that reads frames.
@@ -149,7 +150,7 @@ pub struct HeaderReader {
 }
 
 impl HeaderReader {
-    /// Creates a reader for a new connection.
+    /// Creates a reader for a new connection. `compression` is true if messages may be compressed.
     pub fn new(role: Role, compression: bool) -> HeaderReader {
         HeaderReader { role, compression, partial_header: [0; HEADER_BYTES_MAX], partial_bytes: 0 }
     }
@@ -275,6 +276,7 @@ pub fn write_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], key: Optio
 pub fn apply_mask(bytes: &mut [u8], key: MaskingKey, offset: usize) {
     let mut rotated_key = key;
     rotated_key.rotate_left(offset % key.len());
+    // The key twice, to mask eight bytes at once.
     let word = u64::from(u32::from_ne_bytes(rotated_key));
     let word = word << 32 | word;
     let mut words = bytes.chunks_exact_mut(8);

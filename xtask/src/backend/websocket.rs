@@ -46,6 +46,7 @@ pub(super) async fn serve_connection(
                 },
             )?
         {
+            // Bit 0x80 marks the last frame of a message. The lower four bits are the opcode.
             ensure!(flags & 0x80 != 0, "fragmented messages are not supported");
             // Opcodes of RFC 6455, section 5.2: text and binary, ping (the response is a pong) and
             // close.

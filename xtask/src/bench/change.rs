@@ -47,11 +47,12 @@ struct Comparison {
     after: f64,
     /// Smallest and largest `after / before` of any repetition.
     spread: (f64, f64),
+    /// Number of repetitions, each with a cost of both builds.
     pairs: usize,
 }
 
-/// Smallest number of pairs for which "all ratios on one side of 1" is significant at 5 % (sign
-/// test: 2 × 0.5^5 = 0.06, 2 × 0.5^6 = 0.03).
+/// Smallest number of pairs for a verdict. If all ratios of 6 pairs are on one side of 1, the
+/// difference is significant at 5 % (sign test: 2 × 0.5^5 = 0.06, 2 × 0.5^6 = 0.03).
 const PAIRS_MIN: usize = 6;
 
 impl Comparison {

@@ -1,8 +1,10 @@
 //! Measures the CPU time per request of cache hits and of misses, and its growth with connections,
 //! nodes and cache entries.
 //!
-//! A case measures its contenders in turn (A B C A B C …), so that a machine that slows down
-//! affects all of them. Ratios are computed within a repetition.
+//! A *contender* is a server in a comparison: Weir or a peer. A case measures its contenders in
+//! turn (A B C A B C …), so that a machine that slows down affects all of them. Each A B C is a
+//! *repetition*, and ratios are computed within it. A *target* is the largest allowed ratio of our
+//! cost to a peer's.
 
 use anyhow::{Context, Result, ensure};
 
@@ -25,9 +27,9 @@ const BIG_CACHE_BYTES: u64 = 2 << 30;
 /// Minimum share of requests that reach the node in a round of misses. It is below 1 because some
 /// requests are in flight when wrk stops.
 const MISS_SHARE_MIN: f64 = 0.99;
-/// Factor on the duration of a round in which wrk opens 5,000 connections. To accept a connection
-/// takes about 70 us (measured). All accepts together take less than 5 % of the CPU time of the
-/// longer round.
+/// Factor on the duration of a round in which wrk opens 5,000 connections. Accepting a connection
+/// takes about 70 us (measured). In the longer round, all accepts together take less than 5 % of
+/// the CPU time.
 const CONNECT_FACTOR: u64 = 3;
 const UNIT: &str = "CPU us/request";
 
@@ -35,7 +37,7 @@ const UNIT: &str = "CPU us/request";
 #[derive(Clone)]
 pub(crate) struct Figures {
     name: &'static str,
-    /// Cost in each repetition.
+    /// Cost in each repetition, for example in CPU microseconds per request.
     costs: Vec<f64>,
     /// Reasons why rounds are invalid.
     problems: Vec<String>,
@@ -145,7 +147,8 @@ pub(crate) fn measure_miss_round(
     Ok((round, problems))
 }
 
-/// Measures the same hit over few and over many connections.
+/// Measures the same hit over few and over many connections. The cost is *flat* if it hardly grows
+/// with their number.
 ///
 /// # Errors
 /// Fails if a server or wrk does not run.
@@ -296,7 +299,7 @@ pub(crate) fn interleave<T: Labeled>(
     Ok(figures)
 }
 
-/// The figures of a round, and the problems that make it invalid.
+/// The figures of a round, and the problems that make it invalid. A valid round has no problem.
 pub(crate) type MeasuredRound = (load::Round, Vec<String>);
 
 /// Maximum number of attempts at a round while other processes disturb the core. The last attempt
@@ -315,8 +318,8 @@ fn retry_disturbed(measure: impl Fn() -> Result<MeasuredRound>) -> Result<Measur
     Ok((round, problems))
 }
 
-/// Builds a row for each comparison of the first contender with another one. `targets` is in the
-/// order of the others.
+/// Builds a row for each comparison of the first contender with another one. `targets` has the
+/// largest allowed ratio for each of the others, in order; `None` for a row without a target.
 pub(crate) fn build_rows(case: &str, figures: &[Figures], targets: &[Option<f64>]) -> Vec<Row> {
     build_rows_with_unit(case, UNIT, figures, targets)
 }
@@ -343,14 +346,15 @@ pub(crate) fn build_rows_with_unit(
         .collect()
 }
 
-/// The costs of one case with two builds, by repetition.
+/// The costs of one case with two builds of Weir, in CPU microseconds per request, by repetition.
 pub(crate) struct Builds {
     pub(crate) case: &'static str,
     pub(crate) before: Vec<f64>,
     pub(crate) after: Vec<f64>,
 }
 
-/// Measures a hit and a miss with two builds.
+/// Measures a hit and a miss with two builds: `old` has the build before a change, `bench` the
+/// build after it.
 ///
 /// # Errors
 /// Fails if a server or wrk does not run.
@@ -394,7 +398,7 @@ pub(crate) fn count_served(backend: &Server) -> Result<u64> {
     reply["result"].as_u64().with_context(|| format!("the constant node responds {reply}"))
 }
 
-/// Returns a problem if the response of `server` to the block call differs from `response`.
+/// Returns a problem if the response of `server` to [`BLOCK_CALL`] differs from `response`.
 fn check_response(server: &Server, response: &str) -> Result<Vec<String>> {
     let reply = http::post(server.address, BLOCK_CALL)?;
     if reply.body == response.as_bytes() {

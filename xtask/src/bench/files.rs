@@ -19,8 +19,8 @@ const CALLS: u64 = 500;
 const HEAD: u64 = 4_000;
 /// Request whose response shows that a server has started.
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"web3_clientVersion","params":[]}"#;
-/// Smallest share of the gateway's instructions with which a file counts as a step of the path.
-/// Files with a smaller share only read a clock, a counter or a label.
+/// Smallest share of the gateway's instructions with which a file counts as a step of a call's
+/// path. Files with a smaller share only read a clock, a counter or a label.
 const STEP_SHARE: f64 = 0.01;
 
 /// Whether the cache serves the measured calls.
@@ -41,7 +41,7 @@ impl CallKind {
 }
 
 /// Prints the files of both kinds of calls, hits and misses. `binary` is a `weir` with debug
-/// information; without it the debug build is made and used.
+/// information; `None` makes and uses the debug build.
 ///
 /// # Errors
 /// Fails if Valgrind is missing, or if a call is not the expected hit or miss.
@@ -138,6 +138,8 @@ fn sum_by_file(dump: &str) -> BTreeMap<String, u64> {
     let mut files = BTreeMap::new();
     let mut file = None;
     let mut is_cost_of_callee = false;
+    // `fl=`, `fi=` and `fe=` name the file of the next cost lines. A cost line has a line number
+    // and a number of instructions.
     for line in dump.lines() {
         let names_file = ["fl=", "fi=", "fe="].iter().find_map(|key| line.strip_prefix(key));
         if let Some(path) = names_file {

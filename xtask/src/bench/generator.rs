@@ -2,7 +2,8 @@
 //! each.
 //!
 //! Generators run pinned to the load's core. `lab.rs` reads their CPU time from the kernel, and the
-//! constant node counts their requests. Neither figure comes from a generator's own report.
+//! constant node (`backend.rs`) counts their requests. Neither figure comes from a generator's own
+//! report.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -128,7 +129,8 @@ pub(crate) struct Report {
     pub(crate) max_ms: f64,
     /// Requests that took more than 100 ms; `None` if the generator does not count them.
     pub(crate) slow: Option<u64>,
-    /// 99th percentile of the scheduling delay; only `weir load` reports it.
+    /// 99th percentile of the scheduling delay, the time from a request's planned start to its real
+    /// start. `None` for other generators than `weir load`.
     pub(crate) scheduling_delay_p99_us: Option<f64>,
 }
 
@@ -186,6 +188,7 @@ fn read_number(json: &Value, path: &[&str]) -> Result<f64> {
     value.and_then(Value::as_f64).with_context(|| format!("no number at {}", path.join(".")))
 }
 
+/// Parses the results that `weir load` has written to a folder.
 fn parse_weir(folder: &Path) -> Result<Report> {
     let json: Value = serde_json::from_str(&fs::read_to_string(folder.join("result.json"))?)?;
     let mut problems = Vec::new();
@@ -228,6 +231,7 @@ fn count_slow(log: &[u8]) -> Result<u64> {
 }
 
 fn parse_wrk(out: &str) -> Result<Report> {
+    // `stall.lua` prints p99 and maximum in microseconds, and the number of slow requests.
     let line = out.lines().find_map(|line| line.strip_prefix("STALL ")).context("no summary")?;
     let numbers: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
     let [p99_us, max_us, slow] = numbers[..] else {

@@ -1,4 +1,5 @@
-//! Measures the CPU cost of a call in geth and in the gateway, by the transport between them.
+//! Measures the CPU cost of a call in geth and in the gateway in front of it. The cost is compared
+//! by the transport between the two.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,7 +18,7 @@ use crate::shell;
 const CALL: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x10",false]}"#;
 const WARM_SECONDS: u64 = 1;
-/// Transports, the most expensive first. The cache is off, so that every call reaches geth.
+/// Transports, the most expensive first.
 const TRANSPORTS: [&str; 3] = ["by http", "by websocket", "by ipc"];
 
 /// CPU microseconds per request in one round.
@@ -63,6 +64,7 @@ pub(crate) fn measure_transports(bench: &Bench) -> Result<Vec<Row>> {
         }
     }
     let mut rows = Vec::new();
+    // WebSocket and IPC are each compared with HTTP, the transport at index 0.
     for index in [1, 2] {
         type Pick = fn(&Costs) -> f64;
         let figures: [(&str, Pick); 2] =

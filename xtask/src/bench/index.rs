@@ -26,7 +26,7 @@ pub(crate) use self::query::measure_queries;
 
 /// Number of blocks to sync, each as large as a mainnet block.
 const BLOCKS: u64 = 1536;
-/// Range of transactions per block, in the syntax of `weir node --txs`.
+/// Range of transactions per block, in the syntax of `weir node --txs`: always 150.
 const TRANSACTIONS: &str = "150..150";
 /// Number of addresses in logs. With this number a block has about as many distinct addresses as a
 /// mainnet block.
@@ -36,7 +36,7 @@ const COMMIT_BLOCKS: i64 = 256;
 /// Largest allowed ratio of our time to the baseline's. At this ratio a sync has 60 % of the
 /// baseline's speed.
 const SPEED_RATIO_MAX: f64 = 1.0 / 0.6;
-/// Largest ratio of the file's size to that of the node's JSON.
+/// Largest allowed ratio of the index file's size to the size of the node's JSON.
 const SIZE_RATIO_MAX: f64 = 0.25;
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
 
@@ -150,7 +150,7 @@ fn time_sync(weir: &Path, address: SocketAddr, db: &OsStr) -> Result<Duration> {
 
 /// Numbers of rows that the baseline inserts.
 struct RowCounts {
-    /// Lists of log postings.
+    /// Number of lists of log postings. Such a list has the positions of the logs with one key.
     lists: usize,
     transactions: usize,
 }
@@ -159,7 +159,8 @@ struct RowCounts {
 struct Table {
     name: &'static str,
     columns: &'static str,
-    /// SQL expression of the block number by which rows are grouped into database transactions.
+    /// SQL expression for a row's block number. Rows are grouped by it into database transactions.
+    /// A position holds the block number in its bits from 20 on.
     block: &'static str,
 }
 
@@ -176,10 +177,11 @@ const TABLES: [Table; 5] = [
     Table { name: "log_postings", columns: "key, first, rest", block: "first >> 20" },
 ];
 
-/// The rows of a table, grouped by database transaction.
+/// The rows of a table, grouped by database transaction. A row is a list of cells.
 type Batches = Vec<Vec<Vec<Cell>>>;
 
-/// Copies all rows of an index file into another file through memory, and measures the inserts.
+/// Copies all rows of an index file into another file through memory. Returns the time of the
+/// inserts and the numbers of rows.
 fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, RowCounts)> {
     let source = Sqlite::open(from)?;
     let tables: Vec<Batches> =
@@ -204,6 +206,7 @@ fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, RowCounts)> {
             format!("INSERT INTO {name} ({columns}) VALUES ({placeholders})")
         })
         .collect();
+    // `log_postings` and `transactions` have the indices 4 and 2 in `TABLES`.
     let rows = RowCounts {
         lists: tables[4].iter().map(Vec::len).sum(),
         transactions: tables[2].iter().map(Vec::len).sum(),
@@ -224,7 +227,7 @@ fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, RowCounts)> {
     Ok((started.elapsed(), rows))
 }
 
-/// Reads all rows of a table.
+/// Reads all rows of a table. The first selected column is the number of the row's batch.
 fn read_batches(source: &Sqlite, table: &Table) -> Result<Batches> {
     let Table { name, columns, block } = table;
     let first_column = columns.split(',').next().unwrap_or(columns);

@@ -1,8 +1,9 @@
 //! Measures `weir load`: CPU cost, scheduling delay, correctness of its figures, and memory growth.
+//! The *scheduling delay* is the time from the planned start of a request to its real start.
 //!
 //! The generator runs alone on core 1, its server alone on core 0. The cost is the generator's CPU
 //! time, read from the kernel, divided by the requests that the constant node counts. Both figures
-//! are read at two instants within the run, so startup does not count.
+//! are read at two instants within the run, so the start of the generator does not count.
 
 use std::time::{Duration, Instant};
 
@@ -67,13 +68,14 @@ fn measure_cost_round(
     let busy_secs = machine::core_busy_seconds(LOAD_CORE)? - busy_secs_before;
     let others_secs = busy_secs - cpu.as_secs_f64();
     let report = running.finish(END_TIMEOUT)?;
+    // Bytes are not counted, and errors are in `report.problems`.
     let summary = Summary { requests, bytes: 0, duration, errors: [0; 5] };
     let disturbance = others_secs / duration.as_secs_f64();
     Ok((Round { cpu, disturbance, summary }, report.problems))
 }
 
 /// Waits until load arrives, and then until the warm-up ends. `before` is the number of calls that
-/// the node had served before the generator started.
+/// the constant node had served before the generator started.
 fn wait_for_load(backend: &Server, before: u64) -> Result<()> {
     /// Minimum number of requests that counts as load. It exceeds the number of probes by this
     /// tool and by a generator.
@@ -95,7 +97,7 @@ fn wait_for_load(backend: &Server, before: u64) -> Result<()> {
 /// # Errors
 /// Fails if the generator or the server does not run.
 pub(crate) fn measure_punctuality(bench: &Bench) -> Result<Vec<Row>> {
-    /// Documented scheduling delay at 20,000 requests per second on an idle core.
+    /// Documented scheduling delay at 20,000 requests per second on an idle core, in microseconds.
     const LIMIT_US: f64 = 100.0;
     let (backend, _) = Server::start_backend_on(SERVER_CORE, 1, NUMBER_CALL)?;
     let mut rows = Vec::new();
@@ -149,14 +151,14 @@ const STALL: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_millis(100);
 /// Number of workers. It exceeds the number of requests that wait during the stall.
 const STALL_WORKERS: usize = 300;
-/// Largest allowed relative deviation of a figure from the true value.
+/// Largest allowed relative deviation of a figure from the true value: 0.02 is 2 %.
 const TRUTH_SHARE: f64 = 0.02;
 
-/// Computes p99 and maximum in milliseconds, and the number of slow requests, for a server without
-/// latency that stalls for `stall`.
+/// Computes the true figures for a server without latency that stalls for `stall`. Returns p99 and
+/// maximum in milliseconds, and the number of slow requests.
 ///
-/// A request that is scheduled during the stall waits until its end, so waits are uniform between 0
-/// and `stall`. One in a hundred of all requests waits longer than the p99.
+/// A request that is scheduled during the stall waits until the stall ends. So waits are uniform
+/// between 0 and `stall`. One in a hundred of all requests waits longer than the p99.
 fn compute_true_figures(stall: Duration) -> [f64; 3] {
     let (stall, rate) = (stall.as_secs_f64(), f64::from(STALL_RATE));
     let requests = rate * STALL_SECONDS as f64;
@@ -169,9 +171,11 @@ fn compute_true_figures(stall: Duration) -> [f64; 3] {
 /// # Errors
 /// Fails if a generator or the server does not run.
 pub(crate) fn compare_with_truth(bench: &Bench) -> Result<Vec<Row>> {
-    /// Reported and true (p99, max, count above 100 ms), by repetition.
+    /// The reported figures and the true ones, by repetition. The figures are p99 and maximum in
+    /// milliseconds, and the number of requests above 100 ms.
     type Pairs = Vec<([f64; 3], [f64; 3])>;
     let generators = [Generator::Weir(bench.weir.clone()), Generator::Wrk, Generator::K6];
+    // The figures and the problems of each generator.
     let mut results: [(Pairs, Vec<String>); 3] = Default::default();
     for repetition in 1..=bench.repetitions {
         for (generator, (pairs, problems)) in generators.iter().zip(&mut results) {
@@ -237,7 +241,8 @@ fn run_with_stall(bench: &Bench, generator: &Generator) -> Result<(Report, Durat
 const MEMORY_RATE: u32 = 20_000;
 /// Seconds from the start after which memory must not grow.
 const SETTLE_SECONDS: usize = 60;
-/// Largest allowed ratio of the highest memory after [`SETTLE_SECONDS`] to the settled one.
+/// Largest allowed ratio of the highest memory after [`SETTLE_SECONDS`] to the settled memory
+/// ([`find_growth`]).
 const GROWTH_MAX: f64 = 1.05;
 
 /// Measures the generator's memory over minutes at a high rate.

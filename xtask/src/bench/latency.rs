@@ -13,13 +13,14 @@ use super::row::{Row, RowSpec};
 use super::server::{Cache, Contender, LOAD_CORE, SERVER_CORE, Server, pinned_command};
 use super::{Bench, CONNECTIONS};
 
-/// Rate of the load, as a share of the core's capacity.
+/// Rate of the load, as a share of the lowest capacity of all contenders.
 const CAPACITY_SHARE: f64 = 0.5;
 /// Maximum number of attempts to get a round with the verdict "pass".
 const ATTEMPTS_MAX: usize = 6;
 /// Smallest added latency that is reported, in milliseconds.
 const RESOLUTION_MS: f64 = 0.001;
-/// Duration of a round as a multiple of `--seconds`, for a stable 99th percentile.
+/// Duration of a round as a multiple of `--seconds`. A longer round makes the 99th percentile
+/// stable.
 const ROUND_FACTOR: u64 = 2;
 
 /// Median and 99th percentile of one round, in milliseconds from sending to the end of the
@@ -29,8 +30,8 @@ struct Times {
     p99: f64,
 }
 
-/// Measures added latency over HTTP and over WebSocket against nginx. All contenders get the same
-/// rate: half of the lowest capacity.
+/// Measures added latency against nginx. Weir reaches the node over HTTP or over WebSocket. All
+/// contenders get the same rate: half of the lowest capacity.
 ///
 /// # Errors
 /// Fails if a server or the generator does not run.
@@ -52,6 +53,7 @@ pub(crate) fn measure_added_latency(bench: &Bench) -> Result<Vec<Row>> {
         rate = rate.min(CAPACITY_SHARE * capacity);
     }
     eprintln!("latency: at {rate:.0}/s");
+    // The latency that each contender adds, by repetition.
     let mut times: [Vec<Times>; 3] = Default::default();
     for repetition in 1..=bench.repetitions {
         let round = format!("latency {repetition}/{}", bench.repetitions);
@@ -98,7 +100,7 @@ pub(crate) fn measure_added_latency(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Measures the calls per second that saturate the core of gateway and node.
+/// Measures the calls per second that saturate the core that gateway and node share.
 fn measure_capacity(contender: &Contender) -> Result<f64> {
     let server = Server::start(contender, BLOCK_CALL)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
@@ -119,7 +121,8 @@ fn generate(bench: &Bench, url: &str, rate: f64) -> Result<Option<Times>> {
     Ok(None)
 }
 
-/// Runs the generator once. Returns the times, or the reason why the verdict is not "pass".
+/// Runs the generator once. The inner result has the times, or the reason why the verdict is not
+/// "pass".
 fn generate_once(bench: &Bench, url: &str, rate: f64) -> Result<Result<Times, String>> {
     let mut command = pinned_command(LOAD_CORE);
     command.arg(&bench.weir).args(["load", url, "--json", "-", "--quiet", "--body", BLOCK_CALL]);

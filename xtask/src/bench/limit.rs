@@ -1,8 +1,10 @@
-//! Measures the CPU cost of request limits: cache hits under a zone with 10^6 keys, against the
-//! same hits without a limit. Each call has another key than the call before.
+//! Measures the CPU cost of request limits: cache hits under a limit with 10^6 keys, against the
+//! same hits without a limit. The limit counts calls by key, and a *zone* stores the counts. Each
+//! call has another key than the call before.
 //!
 //! Both gateways keep running, because filling the zone takes longer than all rounds. Only one
-//! gateway is under load at a time. The limit rejects no call, so both send the same responses.
+//! gateway is under load at a time. The limit rejects no call, so both gateways send the same
+//! responses.
 
 use anyhow::{Result, ensure};
 

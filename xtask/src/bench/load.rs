@@ -1,5 +1,5 @@
-//! Runs wrk on the load's core: writes its scripts, parses its summary, and measures the CPU time
-//! of the server.
+//! Runs wrk, a load generator, on the load's core: writes its scripts, parses its summary, and
+//! measures the CPU time of the server.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -18,17 +18,17 @@ pub(crate) enum Load {
     Constant(String),
     /// Calls for the transaction count of `count` blocks, starting at `first`.
     Counter { first: u64, count: u64 },
-    /// One body under `count` values of the header `X-Key`, in rotation.
+    /// One body, repeated. The header `X-Key` takes `count` values in rotation.
     Keyed { body: String, count: u64 },
 }
 
 /// First block of [`Load::Counter`]: the smallest number with six hexadecimal digits. Its script
 /// writes numbers of this length only.
 pub(crate) const COUNTER_FIRST: u64 = 0x10_0000;
-/// Number of numbers with six hexadecimal digits.
+/// Largest count of [`Load::Counter`]: there are this many numbers with six hexadecimal digits.
 pub(crate) const COUNTER_MAX: u64 = 0x100_0000 - COUNTER_FIRST;
-/// Step from one number to the next. This prime divides no count in use, so the steps visit every
-/// number.
+/// Step from one number to the next, modulo the count. This prime divides no count in use, so the
+/// steps visit every number.
 const COUNTER_STEP: u64 = 7919;
 
 impl Load {
@@ -79,8 +79,8 @@ pub(crate) struct Summary {
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
     pub(crate) duration: Duration,
-    /// Numbers of errors: connect, read, write, timeout, status above 399. A valid run has no
-    /// error.
+    /// Numbers of errors in the order connect, read, write, timeout, status above 399. A valid run
+    /// has no error.
     pub(crate) errors: [u64; 5],
 }
 
@@ -105,7 +105,7 @@ impl Summary {
     }
 }
 
-/// CPU time of a program under test during one run of load.
+/// One run of load: the CPU time of the program under test, and the summary of the load.
 #[derive(Debug, Clone)]
 pub(crate) struct Round {
     /// CPU time of the whole process group.
@@ -174,6 +174,7 @@ pub(crate) fn measure_round(
     connections: usize,
     seconds: u64,
 ) -> Result<Round> {
+    // The core's busy time minus the server's CPU time is the CPU time of other processes.
     let busy_secs_before = machine::core_busy_seconds(SERVER_CORE)?;
     let cpu_before = machine::cpu_time(server.group())?;
     let summary = run(server.address, load, connections, seconds)?;

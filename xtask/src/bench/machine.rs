@@ -36,7 +36,8 @@ fn parse_group(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok()
 }
 
-/// Returns the CPU time that all threads of all processes of the group have used.
+/// Returns the CPU time that all threads of all processes of the group have used. `leader` is the
+/// id of the group's first process.
 ///
 /// # Errors
 /// Fails if the group is gone or the kernel keeps no `schedstat`.
@@ -71,8 +72,9 @@ pub(crate) fn core_busy_seconds(core: &str) -> Result<f64> {
 /// Ticks per second (`USER_HZ`), fixed in the kernel's interface to programs.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Sums all columns of a core except idle and iowait (the fourth and fifth), and except guest time
-/// (from the ninth on), which user time includes already.
+/// Sums the columns of a core that count as busy. The fourth and fifth (idle and iowait) do not
+/// count. The columns from the ninth on (guest time) do not count either, because user time
+/// includes them.
 fn busy_ticks(stat: &str, core: &str) -> Option<u64> {
     let name = format!("cpu{core} ");
     let line = stat.lines().find_map(|line| line.strip_prefix(&name))?;

@@ -1,5 +1,5 @@
-//! Measures resident memory with 10,000 idle connections, and while distinct responses pass through
-//! a full cache.
+//! Measures the gateway's resident memory with 10,000 idle connections, and while distinct
+//! responses pass through a full cache.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ const GROWTH_MAX: f64 = 1.05;
 /// Duration of the flow of distinct calls as a multiple of `--seconds`: 5 minutes for the default
 /// of 4 s.
 const FLOW_FACTOR: u64 = 75;
-/// Memory is compared between the first and the last tenth of the second half.
+/// A tenth of the second half is a window. The first and the last window of that half are compared.
 const WINDOW_DIVISOR: usize = 10;
 
 /// Measures memory with idle connections against nginx. The row has no target.

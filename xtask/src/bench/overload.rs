@@ -6,9 +6,9 @@
 //! an API key. The load is open loop.
 //!
 //! Each repetition first loads a gateway without a concurrency limit at three times the capacity.
-//! Then it starts a gateway with the limit and loads it three times: below the capacity (calm), at
-//! the capacity (peak) and at three times the capacity (overload). Each load starts with a warm-up,
-//! in which the gateway finds its limit.
+//! Then it starts a gateway with the limit and loads it three times. The *calm* load is below the
+//! capacity, the *peak* is at the capacity, and the *overload* is three times the capacity. Each
+//! load starts with a warm-up, in which the gateway finds its limit.
 
 use std::path::Path;
 use std::process::Child;
@@ -29,19 +29,25 @@ const CAPACITY: u64 = 1_600;
 /// Calls per second of the high-priority class, in every load.
 const HIGH_RATE: u64 = 300;
 const KEY: &str = "0123456789abcdef0123";
-/// `[overload]` tables: with the concurrency limit, and without it.
+/// Line of the `[overload]` table with the concurrency limit. Callers of the tier gold have high
+/// priority.
 const LIMITED: &str = "high_tiers = [\"gold\"]";
+/// Line of the `[overload]` table without the concurrency limit.
 const UNLIMITED: &str = "enabled = false";
 /// Duration of a load as a multiple of `--seconds` (20 s by default). The first fifth is the
 /// warm-up.
 const LOAD_FACTOR: u64 = 5;
-/// Largest ratio of peak goodput to goodput at three times the capacity. It allows a loss of 10 %.
+/// Largest allowed ratio of peak goodput to goodput at three times the capacity. It allows a loss
+/// of 10 %.
 const PEAK_MAX: f64 = 1.0 / 0.9;
-/// Largest ratio of the high class's p99 at three times the capacity to that of the calm load.
+/// Largest allowed ratio of the high class's p99 at three times the capacity to its p99 in the calm
+/// load.
 const P99_MAX: f64 = 2.0;
-/// Largest ratio of memory at the end of the overload to memory after two fifths of it.
+/// Largest allowed ratio of memory at the end of the overload to memory after two fifths of the
+/// overload.
 const GROWTH_MAX: f64 = 1.05;
-/// Largest ratio of goodput without the limit to goodput with it. It allows for noise.
+/// Largest allowed ratio of goodput without the limit to goodput with the limit. It allows for
+/// noise.
 const UNLIMITED_MAX: f64 = 1.05;
 
 /// The result of a load of both classes.
@@ -64,6 +70,7 @@ struct LoadResult {
 /// Fails if a process does not run or gives no result.
 pub(crate) fn measure_overload(bench: &Bench) -> Result<Vec<Row>> {
     let folder = create_result_folder(bench, "overload")?;
+    // For each of the four rows: our figures and those that they are compared with, by repetition.
     let mut figures: [(Vec<f64>, Vec<f64>); 4] = Default::default();
     let mut problems = Vec::new();
     for repetition in 1..=bench.repetitions {

@@ -1,4 +1,5 @@
-//! The rows of a benchmark's result, printed as a table and written as JSON.
+//! The rows of a benchmark's result, printed as a table and written as JSON. A row compares one of
+//! our figures with that of a *peer*, the program that we measure against.
 
 use std::path::Path;
 
@@ -33,7 +34,7 @@ pub(crate) struct Row {
     pub(crate) problems: Vec<String>,
 }
 
-/// The description of a row, without its figures.
+/// The description of a row, without its figures. [`Row`] explains the fields.
 #[derive(Debug, Clone)]
 pub(crate) struct RowSpec<'a> {
     pub(crate) case: &'a str,
@@ -43,8 +44,8 @@ pub(crate) struct RowSpec<'a> {
 }
 
 impl Row {
-    /// Builds the row of figures that were measured in pairs: `ours[i]` and `theirs[i]` are of the
-    /// same repetition.
+    /// Builds a row from figures that were measured in pairs: `ours[i]` and `theirs[i]` belong to
+    /// the same repetition. Each of `problems` makes the row invalid.
     pub(crate) fn compare(
         spec: &RowSpec<'_>,
         ours: &[f64],

@@ -1,5 +1,5 @@
 //! Checks the lab against known results. Capacity searches run against nodes of known capacity. A/A
-//! comparisons compare a node with itself, and must find no difference.
+//! comparisons compare a node with itself, so almost none may report a difference.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,15 +17,17 @@ const CAPACITY_SHARE: f64 = 0.03;
 
 /// A node whose capacity is known.
 struct KnownCapacity {
-    /// Arguments of `weir node`.
+    /// Arguments of `weir node`, the simulated node. `--capacity 4:10ms` serves 4 calls at once,
+    /// each in 10 ms. `--rate` limits the calls of one method per second.
     node: [&'static str; 2],
-    /// The known capacity in iterations per second. Each iteration calls one method and then the
-    /// other. If methods were drawn at random, bursts would overflow a queue at its limit.
+    /// The known capacity in iterations per second. Each iteration calls two methods in turn. If
+    /// methods were drawn at random, bursts would overflow a queue at its limit.
     rate: f64,
-    /// The method that breaks the threshold first; `None` if both methods fail alike.
+    /// The method that exceeds its threshold first; `None` if both methods fail alike.
     breaking_method: Option<&'static str>,
 }
 
+/// The nodes to search. `queue` and `hang` are what a node does with calls above its rate.
 const KNOWN: [KnownCapacity; 5] = [
     KnownCapacity { node: ["--capacity", "1:5ms"], rate: 100.0, breaking_method: None },
     KnownCapacity { node: ["--capacity", "4:10ms"], rate: 200.0, breaking_method: None },
@@ -94,7 +96,7 @@ fn run_capacity_search(bench: &Bench, known: &KnownCapacity) -> Result<Row> {
 
 /// Number of comparisons of a node with itself.
 const COMPARISONS: usize = 40;
-/// Runs per variant of a comparison.
+/// Number of runs of each of the two variants in a comparison.
 const RUNS: usize = 6;
 /// Number of runs from the start of one comparison to the start of the next. Comparisons share
 /// runs, because separate runs would take hours.
@@ -143,8 +145,8 @@ pub(crate) fn compare_same_node(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![Row::compare(&row_spec, &[different as f64], &[allowed], Vec::new())])
 }
 
-/// Compares runs in the order A B B A. Returns the number of compared metrics and the number of
-/// metrics that differ.
+/// Compares runs, which belong to the variants A and B in the order A B B A. Returns the number of
+/// compared metrics and the number of metrics that differ.
 fn compare(bench: &Bench, runs: &[PathBuf]) -> Result<(usize, usize)> {
     let variant = |name: &str, is_a: bool| {
         let runs = runs.iter().enumerate();

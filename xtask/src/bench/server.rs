@@ -1,5 +1,6 @@
 //! Starts and ends the servers under test: Weir, its peers and the constant node. Each server is
-//! started for its round, pinned to a core, and ended with its whole process group.
+//! started for its round (one run of load), pinned to a core, and ended with its whole process
+//! group. A *contender* is a server that is compared with others.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -38,12 +39,15 @@ pub(crate) enum Cache {
     Bytes(u64),
 }
 
-/// A server that can be measured.
+/// A server that can be measured. `label` is its name in tables, `program` is the path of `weir`,
+/// and `node`, `nodes` or `url` are the nodes behind it. `response` is the text of a constant
+/// response.
 #[derive(Debug, Clone)]
 pub(crate) enum Contender {
     /// Weir in front of these nodes.
     Weir { label: &'static str, program: PathBuf, nodes: Vec<SocketAddr>, cache: Cache },
-    /// Weir with or without a cache of 64 MiB, and with the lines `extra` in its configuration.
+    /// Weir with a cache of 64 MiB, or with none if `cache` is false. The lines `extra` end its
+    /// configuration.
     WeirConfigured {
         label: &'static str,
         program: PathBuf,
@@ -105,7 +109,8 @@ impl Contender {
         }
     }
 
-    /// Returns the command that serves on `port`, with its files in `folder`.
+    /// Returns the command that serves on `port`, with its files in `folder`. A template is a
+    /// configuration file with placeholders such as `@PORT@`.
     fn build_command(&self, port: u16, folder: &Path) -> Result<Command> {
         let write_config =
             |template: &str, name: &str, values: &[(&str, String)]| -> Result<PathBuf> {
@@ -249,7 +254,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts `contender` and returns once it responds to `probe` with status 200.
+    /// Starts `contender` and returns once it responds to `probe`, a JSON-RPC call, with status
+    /// 200.
     ///
     /// # Errors
     /// Fails if the server cannot be started or does not respond in time. The message quotes its
@@ -261,7 +267,8 @@ impl Server {
         Self::spawn(contender.name(), command, port, folder, probe)
     }
 
-    /// Starts the constant node on this many ports and returns it with its addresses.
+    /// Starts the constant node on this many ports. Returns it with its addresses. Each address
+    /// counts as a node of its own.
     ///
     /// # Errors
     /// Same as [`Server::start`].
@@ -406,8 +413,8 @@ pub(crate) fn create_scratch_folder(name: &str) -> Result<PathBuf> {
     anyhow::bail!("1000 scratch folders in {} are taken", base.display())
 }
 
-/// Finds free ports. The kernel does not assign a port twice in a row. On a machine that runs only
-/// the bench, each port is therefore still free when the server binds it.
+/// Finds free ports. The kernel does not assign a port twice in a row. If the machine runs only the
+/// bench, each port is therefore still free when the server binds it.
 pub(crate) fn find_free_ports(count: usize) -> Result<Vec<SocketAddr>> {
     ensure!(count > 0, "count is 0, at least 1 is needed");
     let listeners: Vec<TcpListener> =

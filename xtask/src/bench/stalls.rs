@@ -1,11 +1,11 @@
-//! Measures the effect of failing nodes on clients: failed calls, p99.9 of the latency and the
-//! slowest call while one or two of three nodes fail. The peers are nginx and HAProxy in front of
-//! the same nodes.
+//! Measures the effect of failing nodes on clients while one or two of three nodes fail. The
+//! figures are failed calls, p99.9 of the latency, and the slowest call. The peers are nginx and
+//! HAProxy in front of the same nodes.
 //!
-//! The gateway under test runs on core 0. Three constant nodes with 3 ms of latency, each in its
-//! own process, and `weir load` run on core 1. Each round starts all of these processes. The load
-//! is open loop. The fault begins one second after the start of the load and ends one second before
-//! the end of the load.
+//! The gateway under test runs on core 0. Three constant nodes (`backend.rs`) and `weir load` run
+//! on core 1. Each node has 3 ms of latency and its own process. Each round starts all processes.
+//! The load is open loop. The fault begins one second after the start of the load and ends one
+//! second before the end of the load.
 
 use std::path::Path;
 use std::process::Child;
@@ -91,7 +91,8 @@ pub(crate) fn measure_stalls(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Measures one failure mode at one rate with all three gateways.
+/// Measures one failure mode at one rate with all three gateways. `count` is the number of nodes
+/// that fail, and `rate` is in calls per second.
 fn compare(
     bench: &Bench,
     name: &str,
@@ -100,6 +101,7 @@ fn compare(
     rate: u64,
 ) -> Result<Vec<Row>> {
     let case = format!("{name}, {count} of {NODES}, {rate}/s");
+    // p99.9 of each gateway, and the slowest calls of Weir, by repetition. Problems are of Weir.
     let (mut p999, mut slowest, mut problems) =
         (<[Vec<f64>; 3]>::default(), Vec::new(), Vec::new());
     for repetition in 1..=bench.repetitions {
@@ -139,7 +141,8 @@ fn compare(
     ])
 }
 
-/// Sends load to one gateway while nodes fail and recover. Returns its label and the result.
+/// Sends load to one gateway while `count` nodes fail and recover. Returns the gateway's label and
+/// the result.
 fn measure_round(
     bench: &Bench,
     gateway: Gateway,

@@ -22,7 +22,8 @@ const SUBSCRIBERS: usize = 10_000;
 const HEADS: u64 = 8;
 /// Options of the node. The block time is long enough to notify all subscribers.
 const NODE: [&str; 2] = ["--block-time", "2s"];
-/// Maximum time from the node to the last subscriber, in milliseconds.
+/// Maximum time from the node's notification to its arrival at the last subscriber, in
+/// milliseconds.
 const FAN_OUT_MAX_MS: f64 = 250.0;
 /// Maximum resident memory per subscriber, in KiB.
 const MEMORY_MAX_KIB: f64 = 20.0;
@@ -103,9 +104,9 @@ pub(crate) fn measure_fan_out(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// Subscribes all clients and records heads. Returns the arrivals at the clients of the gateway,
-/// the arrivals at one client of the node itself (the reference), and the clients' memory in the
-/// gateway in MiB.
+/// Subscribes all clients and records heads. Returns the arrivals at the gateway's clients, then
+/// those at one client of the node itself (the reference). The last value is the gateway's memory
+/// for its clients, in MiB.
 async fn measure(server: &Server, node: SocketAddr) -> Result<(Arrivals, Arrivals, f64)> {
     let before = machine::resident_bytes(server.group())?;
     let (received, reference) =
@@ -142,7 +143,7 @@ async fn subscribe(address: SocketAddr) -> Result<(TcpStream, Vec<u8>)> {
         ensure!(stream.read_buf(&mut buffer).await? > 0, "closed before the WebSocket was open");
     }
     ensure!(buffer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&buffer));
-    // A mask of zeros does not change the payload.
+    // A client must mask the payload of a frame. A mask of zeros does not change the payload.
     let length = u8::try_from(SUBSCRIBE.len())?;
     stream.write_all(&[&[0x81, 0x80 | length, 0, 0, 0, 0], SUBSCRIBE.as_bytes()].concat()).await?;
     buffer.clear();
@@ -158,9 +159,11 @@ async fn subscribe(address: SocketAddr) -> Result<(TcpStream, Vec<u8>)> {
     }
 }
 
-/// Returns the start and the end of the first frame's payload, or `None` if the frame is
-/// incomplete.
+/// Returns the start and the end of the payload of the first WebSocket frame, or `None` if the
+/// frame is incomplete.
 fn find_frame(bytes: &[u8]) -> Option<(usize, usize)> {
+    // The second byte has the length. The values 126 and 127 announce a longer field with the
+    // length (RFC 6455, section 5.2).
     let (start, length) = match bytes.get(1)? & 0x7f {
         126 => (4, usize::from(u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?]))),
         127 => (10, usize::try_from(u64::from_be_bytes(bytes.get(2..10)?.try_into().ok()?)).ok()?),
@@ -184,7 +187,7 @@ async fn record_heads(mut stream: TcpStream, mut buffer: Vec<u8>, received: Rc<R
     }
 }
 
-/// Parses the height of a header.
+/// Parses the height in the JSON of a header.
 fn parse_height(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     let (_, after_prefix) = text.split_once("\"number\":\"0x")?;

@@ -25,8 +25,9 @@ use super::server::{
 use super::{Bench, CONNECTIONS, http, machine};
 use crate::shell;
 
-/// Number of concurrent connections if each carries one request. A rustls client stores 8 tickets
-/// per server. With more connections, some would find no ticket for resumption.
+/// Number of concurrent connections if each carries one request. A client needs a ticket to resume
+/// a session, and a rustls client stores 8 tickets per server. With more connections, some would
+/// find no ticket.
 const SHORT_CONNECTIONS: usize = 8;
 /// Minimum share of handshakes of the measured kind (full or resumed). It is below 1, because the
 /// first handshakes are always full.
@@ -42,8 +43,8 @@ struct Mode {
     /// True if each connection resumes a session, false if each connection makes a full handshake.
     /// In both cases a connection carries one request. `None` keeps connections alive.
     resume: Option<bool>,
-    /// Largest ratio of our CPU time to nginx's. It is [`HANDSHAKE_RATIO_MAX`] if handshakes are
-    /// measured.
+    /// Largest allowed ratio of our CPU time to nginx's. It is [`HANDSHAKE_RATIO_MAX`] if
+    /// handshakes are measured.
     target: f64,
 }
 
@@ -56,7 +57,8 @@ enum Key {
 
 const CIPHER_TLS12: &str = "ECDHE-RSA-AES256-GCM-SHA384";
 const CIPHER_TLS13: &str = "TLS_AES_256_GCM_SHA384";
-/// The target of 1.2 times as many handshakes per CPU second, as a ratio of CPU times.
+/// Largest allowed ratio of our CPU time per handshake to nginx's. We want 1.2 times as many
+/// handshakes per CPU second.
 const HANDSHAKE_RATIO_MAX: f64 = 1.0 / 1.2;
 
 const MODES: [Mode; 5] = [
@@ -165,7 +167,8 @@ pub(crate) fn measure_modes(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Creates a self-signed certificate and its key with openssl.
+/// Creates a self-signed certificate and its key with openssl. `kind` is the key's type for
+/// `-newkey`.
 fn create_certificate(folder: &Path, name: &str, kind: &str) -> Result<()> {
     ensure!(shell::find("openssl").is_some(), "openssl is missing: it makes the certificates");
     let mut command = Command::new("openssl");
@@ -218,6 +221,7 @@ fn measure_round(
     if result.failed_share > 0.0 {
         problems.push(format!("{:.3} % of the requests failed", result.failed_share * 100.0));
     }
+    // Bytes are not counted, and errors are in `problems`.
     let summary = Summary { requests: count, bytes: 0, duration: result.duration, errors: [0; 5] };
     let disturbance = others_secs / result.duration.as_secs_f64();
     Ok((Round { cpu, disturbance, summary }, problems))

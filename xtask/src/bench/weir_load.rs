@@ -22,7 +22,7 @@ pub(crate) struct CallFigures {
     pub(crate) slowest_ms: f64,
 }
 
-/// Writes the text of a plan to `plan` and starts its load.
+/// Writes `text`, a plan of load, to the file `plan` and starts that load.
 ///
 /// # Errors
 /// Fails if the file cannot be written, or the program cannot be started.

@@ -126,10 +126,11 @@ fn read_commands(page: &str, text: &str) -> Vec<PageCommand> {
 }
 
 /// Splits a line into commands and their words, without quotes, comments and variable assignments.
-/// `&&`, `;`, `|` and `&` end a command.
+/// `&&`, `||`, `;`, `|` and `&` end a command if spaces surround them.
 fn split_commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word: Option<String> = None;
+    // The quote character that is open.
     let mut quote = None;
     let end_word = |word: &mut Option<String>, commands: &mut Vec<Vec<String>>| {
         let Some(word) = word.take() else { return };

@@ -107,7 +107,7 @@ pub(crate) fn run(
     thread::spawn(move || {
         for line in BufReader::new(output).split(b'\n') {
             let failed = line.is_err();
-            // The channel is closed if `run` has returned, because it kills the silent process.
+            // The channel is closed if `run` has returned early, after it killed a silent process.
             if sender.send(line).is_err() || failed {
                 return;
             }

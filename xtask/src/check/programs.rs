@@ -1,8 +1,8 @@
 //! Installs the missing outside programs that tests and benches need.
 //!
-//! Debian packages are installed only by root on Debian. geth, Helm, nfpm, actionlint, the
-//! OpenTelemetry Collector and the API server of Kubernetes are built by Go, and cargo-deny by
-//! cargo. Client libraries come from npm and pip, mdBook from pip. Tests find the programs by
+//! Debian packages are installed only by root on Debian. Go builds geth, Helm, nfpm, actionlint,
+//! the OpenTelemetry Collector and the API server of Kubernetes. cargo builds cargo-deny. Client
+//! libraries come from npm and pip, and mdBook comes from pip. Tests find the programs by
 //! themselves (`crates/test-support/src/programs.rs`).
 
 use std::env;
@@ -74,7 +74,8 @@ const CARGO_DENY: &str = "0.20.2";
 const OHA: &str = "1.16.0";
 const K6: &str = "go.k6.io/k6@v1.8.1";
 
-/// Tools that list the crates of a release: in the program, and as an SBOM.
+/// Tools, each with its version. The first adds the list of crates to the program of a release, the
+/// second writes it as an SBOM (a list of components).
 const CRATE_LISTERS: &[(&str, &str)] =
     &[("cargo-auditable", "0.7.7"), ("cargo-cyclonedx", "0.5.9")];
 
@@ -90,8 +91,8 @@ pub(crate) fn fetch_packager() -> Result<()> {
     run_quietly(Command::new("go").args(["install", NFPM]))
 }
 
-/// Installs the missing tools that list the crates of a release. Builds with other profiles do not
-/// use these tools.
+/// Installs the missing tools of [`CRATE_LISTERS`], if `profile` is that of a release. Other
+/// profiles do not use them.
 ///
 /// # Errors
 /// Fails if a tool cannot be installed.

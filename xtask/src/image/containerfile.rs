@@ -1,5 +1,5 @@
-//! Parses the last stage of the Containerfile. Only the instructions that this stage uses are
-//! known.
+//! Parses the last stage of the Containerfile. The parser knows only the instructions that this
+//! stage uses.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::shell;
 #[derive(Debug)]
 pub(super) struct Image {
     pub(super) files: Vec<ImageFile>,
-    /// The part `config` of the image's configuration.
+    /// The member `config` of the image's configuration (OCI image specification).
     pub(super) config: Value,
 }
 
@@ -67,7 +67,8 @@ pub(super) fn parse(text: &str) -> Result<Image> {
     Ok(Image { files, config: Value::Object(config) })
 }
 
-/// Adds the files of `COPY --from=build FILE PATH`, which is the program, or `COPY FOLDER/ /`.
+/// Adds the files of a `COPY` instruction. `COPY --from=build FILE PATH` copies the program, and
+/// `COPY FOLDER/ /` copies a folder of the repository.
 fn add_files(argument: &str, files: &mut Vec<ImageFile>) -> Result<()> {
     match argument.split(' ').collect::<Vec<_>>().as_slice() {
         ["--from=build", _, path] => {

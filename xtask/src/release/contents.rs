@@ -1,4 +1,5 @@
-//! Writes the files that the packages contain: man pages, completions, the unit, examples.
+//! Writes the files that the packages contain: man pages, shell completions, the systemd unit,
+//! examples.
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +55,7 @@ fn write_completions(program: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes the unit with the path that packages install the program to.
+/// Writes the systemd unit with the path at which packages install the program.
 fn write_unit(folder: &Path) -> Result<()> {
     let unit = fs::read_to_string(shell::root().join("deploy/systemd/weir.service"))
         .context("cannot read the unit")?;

@@ -11,7 +11,7 @@ use super::copy_into;
 use crate::package_files::{self as files, Architecture, Effort, VERSION};
 use crate::shell;
 
-/// Files of the sources that the archive contains.
+/// Files and folders that the archive contains, relative to the folder of the packages' sources.
 const ARCHIVED: &[&str] = &[
     "weir",
     "weir.service",
@@ -23,7 +23,7 @@ const ARCHIVED: &[&str] = &[
     "LICENSE-APACHE",
     "LICENSE-MIT",
 ];
-/// The scripts of the packages.
+/// The scripts that package managers run on installation and removal.
 const SCRIPTS: &[&str] =
     &["deb.postinst", "deb.prerm", "deb.postrm", "rpm.post", "rpm.preun", "rpm.postun"];
 

@@ -1,4 +1,5 @@
-//! Writes the SBOM: every crate of the program with version, license and hash, as CycloneDX.
+//! Writes the SBOM (software bill of materials): every crate of the program with version, license
+//! and hash, as CycloneDX.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Checks dependencies between the crates of this repository. The allowed ones are the arrows of
-//! ARCHITECTURE.md.
+//! Checks dependencies between the crates of this repository. An *arrow* is a dependency of one
+//! crate on another that ARCHITECTURE.md allows.
 
 use toml::Table;
 

@@ -11,9 +11,10 @@ use super::Finding;
 use super::source::is_test;
 use super::tree::Tree;
 
-/// A source folder and its modules by layer, lowest first.
+/// A source folder and its modules by layer.
 struct LayeredFolder {
     path: &'static str,
+    /// Names of the modules of each layer, the lowest layer first.
     layers: &'static [&'static [&'static str]],
 }
 
@@ -173,8 +174,8 @@ fn check_folder(tree: &Tree, folder: &LayeredFolder) -> Vec<Finding> {
     findings
 }
 
-/// Returns the segments of a module's path: `crates/gateway/src/cache/memory.rs` is `cache`,
-/// `memory`.
+/// Returns the names in a module's path within its crate. For `crates/gateway/src/cache/memory.rs`
+/// these are `cache` and `memory`.
 fn split_module_path(path: &str) -> Vec<String> {
     let path_in_folder = path.split_once("/src").map_or("", |(_, path_in_folder)| path_in_folder);
     let segments = path_in_folder.split('/').filter(|segment| !segment.is_empty());
@@ -185,12 +186,14 @@ fn split_module_path(path: &str) -> Vec<String> {
 /// A path in a file's source, absolute from the crate's root.
 #[derive(Debug, PartialEq, Eq)]
 struct Import {
+    /// Names of the path, without `crate`.
     path: Vec<String>,
+    /// Number of the line, counted from 1.
     line: usize,
 }
 
-/// Finds every path in `text` that begins with `crate`, `self` or `super`, for the file of
-/// `module`.
+/// Finds every path in `text` that begins with `crate`, `self` or `super`. `text` is the source of
+/// `module`, which is the module's path within its crate.
 ///
 /// # Errors
 /// Fails if the text is not Rust.
@@ -231,6 +234,7 @@ fn collect_imports(tokens: &[TokenTree], module: &[String], imports: &mut Vec<Im
                 if let Some(start) = start
                     && is_path_separator(&tokens[index + 1..])
                 {
+                    // The first word and the two colons of the separator are three tokens.
                     index += 3 + read_path(&tokens[index + 3..], start, imports);
                     continue;
                 }
@@ -244,7 +248,8 @@ fn collect_imports(tokens: &[TokenTree], module: &[String], imports: &mut Vec<Im
     }
 }
 
-/// Adds the paths that continue `path` to `imports`. Returns the number of tokens that were read.
+/// Adds the paths that begin with `path` and continue in `tokens` to `imports`. Braces have several
+/// continuations. Returns the number of tokens that were read.
 fn read_path(tokens: &[TokenTree], mut path: Vec<String>, imports: &mut Vec<Import>) -> usize {
     let mut index = 0;
     loop {
@@ -290,7 +295,8 @@ fn is_test_attribute(tokens: &[TokenTree]) -> bool {
     hash.as_char() == '#' && text.starts_with("cfg(") && text.contains("test")
 }
 
-/// Returns the end of the item that begins at `start`: the index after its `;` or after its body.
+/// Returns the end of the item that begins at the token `start`: the index after its `;` or its
+/// body.
 fn end_of_item(tokens: &[TokenTree], start: usize) -> usize {
     let ends_item = |token: &TokenTree| match token {
         TokenTree::Punct(punct) => punct.as_char() == ';',

@@ -12,8 +12,8 @@ const ROOTS: &[&str] = &[
 /// Extensions of files that a page refers to.
 const ENDINGS: &[&str] = &[".rs", ".toml", ".md"];
 
-/// Finds paths in backticks that do not exist, in ARCHITECTURE.md, CONTRIBUTING.md, docs/ and
-/// module docs. Finds relative links of any page whose target or heading does not exist.
+/// Finds paths in backticks that do not exist, in pages at the root, in docs/ and in module docs.
+/// Also finds relative links in any page whose target or heading does not exist.
 pub(crate) fn find_missing(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts(".md").filter(|(path, _)| !path.starts_with("testdata/")) {
@@ -45,6 +45,7 @@ pub(crate) fn find_missing(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Returns the finding for a line. `index` counts lines from 0.
 fn missing_path_finding(path: &str, index: usize, target: &str) -> Finding {
     Finding::new(path, index + 1, "paths", format!("{target} does not exist"))
 }
@@ -141,7 +142,8 @@ pub(crate) fn find_machine_paths(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Returns true if `start` occurs in `line` where a path can begin; `/x/home/` is a different path.
+/// Returns true if `start` occurs in `line` at a place where a path can begin. So `/x/home/`, which
+/// is a different path, does not count.
 fn begins_path(line: &str, start: &str) -> bool {
     line.match_indices(start).any(|(index, _)| {
         let previous = line[..index].chars().next_back();

@@ -28,10 +28,12 @@ pub(crate) fn find_unreachable(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// Returns true for files that cargo builds by their location, or because a manifest names them.
+/// Returns true for a crate root: a file that cargo builds because of its location, or because a
+/// manifest names it.
 fn is_root(tree: &Tree, path: &str) -> bool {
     let Some((folder, file)) = path.rsplit_once('/') else { return false };
     let folder_name = folder.rsplit('/').next().unwrap_or(folder);
+    // True if the folder `depth` levels above `folder` has a Cargo.toml.
     let is_package_above = |depth: usize| {
         let segments: Vec<&str> = folder.split('/').collect();
         segments.len().checked_sub(depth).is_some_and(|length| {

@@ -1,11 +1,11 @@
-//! Finds blobs, empty fixture folders and recorded data without a source. Long files and functions
-//! yield notes, never findings.
+//! Finds blobs (large files), empty fixture folders and recorded data without a source. Long files
+//! and functions yield notes, which do not fail the check.
 
 use super::Finding;
 use super::source::is_test;
 use super::tree::Tree;
 
-/// Largest allowed file. A larger one would slow down every clone for ever.
+/// Size of the largest allowed file, in bytes. A larger file would slow down every clone for ever.
 const BLOB_BYTES_MAX: u64 = 200_000;
 /// Folder of recorded public data, which tests need unchanged and which may be larger.
 const BLOBS_ALLOWED: &str = "testdata/";

@@ -1,5 +1,5 @@
 //! Checks Rust source line by line, without a parser. Lines that a check misjudges are too rare to
-//! justify one.
+//! justify a parser.
 
 use super::Finding;
 use super::tree::Tree;
@@ -16,6 +16,7 @@ pub(crate) fn find_missing_docs(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Names that a folder of pure decisions must not use, each with the reason or the alternative.
+/// Code in such a folder is called a rule.
 const IMPURE: &[(&str, &str)] = &[
     ("std::net", "a rule knows no socket"),
     ("tokio", "a rule never waits"),
@@ -27,7 +28,7 @@ const IMPURE: &[(&str, &str)] = &[
 ];
 
 /// Finds impure names in folders of pure decisions: sockets, tasks, clocks, files and randomness.
-/// Their tests are exempt.
+/// Tests in these folders may use them.
 pub(crate) fn find_impure_rules(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts(".rs").filter(|(path, _)| is_rule(path) && !is_test(path)) {
@@ -52,8 +53,8 @@ fn is_rule(path: &str) -> bool {
     path.starts_with("crates/") && PURE.iter().any(is_in_folder)
 }
 
-/// Finds sentences in the lab's analysis, which returns enums and numbers; sentences belong to
-/// `wording/`.
+/// Finds sentences in the lab's analysis. The analysis returns enums and numbers, and `wording/`
+/// turns them into sentences.
 pub(crate) fn find_sentences(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_in_folder = |path: &str| path.starts_with("crates/lab/src/analysis/") && !is_test(path);
@@ -70,7 +71,8 @@ pub(crate) fn find_sentences(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Returns the string literals of a line; the last one may continue on the next line.
+/// Returns the texts of the string literals of a line. The last literal may continue on the next
+/// line.
 fn find_string_literals(code: &str) -> Vec<String> {
     let plain = code.replace("'\"'", "").replace("\\\"", "");
     plain.split('"').skip(1).step_by(2).map(str::to_owned).collect()
@@ -81,7 +83,8 @@ fn is_sentence(text: &str) -> bool {
     words.count() > 1
 }
 
-/// Finds error responses that the gateway builds outside `downstream/answer.rs`.
+/// Finds error responses that the gateway builds outside `downstream/answer.rs`. A call of
+/// `write_error` builds one.
 pub(crate) fn find_error_responses(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts(".rs") {
@@ -107,7 +110,8 @@ pub(crate) fn find_sleeps(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_support = |path: &str| path.starts_with("crates/test-support/");
     for (path, text) in tree.texts(".rs").filter(|(path, _)| is_test(path) || is_support(path)) {
-        // Unit tests may test a function of this name.
+        // `pause` sleeps in tests of whole crates. Unit tests may test another function of this
+        // name.
         let checks_pause = is_support(path) || path.split('/').nth(2) == Some("tests");
         let lines: Vec<&str> = text.lines().collect();
         for (index, line) in lines.iter().enumerate() {

@@ -3,7 +3,8 @@
 use super::Finding;
 use super::tree::Tree;
 
-/// Finds lines without a comment. A comment at the start of a paragraph counts for all its lines.
+/// Finds dependencies without a comment. A line that is a comment counts for all following lines up
+/// to an empty line.
 pub(crate) fn find_unexplained(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text("Cargo.toml") else { return Vec::new() };
     let mut findings = Vec::new();

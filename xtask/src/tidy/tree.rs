@@ -131,7 +131,7 @@ pub(crate) fn join(folder: &str, path: &str) -> String {
     segments.join("/")
 }
 
-/// Returns the root folders of fixtures.
+/// Returns the outermost folders of test data.
 fn list_fixture_roots(root: &Path) -> Result<Vec<String>> {
     let mut roots = Vec::new();
     if root.join("testdata").is_dir() {

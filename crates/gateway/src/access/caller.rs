@@ -3,7 +3,7 @@
 //! Without a credential, the client's certificate can identify the client.
 //!
 //! Each call carries the resulting [`Caller`], which limits, rules, logs and metrics use. The
-//! gateway stores and looks up only hashes of credentials, so the time of a lookup does not reveal
+//! gateway stores and looks up only hashes of credentials. So the time of a lookup does not reveal
 //! how close a guessed key is. `policy/access.rs` decides what a grant allows, and
 //! `access/token.rs` verifies tokens.
 
@@ -68,7 +68,7 @@ impl Caller {
     }
 }
 
-/// The parts of a request head to parse, in addition to those that every request needs.
+/// The parts of an HTTP request's head to parse, in addition to those that every request needs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct HeadFields {
     /// Lower-case name of the header that a group hashes for load balancing; `None` without such a
@@ -142,6 +142,7 @@ enum HeaderCredential {
 /// A key or token that a request presents. Only its hash is stored, unless it may be a token.
 #[derive(PartialEq, Eq)]
 struct Credential {
+    /// SHA-256 of the text.
     hash: [u8; 32],
     /// The text of a possible token, whose signature is not verified yet. `None` if the text has
     /// another format or the gateway accepts no tokens.
@@ -171,6 +172,7 @@ impl AccessValues {
                     self.add_credential(Credential::new(token, fields.accepts_tokens));
                 }
             } else if places.header.as_deref().is_some_and(is_named) {
+                // Only an `authorization` header may hold a token, hence `false`.
                 self.add_credential(Credential::new(value.trim_ascii(), false));
             }
         }
@@ -181,6 +183,7 @@ impl AccessValues {
         }
     }
 
+    /// Stores a credential from a header. Different credentials in several headers are ambiguous.
     fn add_credential(&mut self, credential: Credential) {
         self.header_credential = match &self.header_credential {
             HeaderCredential::None => HeaderCredential::One(credential),
@@ -263,6 +266,7 @@ pub(crate) struct RequestIdentity<'a> {
     pub(crate) client: IpAddr,
     /// The URL path, which may contain a key.
     pub(crate) path: &'a str,
+    /// The values of the head's [`AccessFields`]; `None` if the configuration needs none.
     pub(crate) access_values: Option<&'a AccessValues>,
     /// False for health checks and for requests that a browser sends by itself. These requests need
     /// no key, and a key in them is ignored.
@@ -313,7 +317,9 @@ pub(crate) fn authenticate<'a>(
 
 /// A reference to a [`Credential`], or the hash of a key in the path.
 struct PresentedKey<'a> {
+    /// SHA-256 of the text.
     hash: [u8; 32],
+    /// The text of a possible token; `None` for a key.
     token: Option<&'a str>,
 }
 

@@ -27,6 +27,7 @@ const LIST_ITEMS_MAX: usize = 256;
 
 /// The token cache of one thread.
 pub(crate) struct Tokens {
+    /// The grants of verified tokens, by the SHA-256 of the token.
     verified: quick_cache::unsync::Cache<[u8; 32], Arc<Grant>>,
 }
 

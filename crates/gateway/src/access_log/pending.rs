@@ -14,7 +14,9 @@ const CALLS_MAX: usize = 1000;
 /// Records of a request's calls, in the order of the calls.
 #[derive(Debug)]
 pub(crate) struct CallRecords {
+    /// When the request was read completely.
     started_at: Instant,
+    /// One entry per call, at most [`CALLS_MAX`]; `None` until the call has ended.
     records: RefCell<Vec<Option<CallRecord>>>,
     /// Number of calls, including calls beyond [`CALLS_MAX`].
     count: Cell<usize>,
@@ -56,6 +58,7 @@ impl CallRecords {
 /// A request's record before its response is written.
 #[derive(Debug)]
 pub(crate) struct PendingRecord {
+    /// When the request was read completely, or when the reading of its head failed.
     started_at: Instant,
     record: Record,
     calls: Vec<CallRecord>,

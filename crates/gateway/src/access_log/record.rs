@@ -24,6 +24,7 @@ const TEXT_BYTES_MAX: usize = 512;
 /// Facts about a request, or about one call of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
+    /// When the record was created, which is shortly before its response is written.
     pub(crate) time: SystemTime,
     /// Address of the client.
     pub(crate) client: IpAddr,
@@ -33,8 +34,11 @@ pub(crate) struct Record {
     pub(crate) tier: Option<Arc<str>>,
     /// The path with secrets masked.
     pub(crate) path: Box<str>,
+    /// Method of the HTTP request; `-` if it is unknown.
     pub(crate) http_method: &'static str,
+    /// Protocol of the request, such as `HTTP/1.1`.
     pub(crate) protocol: &'static str,
+    /// HTTP status of the response; 0 until the response is written.
     pub(crate) status: u16,
     /// Bytes of the request body.
     pub(crate) bytes_in: usize,
@@ -53,13 +57,17 @@ pub(crate) struct Record {
 /// Facts about one call, or about all calls of a batch together.
 #[derive(Debug, Clone)]
 pub(crate) struct CallRecord {
+    /// Name of the method; empty if the call could not be parsed, `batch` for calls of different
+    /// methods.
     pub(crate) method: Box<str>,
+    /// Name of the chain.
     pub(crate) chain: Arc<str>,
     /// Code of the JSON-RPC error; `None` if the call succeeded.
     pub(crate) error: Option<i64>,
     /// `None` if the call failed before the cache was used.
     pub(crate) cache: Option<CacheStatus>,
-    /// Name of the upstream that responded.
+    /// Name of the upstream that responded, now or before the response was cached. `None` if it is
+    /// unknown or no upstream responded.
     pub(crate) upstream: Option<Arc<str>>,
     /// Bytes of the result or error object.
     pub(crate) bytes: usize,

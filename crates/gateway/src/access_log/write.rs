@@ -36,6 +36,7 @@ const WRITE_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub(crate) struct RecordQueues {
     pub(crate) config: AccessLog,
+    /// Names of the headers whose values the records hold.
     used_headers: Vec<Box<str>>,
     /// One queue per serving thread.
     queues: Vec<Mutex<Vec<Record>>>,

@@ -29,6 +29,7 @@ pub(crate) struct History {
     generation: u64,
 }
 
+/// Counts at one instant.
 #[derive(Debug)]
 struct Sample {
     /// When the sample was taken, as time since the start of the process.
@@ -41,8 +42,10 @@ struct Sample {
     upstreams: Vec<UpstreamSample>,
 }
 
+/// Counts of one upstream at one instant.
 #[derive(Debug, Clone, Copy)]
 struct UpstreamSample {
+    /// Number of attempts that ended.
     attempts: u64,
     /// Sum of the durations of the attempts, in microseconds.
     sum_micros: u64,

@@ -69,6 +69,7 @@ type LabelledObjects<'s, T> = Vec<(Vec<&'s str>, &'s T)>;
 /// A [`MetricSet`] without its type, so that sets of several types fit one list.
 struct AnyMetricSet {
     descriptions: Vec<Description>,
+    /// Writes the samples of a scrape.
     encode: Encode,
 }
 
@@ -137,6 +138,7 @@ fn list_sets() -> Vec<AnyMetricSet> {
 }
 
 impl AnyMetricSet {
+    /// Creates the set of the metrics of `T`. `objects` returns the objects of a scrape.
     fn new<T: MetricSet + 'static>(
         objects: for<'s> fn(&'s Scrape) -> LabelledObjects<'s, T>,
     ) -> AnyMetricSet {

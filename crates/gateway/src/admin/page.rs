@@ -5,6 +5,9 @@
 //! escaped. The content security policy admits only the page's own style and script.
 //! `page/style.css` styles the page, `page/draw.rs` draws lines and bars, and `page/format.rs`
 //! formats numbers.
+//!
+//! In the macro `html!` (maud), `p.small { "text" }` is an element with a CSS class, and `(value)`
+//! inserts an escaped value. `@if`, `@for`, `@let` and `@match` work as in Rust.
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
@@ -261,6 +264,7 @@ fn render_chain(chain: &ChainStatus, history: &History) -> Markup {
 
 /// Renders a table with a title. Each row contains its complete cells.
 fn render_table(title: &str, columns: &[&str], rows: &[Markup]) -> Markup {
+    // The columns whose cells are aligned to the left.
     const LEFT: [&str; 2] = ["state", "mean latency, 2 min"];
     html! {
         h3 { (title) }
@@ -454,6 +458,7 @@ fn render_or_none(value: Option<impl Render>) -> Markup {
     value.map_or_else(|| NONE.render(), |value| value.render())
 }
 
+/// Returns the CSS class that colours the state of an upstream.
 fn badge_class(state: HealthState) -> &'static str {
     match state {
         HealthState::Healthy => "good",

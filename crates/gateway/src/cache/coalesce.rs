@@ -1,8 +1,8 @@
 //! Coalesces equal calls: equal calls in flight at the same time share one upstream call.
 //!
 //! The shared call runs in its own task. So the client that started it (the leader) can disconnect
-//! without effect on the other clients (the waiters). Each waiter has its own deadline. A waiter
-//! that outlives the leader's deadline retries. When the response arrives, all current waiters
+//! without effect on the other clients (the waiters). Each waiter has its own deadline. If the
+//! leader's deadline ends first, the waiter retries. When the response arrives, all current waiters
 //! receive it, and the table no longer holds the call. If overload control rejects the shared call,
 //! its waiters fail too. Only waiters of a better priority class retry.
 //!
@@ -132,6 +132,7 @@ impl InFlightCall {
 
     /// Returns true if the call waited for a permit in a lower class than `class`.
     pub(crate) fn has_lower_class_than(&self, class: Class) -> bool {
+        // Classes are in order from the best to the worst.
         self.class > class
     }
 

@@ -24,6 +24,7 @@ pub struct IndexQuery {
     /// The raw array of parameters. If a block tag stands for one exact block, the block's number
     /// replaces the tag.
     pub params: Box<[u8]>,
+    /// The gateway's snapshot of the chain's newest blocks.
     view: Arc<ChainView>,
 }
 
@@ -84,6 +85,7 @@ pub(crate) async fn lookup(
     }
     // Before an upstream has reported the chain's id, the gateway cannot verify the index.
     let reported_id = chain.reported_id()?;
+    // The upstreams of some chains report no id. Then the name of the chain must suffice.
     let is_same_chain = reported_id.is_none_or(|id| index.serves_chain(id));
     if !is_same_chain {
         return None;

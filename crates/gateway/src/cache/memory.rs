@@ -111,6 +111,7 @@ impl Cache {
             _ if is_error => Some(self.config.error_age_max),
             _ if validity.is_null => Some(self.config.null_age_max),
             Binding::Head { .. } => Some(self.config.head_age_max),
+            // A response about a block stays valid while the block is on the chain.
             Binding::Block { .. } | Binding::Free => None,
         }
     }

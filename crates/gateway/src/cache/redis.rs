@@ -8,9 +8,10 @@
 //! tier sends all lookups of one event-loop iteration as one MGET. In a cluster it sends them as
 //! GETs, in one write per node.
 //!
-//! The gateway does not trust stored values. Each value carries the key material of its call, which
-//! a lookup compares. It also carries the hash of the block that it depends on.
-//! `policy/shareable.rs` checks that hash against this process's view of the chain.
+//! The gateway does not trust stored values. Each value carries the key material of its call: the
+//! bytes whose digest is part of the Redis key. A lookup compares them. A value also carries the
+//! hash of the block that it depends on. `policy/shareable.rs` checks that hash against this
+//! process's view, which is a snapshot of the chain's newest blocks.
 //!
 //! `cache/redis/invalidation_bus.rs` exchanges messages with other gateways, on the watch thread.
 //! Shared request limits (`cache/redis/zones.rs`), quotas (`cache/redis/quotas.rs`) and the number
@@ -66,10 +67,10 @@ const SET_TIMEOUT: Duration = Duration::from_secs(1);
 const UNPROVEN_MAX: usize = 4096;
 /// Maximum bytes of the unproven responses of one thread.
 const UNPROVEN_BYTES_MAX: usize = 16 << 20;
-/// Longest wait of a response for proof. Afterwards the response is dropped, because its upstream
-/// is down or rarely polled.
+/// Longest wait of a response for proof. A response that waits longer is dropped, because its
+/// upstream is down or rarely polled.
 const UNPROVEN_AGE_MAX: Duration = Duration::from_secs(60);
-/// Interval at which breakers and unproven responses are checked.
+/// Interval at which circuit breakers and unproven responses are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum number of queued messages to other gateways. Further messages are lost. A lost message
 /// only delays the other gateways until their next poll.
@@ -264,7 +265,8 @@ impl RedisTier {
         let is_same_generation = self.generation(request.chain) == Some(redis_key.generation);
         let validity = adopt(&value.validity, rule, &view).filter(|_| is_same_generation);
         let age = Duration::from_millis(unix_ms().saturating_sub(value.written_ms));
-        // Returns `None` for an expired value, and `Some(None)` for a value that does not expire.
+        // Returns `None` for an expired value, `Some(None)` for a value that does not expire, and
+        // otherwise the time of expiry.
         let find_expiry = |validity: &ValidityTag| match cache.age_max(value.is_error, validity) {
             Some(age_max) => age_max.checked_sub(age).map(|remaining| Some(cx.now() + remaining)),
             None => Some(None),
@@ -441,7 +443,7 @@ impl RedisTier {
                 let misses = values.iter().filter(|value| value.is_none()).count();
                 counts.lookups[RedisLookup::Miss].add(misses as u64);
                 for (sender, value) in senders.into_iter().zip(values) {
-                    // Sending fails if the call was cancelled, which needs no value.
+                    // Sending fails if the call was cancelled. A cancelled call needs no value.
                     let _ = sender.send(value);
                 }
                 return;
@@ -494,7 +496,8 @@ impl RedisTier {
         let generation = self.generation(chain)?;
         let chain = &self.topology.chains[chain];
         let id = chain.id_key()?;
-        // Two gateways may give the same name to chains with different ids.
+        // Two gateways may give the same name to chains with different ids, so the id is part of
+        // the material.
         let mut material = Vec::with_capacity(key.len() + 40);
         material.extend_from_slice(key);
         material.extend_from_slice(&id.to_le_bytes());

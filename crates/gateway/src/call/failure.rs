@@ -108,6 +108,7 @@ pub(crate) enum SubscribeRefusal {
 pub(crate) struct ErrorResponse<'a> {
     /// HTTP status of the response to a single call. A batch always has status 200.
     pub(crate) status: u16,
+    /// Code of the JSON-RPC error.
     pub(crate) code: ErrorCode,
     pub(crate) message: &'a str,
 }

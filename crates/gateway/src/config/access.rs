@@ -3,6 +3,8 @@
 //! A key is a secret that a client sends. A grant holds the rights of a key. An issuer signs
 //! tokens, which a client can send instead of a key. `policy/access.rs` decides whether a call is
 //! allowed.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -297,7 +299,7 @@ pub(super) struct AccessTables<'a> {
     pub(super) has_client_ca: bool,
 }
 
-/// Validates access control. Also returns the settings in `keys_file`, which a reload compares with
+/// Validates access control. Also returns the settings in `keys_file`. A reload compares them with
 /// those of the next configuration.
 pub(super) fn check(
     tables: &AccessTables<'_>,
@@ -439,6 +441,7 @@ impl KnownKeys {
             clients: (*table.clients).clone(),
             expires: *table.expires,
             rate: *table.rate,
+            // A grant stores the burst in thousandths of a call.
             burst: table.burst.map(|burst| burst * CALL),
             quota: *table.quota,
         };

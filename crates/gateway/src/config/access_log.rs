@@ -1,4 +1,6 @@
 //! `[access_log]`: format and destination of the log of requests.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,7 @@
-//! `[cache]`: the cache in memory, and coalescing, by which equal calls in flight share one
+//! `[cache]`: the cache in memory, and coalescing. Coalescing lets equal calls in flight share one
 //! upstream call.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use settings::Report;
 use settings::value::{Bool, Duration, Integer, format_bytes};

@@ -1,4 +1,6 @@
 //! `[chain.NAME]`: chains, and the URL paths that lead to them.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -153,6 +155,7 @@ fn check_chain(name: &str, table: &ChainTable, is_only: bool, report: &mut Repor
     }
 }
 
+/// Reports an error if several chains are the default.
 fn check_default(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut Report<'_>) {
     let mut defaults = tables.iter().zip(chains).filter(|(_, chain)| chain.default);
     let Some((_, first)) = defaults.next() else { return };

@@ -1,4 +1,6 @@
 //! `[downstream]`: limits and settings for clients.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use settings::Report;
 use settings::value::{Bool, Bytes, Duration, Integer, List};

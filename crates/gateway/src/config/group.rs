@@ -3,6 +3,8 @@
 //!
 //! A group is a set of upstreams of one chain that serve certain methods. The keys of `[call]` and
 //! `[overload]` are the defaults of a group.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -111,6 +113,7 @@ settings::table! {
     }
 }
 
+/// The value type of `load_factor`. The bounds are in thousandths: 1 to 100.
 type LoadFactor = Number<1000, 100_000>;
 
 /// The retry budget: how many retries the gateway may add to the load of the upstreams.
@@ -234,6 +237,7 @@ pub(super) fn check(
     let call = defaults.call;
     check_order(&call.attempt_deadline, &call.deadline, report);
     let mut groups: Vec<Group> = Vec::new();
+    // The name of the group that serves a pattern, by chain index and pattern.
     let mut patterns: HashMap<(usize, Box<str>), Arc<str>> = HashMap::new();
     for table in tables {
         let Some(chain) = chain::find_or_only(&table.chain, chains, report) else { continue };
@@ -401,8 +405,8 @@ fn serve_all_methods(
     groups.push(check_group(&table, defaults, chain_index, chains, upstreams, report));
 }
 
-/// Returns the bounds of the concurrency limit, from the group or from `[overload]`. The default of
-/// the upper bound is the number of connections to the group's upstreams.
+/// Returns the bounds of the concurrency limit, from the group or from `[overload]`. If neither
+/// sets the upper bound, it is the sum of `connections_max` over the group's upstreams.
 fn check_in_flight(
     table: &GroupTable,
     overload: &OverloadTable,

@@ -1,4 +1,6 @@
 //! `[health]`: conditions for ejecting and readmitting an upstream.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use settings::Report;
 use settings::value::{Duration, Integer, Number};

@@ -1,4 +1,6 @@
 //! `[index]`: an index of a chain as a tier of the cache.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use std::ops::Deref;
 use std::path::Path;

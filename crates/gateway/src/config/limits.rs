@@ -1,6 +1,8 @@
 //! `[zone.NAME]` and `[[limit]]`: request limits, as nginx's `limit_req_zone` and `limit_req`.
 //!
 //! A zone counts calls by a key, such as the client's address. A limit bounds the counts in a zone.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -315,6 +317,7 @@ fn check_limit(
 fn check_failure_limit(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) {
     let by_client = matches!(*zone.key, [KeyPart::Client | KeyPart::ClientNet]);
     let LimitTable { zone: zone_key, chain, methods, delay, dry_run, .. } = table;
+    // Each tuple: whether the requirement is met, the key to report, and the allowed values.
     let requirements = [
         (by_client, &zone_key.location, "a key of client or client-net alone"),
         (zone.rate.is_some(), &zone_key.location, "a zone with a rate"),
@@ -334,7 +337,8 @@ fn check_failure_limit(table: &LimitTable, zone: &Zone, report: &mut Report<'_>)
     }
 }
 
-/// Returns whether a limit bounds a rate or the calls in flight. The zone decides.
+/// Returns the kind of a limit. In a zone with a rate a limit bounds the rate, otherwise the calls
+/// in flight.
 fn check_kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
     let LimitTable { burst, delay, nodelay, concurrent, .. } = table;
     let Some(rate) = zone.rate else {
@@ -359,6 +363,7 @@ fn check_kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> Limit
     }
     LimitKind::Rate(LimitTerms {
         rate,
+        // Terms store calls in thousandths.
         burst: **burst * CALL,
         delay: (!**nodelay).then_some(**delay * CALL),
     })
@@ -372,6 +377,7 @@ fn warn_of_heavy_methods(
     report: &mut Report<'_>,
 ) {
     let LimitKind::Rate(terms) = limit.kind else { return };
+    // The first unit of a call's weight needs no burst. `CALL` is one call in thousandths.
     let weight_max = terms.burst / CALL + 1;
     let applies_to = |index: &usize| limit.chain.is_none_or(|chain| chain == *index);
     let families: HashSet<Family> =

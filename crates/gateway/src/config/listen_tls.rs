@@ -2,6 +2,8 @@
 //!
 //! The validation of the configuration reads certificates and keys. So a bad file is a
 //! configuration error and does not fail the first handshake.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,4 +1,6 @@
 //! `[log]`: the gateway's own log.
+//!
+//! `config.rs` explains the syntax of a table.
 
 settings::choice! {
     /// Text for people or JSON for collectors.

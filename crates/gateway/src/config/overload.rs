@@ -1,6 +1,8 @@
 //! `[overload]`: settings for saturated upstreams, whose calls wait or are shed.
 //!
 //! A shed call is rejected without an attempt at an upstream. The class of a call is its priority.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use std::time::Duration;
 

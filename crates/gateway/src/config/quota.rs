@@ -1,4 +1,6 @@
 //! `[quota]`: counting and storage of the quotas of keys.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

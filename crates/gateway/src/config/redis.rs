@@ -1,4 +1,6 @@
 //! `[redis]`: a Redis in which gateways share cached responses, request limits and quotas.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use std::fmt;
 use std::ops::Deref;
@@ -84,7 +86,8 @@ impl Deref for Redis {
 
 impl Redis {
     /// Returns true if a connection of one configuration can run the scripts of the other. The keys
-    /// listed below may differ. All others must be equal, including keys that are added later.
+    /// in the list below may differ. All other keys must be equal, including keys that are added
+    /// later.
     pub(crate) fn connects_like(&self, other: &Redis) -> bool {
         let keys = RedisKeys {
             responses: other.responses,

@@ -1,5 +1,7 @@
 //! `[[rule]]`: routing rules, which select the group of a call, deny the call, or rewrite its path.
 //! This file also checks that the names in a rule exist.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use settings::value::{Integer, List};
 use settings::{Report, not_found_message};
@@ -87,6 +89,7 @@ pub(super) fn check(
             methods: (*table.methods).clone(),
             params: (*table.params).clone(),
             first_param: (*table.first_param).clone(),
+            // A rule stores its share as a number of steps. `SHARE_ALL` steps are all traffic.
             share: (*table.share * f64::from(SHARE_ALL)).round() as u32,
             share_of: *table.share_of,
             action,
@@ -126,6 +129,7 @@ fn check_action(
         let find_group = |chain: &Chain| {
             chain.groups.iter().copied().find(|group| *groups[*group].name == **name)
         };
+        // The index of the group in each chain; `None` in a chain without a group of this name.
         let group_by_chain: Vec<_> = chains.iter().map(find_group).collect();
         if group_by_chain.iter().all(Option::is_none) {
             let group_names: Vec<&str> = groups.iter().map(|group| &*group.name).collect();

@@ -1,4 +1,6 @@
 //! `[server]`: listen addresses, threads and memory of the gateway, and its graceful stop.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,7 +1,7 @@
-//! Builds the settings of the TLS server for clients.
+//! Builds the settings of the TLS server that clients connect to.
 //!
-//! The validation of the configuration builds them. So a bad file is a configuration error and does
-//! not fail the first handshake. `downstream/tls.rs` does the handshake, and
+//! The validation of the configuration builds these settings. So a bad file is a configuration
+//! error and does not fail the first handshake. `downstream/tls.rs` does the handshake, and
 //! `config/upstream_tls.rs` builds the TLS clients. The modules in reading order:
 //!
 //! | module | what |
@@ -79,7 +79,7 @@ pub(crate) enum TicketKeySource {
 /// The settings that must be equal in both configurations for a session to resume after a reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResumptionSettings {
-    /// Hash of the rules by which clients are verified.
+    /// Hash of the rules for verifying clients.
     client_auth_hash: [u8; 32],
     pub(crate) ticket_keys: TicketKeySource,
     sessions_max: usize,
@@ -141,8 +141,8 @@ pub(crate) fn build_server_config(settings: ServerSettings) -> Result<Arc<Server
     Ok(Arc::new(server))
 }
 
-/// Returns a hash of the rules by which clients are verified. Resumption does not verify the
-/// client's certificate again, so a session may resume only under the rules of its first handshake.
+/// Returns a hash of the rules for verifying clients. Resumption does not verify the client's
+/// certificate again, so a session may resume only under the rules of its first handshake.
 fn hash_client_auth(auth: ClientAuth, roots: &[CertificateDer<'_>]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     context.update(&[auth as u8]);

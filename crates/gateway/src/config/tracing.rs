@@ -1,4 +1,6 @@
 //! `[tracing]`: spans of sampled requests for a collector.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use std::fmt;
 use std::ops::Deref;

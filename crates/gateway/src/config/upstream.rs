@@ -1,6 +1,8 @@
 //! `[[upstream]]`: addresses of upstreams, and how connections to them are opened and used.
 //!
 //! A multiplexed connection carries many calls at a time: a WebSocket, a local socket or HTTP/2.
+//!
+//! `config.rs` explains the syntax of a table and the arguments of `report`.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -232,13 +234,15 @@ pub(super) fn check(
             continue;
         }
         let name = choose_name(table, &mut names, report);
+        // If the chain is unknown, its error is already reported, and the index 0 does not matter.
         let upstream = check_upstream(table, folder, name, chain.unwrap_or(0), report);
         if let Some(chain) = chain {
             chains[chain].upstreams.push(upstreams.len());
         }
         upstreams.push(upstream);
     }
-    // An invalid upstream is already reported, and its chain does not lack an upstream.
+    // An invalid upstream is missing in `upstreams`, although its chain has it. So the counts are
+    // checked only if all upstreams are valid.
     if upstreams.len() == tables.len() {
         check_upstream_counts(chains, chain_tables, &upstreams, report);
     }

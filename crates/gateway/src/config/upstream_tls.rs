@@ -1,7 +1,7 @@
 //! Builds the TLS clients for upstreams, Redis and the collector of spans.
 //!
-//! The validation of the configuration builds them. So a bad certificate file is a configuration
-//! error and does not fail the first call.
+//! The validation of the configuration builds the clients. So a bad certificate file is a
+//! configuration error and does not fail the first call.
 
 use std::path::Path;
 use std::sync::Arc;

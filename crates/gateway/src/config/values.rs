@@ -46,16 +46,18 @@ pub(super) const METHOD_BYTES_MAX: usize = 1024;
 const PATH_BYTES_MAX: usize = 256;
 
 /// Highest rate in calls per second or minute. One machine serves far fewer calls, and the
-/// arithmetic of limits overflows only far above.
+/// arithmetic of limits does not overflow up to this rate.
 const RATE_MAX: u64 = 1_000_000_000;
 
-/// A share from 0 to 1.
+/// A share from 0 to 1. The bounds are in thousandths.
 pub(super) type Share = settings::value::Number<0, 1000>;
 /// A number of bytes in memory.
 pub(super) type Size<const MIN: u64, const MAX: u64> = settings::value::Bytes<MIN, MAX, usize>;
 /// Methods by name and prefix.
 pub(super) type Methods = List<MethodPattern, MethodSet>;
 
+// Each entry lists the type's name, the Rust type, the parser, a noun, the allowed values and an
+// example. The functions after `mask` and `mask_replaced` hide secrets in diagnostics.
 settings::string_scalar! {
     /// Address of a listening socket; `None` if there is no socket.
     pub Address: Option<SocketAddr> = parse_address, "an address",
@@ -183,6 +185,7 @@ pub fn is_name(text: &str) -> bool {
     parse_name(text).is_ok()
 }
 
+/// Parses an address. Returns `None` for `off`.
 fn parse_address(text: &str) -> Result<Option<SocketAddr>, &'static str> {
     match text {
         "off" => Ok(None),
@@ -243,6 +246,7 @@ fn parse_header_key(text: &str) -> Result<Box<str>, &'static str> {
     parse_header_name(text).map(|name| name.as_str().into())
 }
 
+/// Parses a header condition. Returns the lower-case name, and the value or its prefix.
 fn parse_header_pattern(text: &str) -> Result<(Box<str>, Box<str>), &'static str> {
     let (name, value) = text.split_once(':').ok_or("not a name, a colon and a value")?;
     let name = parse_header_key(name.trim())?;

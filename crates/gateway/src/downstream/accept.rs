@@ -1,8 +1,9 @@
 //! Prepares a client connection before its first request: reads the PROXY header, runs the TLS
 //! handshake and selects the HTTP version.
 //!
-//! `http1.rs` and `http2.rs` serve the requests. Connections in clear text without a PROXY header
-//! do not pass through this file.
+//! A *PROXY header* precedes the other bytes of a connection. In it, a proxy reports the client's
+//! address. `http1.rs` and `http2.rs` serve the requests. Connections in clear text without a PROXY
+//! header do not pass through this file.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,7 +26,8 @@ use crate::policy::proxy;
 use crate::policy::proxy::HEADER_BYTES_MAX;
 use crate::state::context::ThreadContext;
 
-/// Serves a connection to the TLS address.
+/// Serves a connection to the TLS address. `peer_address` is the address of the client, or of a
+/// proxy before it.
 pub(crate) async fn serve_tls(
     thread: Rc<Thread>,
     mut tcp: TcpStream,
@@ -83,8 +85,8 @@ pub(crate) async fn serve_proxied(
     http1::serve(thread, tcp, peer, state).await;
 }
 
-/// Identifies the client, by its PROXY header if the configuration requires a PROXY header. Returns
-/// `None` if the connection must be closed.
+/// Identifies the client. Reads the PROXY header if the configuration requires one. Returns `None`
+/// if the connection must be closed.
 async fn identify(cx: &ThreadContext, tcp: &mut TcpStream, peer_address: IpAddr) -> Option<Peer> {
     let downstream = &cx.snapshot.config.downstream;
     if downstream.client_address != AddressSource::ProxyProtocol {

@@ -46,9 +46,9 @@ pub(crate) struct HeadOptions<'a> {
 pub(crate) struct ClientResponse {
     pub(crate) status: u16,
     pub(crate) body: Body,
-    /// Value of the `x-weir-cache` header.
+    /// Value of the `x-weir-cache` header; `None` omits the header.
     pub(crate) cache: Option<Cow<'static, str>>,
-    /// Value of the `x-weir-upstream` header.
+    /// Value of the `x-weir-upstream` header; `None` omits the header.
     pub(crate) upstream: Option<Arc<str>>,
     pub(crate) retry_after: Option<Duration>,
     /// Content coding of the body; `None` if the body is not compressed.
@@ -124,7 +124,7 @@ impl ClientResponse {
         }
     }
 
-    /// Refuses a request of a client that was denied too often.
+    /// Refuses a request because too many earlier requests of the client were denied.
     pub(crate) fn refuse_frequent_denials(failure: &Failure) -> ClientResponse {
         let status = match failure.kind {
             FailureKind::OverRate { status } => status,
@@ -195,6 +195,8 @@ fn build_single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> ClientRespon
     let mut response = ClientResponse { retry_after, ..ClientResponse::plain(status, body) };
     if snapshot.config.downstream.answer_headers {
         response.cache = reply.cache_status.map(|cache_status| {
+            // A tier is a cache behind the one in memory: Redis or the index. It is reported only
+            // for a hit.
             let tier = reply.tier.filter(|_| cache_status == CacheStatus::Hit);
             Cow::Borrowed(tier.map_or_else(|| cache_status.as_str(), CacheTier::hit))
         });
@@ -204,11 +206,12 @@ fn build_single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> ClientRespon
     response
 }
 
-/// Builds the response to a batch. A response that exceeds the size limit of the batch is replaced
-/// by an error.
+/// Builds the response to a batch. If a call's response would exceed the size limit of the batch,
+/// an error replaces the response.
 fn build_batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> ClientResponse {
     let downstream = &snapshot.config.downstream;
     let mut body = Vec::with_capacity(256 * items.len());
+    // Number of calls with each cache status.
     let mut status_counts = [0usize; CacheStatus::ALL.len()];
     body.push(b'[');
     for (index, item) in items.iter().enumerate() {
@@ -240,8 +243,8 @@ fn build_batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> ClientResp
 }
 
 /// Returns the HTTP status of a batch, and its `Retry-After`. If a limit or an overload refused
-/// every call, the first call decides the status, and the shortest wait is the `Retry-After`.
-/// Otherwise the status is 200.
+/// every call, the status is that of the first call. The `Retry-After` is then the shortest wait of
+/// any call. Otherwise the status is 200.
 fn batch_status(items: &[CallReply<'_>], config: &Config) -> (u16, Option<Duration>) {
     let refusal_of = |item: &CallReply<'_>| match &item.content {
         Content::Payload(Payload::Failed(Failure {

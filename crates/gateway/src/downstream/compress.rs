@@ -1,6 +1,6 @@
 //! Content codings: compresses responses for clients that accept them, and decompresses requests.
 //!
-//! zstd is preferred to gzip, because it is several times cheaper for the same size. The
+//! zstd is preferred to gzip, because it takes several times less time for the same size. The
 //! configuration sets the minimum size of a compressed body.
 
 use std::io::{Read, Write};
@@ -12,9 +12,9 @@ use crate::call::reply::Body;
 use crate::downstream::answer::ClientResponse;
 use crate::downstream::head::{AcceptedCodings, ContentCoding};
 
-/// Maximum bytes of a body that is compressed on the serving thread. At about 100 MB/s for gzip's
-/// fastest level, a larger body would block the other connections of the thread for over half a
-/// millisecond.
+/// Maximum bytes of a body that is compressed on the serving thread. gzip's fastest level
+/// compresses about 100 MB/s. So a larger body would block the thread's other connections for over
+/// half a millisecond.
 pub(crate) const INLINE_BYTES_MAX: usize = 64 * 1024;
 /// Maximum bytes of a compressed request that is decompressed on the serving thread, if it expands
 /// to at most [`INLINE_BYTES_MAX`]. One compressed byte can take as much time as a thousand bytes
@@ -75,7 +75,7 @@ pub(crate) async fn decode(
 ) -> Result<Vec<u8>, DecodeFault> {
     if encoded.len() <= DECODE_INLINE_BYTES_MAX {
         let inline_max = bytes_max.min(INLINE_BYTES_MAX);
-        // A fault is ignored here, because the body may only need a larger limit or window.
+        // A fault is ignored here, because the decompression below has a larger limit and window.
         if let Ok(body) = decompress(coding, &encoded, inline_max, INLINE_WINDOW_LOG_MAX) {
             return Ok(body);
         }
@@ -168,7 +168,7 @@ pub(crate) async fn encode(
     response
 }
 
-/// Compresses a body, on another thread if it is long.
+/// Compresses a body with `codec`, on another thread if the body is long.
 ///
 /// # Errors
 /// The unchanged body if `codec` returns `None`.

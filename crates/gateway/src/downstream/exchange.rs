@@ -20,15 +20,18 @@ use crate::state::context::ThreadContext;
 use crate::subscribe::SubscribeContext;
 use crate::trace::context::{ActiveSpan, Sampler, TraceContext, TracedRequest};
 
-/// The connection that a request arrived on, and its state for this request.
+/// The connection that a request arrived on, and the connection's state for this request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestOrigin<'a> {
+    /// The client at the other end of the connection.
     pub(super) peer: &'a Peer,
+    /// Name of the protocol, for logs and traces.
     pub(super) protocol: &'static str,
     /// Number of the request's calls that a limit delays or that wait for a permit.
     pub(super) waiting: &'a Cell<usize>,
     /// The connection's account in the memory budget.
     pub(super) account: &'a Rc<Account>,
+    /// The subscriptions that the request's calls may start or end.
     pub(super) subscribe_context: SubscribeContext<'a>,
 }
 
@@ -63,6 +66,7 @@ pub(crate) async fn respond(
             }
         }
         let mut request = Request {
+            // The chain is set below; `path::serve` sets `prefetched`.
             chain: 0,
             body,
             caller: &caller,
@@ -76,6 +80,7 @@ pub(crate) async fn respond(
             trace: None,
             subscribe_context,
         };
+        // A rule may rewrite a path without a chain to the path of a chain.
         let chain = snapshot.router.find_chain(path).or_else(|| rewritten_chain(cx, &request));
         let Some(chain) = chain else {
             break 'response refuse(
@@ -84,6 +89,7 @@ pub(crate) async fn respond(
             );
         };
         request.chain = chain;
+        // A grant holds the rights of an API key or token.
         let denies_chain =
             request.caller.grant.as_ref().is_some_and(|grant| !grant.allows_chain(chain));
         if denies_chain && (head.http_method == HttpMethod::Post || head.upgrade.is_some()) {

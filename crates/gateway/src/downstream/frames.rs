@@ -1,7 +1,7 @@
 //! Detects HTTP/2 connections that carry almost no headers and bodies, so that they can be closed.
 //!
 //! SETTINGS, PING, PRIORITY and empty frames cost their sender nothing, but each costs the gateway
-//! work or a response. Bytes of headers and bodies are *useful*. The rule is nginx's
+//! work or a response. Only bytes of headers and bodies are *useful*. The rule is nginx's
 //! (`ngx_http_v2_state_head`): at least an eighth of all bytes must be useful. Each connection
 //! starts with a credit of useful bytes.
 
@@ -49,6 +49,7 @@ impl FrameCounter {
             bytes = &bytes[header_part..];
             if self.header_bytes_read == HEADER_BYTES {
                 self.header_bytes_read = 0;
+                // A frame header begins with a length in three bytes and the type of the frame.
                 let [high, middle, low, frame_type, ..] = self.header;
                 self.frame_bytes_left = u32::from_be_bytes([0, high, middle, low]) as usize;
                 // The types of DATA, HEADERS and CONTINUATION.
@@ -60,8 +61,8 @@ impl FrameCounter {
     }
 }
 
-/// Returns true if the useful bytes of both directions and the credit are together less than an
-/// eighth of all bytes.
+/// Returns true if too few bytes are useful: with the credit, less than an eighth of the bytes of
+/// both directions.
 pub(super) fn is_flood(client: &FrameCounter, server: &FrameCounter) -> bool {
     (client.all_bytes + server.all_bytes) / 8
         > client.useful_bytes + server.useful_bytes + USEFUL_BYTES_CREDIT

@@ -420,6 +420,7 @@ pub(crate) fn parse_path(target: &str) -> Path {
 fn is_host(value: &[u8]) -> bool {
     let is_name_byte =
         |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(byte);
+    // Brackets enclose an IPv6 address. `port` includes its colon.
     let (has_valid_name, port) = match value.strip_prefix(b"[") {
         Some(after_bracket) => {
             let Some(end) = after_bracket.iter().position(|byte| *byte == b']') else {

@@ -1,9 +1,11 @@
 //! One HTTP/1.1 client connection, from its first byte to its close.
 //!
-//! The connection reads one request at a time, serves it (`exchange.rs`), and writes its response
-//! before it serves the next request. An idle connection holds at most a small buffer. `head.rs`
-//! parses heads, `io/chunked.rs` parses chunked bodies, and `answer.rs` formats responses. A
-//! connection can switch to HTTP/2 (`http2.rs`) or to a WebSocket (`websocket.rs`).
+//! The connection reads one request at a time, serves the request (`exchange.rs`) and writes the
+//! response. Then it serves the next request. An idle connection holds at most a small buffer.
+//! `head.rs` parses heads, `io/chunked.rs` parses chunked bodies, and `answer.rs` formats
+//! responses. A connection can switch to HTTP/2 (`http2.rs`) or to a WebSocket (`websocket.rs`).
+//! `cx` is the [`ThreadContext`] of a request. In functions that poll, it is the task's
+//! [`Context`].
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -51,10 +53,11 @@ const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
 /// The preface of an HTTP/2 client with prior knowledge (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// Name of the protocol in logs and traces.
 const PROTOCOL: &str = "HTTP/1.1";
 
-/// The part of a connection's state that the thread can access while the connection's task runs. A
-/// graceful stop and the memory budget use it.
+/// The part of a connection's state that other tasks of the thread can access. A graceful stop and
+/// the memory budget use it.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionState {
     /// True from the first byte of a request until its response is written.
@@ -68,8 +71,8 @@ pub(crate) struct ConnectionState {
 }
 
 impl ConnectionState {
-    /// Closes the connection unless a request is in progress. In that case the connection closes
-    /// after the response.
+    /// Closes the connection if no request is in progress. Otherwise the connection closes after
+    /// the response.
     pub(crate) fn close_if_idle(&self) {
         self.is_stopping.set(true);
         if !self.busy.get()
@@ -116,6 +119,7 @@ where
 
 struct Connection<S> {
     stream: S,
+    /// The timer for the deadlines of reads and writes.
     watchdog: Watchdog,
     /// The memory reservation for request bytes.
     reservation: Reservation,
@@ -211,8 +215,8 @@ where
             }
             self.drop_request(body.range.end);
             drop((body, response));
-            // The result is ignored. A smaller reservation cannot fail, and only pipelined
-            // requests, whose bytes are limited, make it larger.
+            // The result is ignored. A smaller reservation cannot fail. Only the bytes of pipelined
+            // requests make it larger, and these bytes are limited.
             let _reserved = self.reservation.set(self.buf.capacity() + self.read_ahead.capacity());
             if !self.read_ahead.is_empty() {
                 self.buf.append(&mut self.read_ahead);
@@ -220,7 +224,8 @@ where
         }
     }
 
-    /// Returns the origin of this connection's requests.
+    /// Returns the connection's properties that serving a request needs. `waiting` counts the
+    /// request's calls that a limit delays or that wait for a permit.
     fn origin<'a>(&'a self, waiting: &'a Cell<usize>) -> RequestOrigin<'a> {
         let (account, subscriptions) = (&self.state.account, &self.thread.subscriptions);
         let subscribe_context = SubscribeContext { subscriptions, guard: None };
@@ -237,6 +242,7 @@ where
         }
         let compresses =
             downstream.websocket_compression && deflate::is_offered(&upgrade.extensions);
+        // `None` if the upgrade request is malformed or has a body.
         let accept_response = websocket::build_accept_response(&upgrade, compresses);
         let accept_response = accept_response.filter(|_| head.body_length == BodyLength::None);
         // The access rules of a GET request apply, so the upgrade request is served like a GET
@@ -280,9 +286,9 @@ where
         websocket::serve(opened, settings, &head).await
     }
 
-    /// Serves a request, and reads ahead while a limit delays it. Returns `None` if the connection
-    /// must close. The reason is that the client has disconnected (nginx then closes too), or that
-    /// the memory budget has no room for the bytes that the client has sent.
+    /// Serves a request. While a limit delays the request, reads ahead to notice a disconnect.
+    /// Returns `None` if the connection must close. This happens if the client has disconnected
+    /// (nginx then closes too), or if the memory budget has no room for the bytes read ahead.
     async fn respond_while_connected(
         &mut self,
         cx: &Rc<ThreadContext>,
@@ -338,6 +344,7 @@ where
         let mut fill = pin!(wait::fill(stream, watchdog, deadline, |bytes| {
             buf.extend_from_slice(bytes);
         }));
+        // A graceful stop ends the wait like a timeout.
         let filled = std::future::poll_fn(|cx| match fill.as_mut().poll(cx) {
             Poll::Pending if state.must_close(cx) => Poll::Ready(Ok(ReadOutcome::TimedOut)),
             filled => filled,
@@ -555,9 +562,9 @@ where
         self.close_with(cx, *response).await
     }
 
-    /// Sends the last response of the connection, then closes the connection. Before that, reads
-    /// and drops the bytes that the client still sends, up to a limit. Without these reads, the
-    /// client would receive a reset instead of the response.
+    /// Sends the last response of the connection. Then reads and drops the bytes that the client
+    /// still sends, up to a limit, and closes the connection. Without these reads, the client would
+    /// receive a reset instead of the response.
     async fn close_with(
         mut self,
         cx: &ThreadContext,
@@ -584,8 +591,8 @@ where
 
 /// A complete request body.
 struct StoredBody {
-    /// The range of the received body in the connection's buffer. It is empty for a chunked body,
-    /// which is removed from the buffer.
+    /// The range of the received body in the connection's buffer. The range is empty for a chunked
+    /// body, which is removed from the buffer.
     range: Range<usize>,
     /// The body without its chunks and content coding; `None` if the received body has neither.
     /// Replaces the body in the buffer.

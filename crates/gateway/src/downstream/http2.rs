@@ -1,8 +1,8 @@
 //! One HTTP/2 client connection, over TLS or in clear text with prior knowledge (RFC 9113, sections
 //! 3.2 and 3.3).
 //!
-//! hyper implements the protocol. This module converts the head of each request to a [`Head`]. Then
-//! the same function as over HTTP/1.1 serves the request (`exchange.rs`).
+//! hyper implements the protocol. This module converts the head of each request to a [`Head`].
+//! `exchange.rs` then serves the request, as over HTTP/1.1.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -41,6 +41,7 @@ use crate::subscribe::{SubscribeContext, Subscriptions};
 /// Maximum concurrent streams of a connection, as nginx's `http2_max_concurrent_streams`.
 const STREAMS_MAX: u32 = 128;
 
+/// Name of the protocol in logs and traces.
 const PROTOCOL: &str = "HTTP/2.0";
 
 /// Serves a connection. `read_ahead` holds the bytes that were already read.
@@ -89,6 +90,7 @@ where
     let connection = configure_server(&thread.context().snapshot.config.downstream)
         .serve_connection(TokioIo::new(monitored_stream), service);
     tokio::pin!(connection);
+    // A check is due at half of the shorter timeout, so timeouts are detected early enough.
     let mut checks = tokio::time::interval(write_timeout.min(idle_timeout) / 2);
     let mut is_draining = false;
     // When the gateway sent GOAWAY because the client was idle; `None` if it did not.
@@ -127,6 +129,7 @@ where
 /// Counts the active requests of one connection, for the idle timeout. Only requests extend the
 /// timeout, not PING or SETTINGS frames.
 struct ActiveStreams {
+    /// Number of active requests.
     count: Cell<usize>,
     /// When the last request ended, or the connection started.
     last_ended: Cell<Instant>,
@@ -336,9 +339,9 @@ where
     }
 }
 
-/// A stream that first returns bytes read earlier. It detects floods of frames without requests,
-/// and clients that do not read. Without these checks, a client that floods PING or SETTINGS frames
-/// and never reads would keep its connection forever.
+/// A stream that first returns the bytes that were read earlier. It detects floods of frames
+/// without requests. It also records when the client stopped reading. Without these checks, a
+/// client that floods PING or SETTINGS frames and never reads would keep its connection forever.
 struct MonitoredStream<S> {
     /// Bytes that were read earlier and not returned yet.
     read_ahead: Bytes,

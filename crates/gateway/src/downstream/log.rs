@@ -14,7 +14,8 @@ use crate::state::context::ThreadContext;
 /// Status of a request whose connection ended before the response, as in nginx's log.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
 
-/// Starts the record of a request when its response is ready.
+/// Starts the record of a request when its response is ready. `bytes_in` is the length of the
+/// request's body.
 pub(crate) fn start_record(
     head: &Head,
     caller: Caller,
@@ -23,6 +24,7 @@ pub(crate) fn start_record(
     protocol: &'static str,
     call_records: CallRecords,
 ) -> Box<PendingRecord> {
+    // A grant holds the rights of an API key or token. It is `None` for a caller without one.
     let grant = caller.grant.as_ref();
     let record = Record {
         key: grant.map(|grant| Arc::clone(&grant.name)),
@@ -65,8 +67,10 @@ pub(crate) struct ServedRequest<'a> {
     pub(crate) head: &'a Head,
     pub(crate) caller: &'a Caller,
     pub(crate) path: &'a str,
+    /// Length of the request's body in bytes.
     pub(crate) bytes_in: usize,
     pub(crate) protocol: &'static str,
+    /// The records of the request's calls so far.
     pub(crate) call_records: &'a CallRecords,
 }
 

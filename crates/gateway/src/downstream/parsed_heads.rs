@@ -25,6 +25,7 @@ pub(super) struct ParsedHeads(RefCell<Option<CachedHeads>>);
 
 /// The heads that were parsed in one context.
 struct CachedHeads {
+    /// The context whose configuration selected the parsed fields.
     context: Weak<ThreadContext>,
     heads: Heads,
 }

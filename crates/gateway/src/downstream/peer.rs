@@ -42,6 +42,7 @@ impl Peer {
 /// The configured header that holds the client's address, and the proxies that may set it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ForwardedHeader<'a> {
+    /// The settings that name the header and the trusted proxies.
     downstream: &'a Downstream,
     /// The header's lower-case name.
     pub(super) name: &'static str,

@@ -34,6 +34,7 @@ pub(crate) enum ListenAddress {
 
 /// A serving thread.
 pub(crate) struct Thread {
+    /// The thread's current context, and whether a graceful stop has begun.
     pub(crate) state: Rc<ThreadState>,
     /// The state of each open connection, by the connection's id.
     connections: RefCell<BTreeMap<u64, Rc<ConnectionState>>>,
@@ -123,8 +124,8 @@ impl Thread {
         let is_trusted_proxy = cx.snapshot.config.downstream.trusted_proxies.contains(client);
         let connection_guard = match &cx.snapshot.clients {
             Some(clients) if !is_trusted_proxy => match clients.open(client) {
-                // The connection is closed at once. A client learns more from that than from a
-                // connection that never responds.
+                // The connection is closed at once. A client notices that sooner than a connection
+                // that never responds.
                 None => return cx.counters.connections_refused.add(1),
                 connection_guard => connection_guard,
             },

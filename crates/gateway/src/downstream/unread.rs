@@ -1,6 +1,6 @@
 //! Detects clients that do not read their HTTP/2 responses.
 //!
-//! Such a client makes the gateway hold many responses at no cost to the client. Over HTTP/1.1 a
+//! Such a client makes the gateway hold many responses, and pays nothing for that. Over HTTP/1.1 a
 //! stalled write reveals the client. Over HTTP/2 the connection stays writable while the streams'
 //! flow-control windows are closed. Therefore hyper gets each response in pieces, and the
 //! connection is closed if hyper does not request the next piece in time.

@@ -4,7 +4,8 @@
 //! request. It checks keys, limits and rules for each message, so a revoked key stops working on an
 //! open connection. Responses are sent as they complete, in any order. While a client does not read
 //! its responses, the gateway does not read further messages of the client. If the output queue
-//! still exceeds its limit, the gateway closes the connection.
+//! still exceeds its limit, the gateway closes the connection. `cx` is the [`ThreadContext`] of a
+//! message. In functions that poll, it is the task's [`Context`].
 
 use std::cell::Cell;
 use std::io;
@@ -52,6 +53,7 @@ mod tests;
 
 use output_queue::OutputQueue;
 
+/// Name of the protocol in logs and traces.
 const PROTOCOL: &str = "WebSocket";
 /// The gateway stops reading while more bytes than this wait to be written.
 const OUTPUT_BYTES_PAUSE: usize = 1 << 20;
@@ -66,8 +68,8 @@ const GOING_AWAY: u16 = 1001;
 const POLICY_VIOLATION: u16 = 1008;
 /// Close code for a temporary condition (IANA's registry of WebSocket close codes).
 const TRY_AGAIN_LATER: u16 = 1013;
-/// Shortest interval at which the subscriber's credentials are re-checked while notifications are
-/// sent.
+/// Shortest interval between two checks of the subscriber's credentials. Only notifications trigger
+/// these checks.
 const PERMIT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The response to an upgrade request with an unsupported version.
@@ -121,7 +123,8 @@ where
     socket.stream.shutdown().await
 }
 
-/// The settings at the time of the upgrade. A reload changes them only for later connections.
+/// The settings at the time of the upgrade. A reload does not change the settings of open
+/// connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     /// Maximum length of a client's message in bytes.
@@ -132,13 +135,16 @@ pub(crate) struct Settings {
     messages_max: usize,
     /// Size of the output queue above which the connection is closed, in bytes.
     queue_bytes_max: usize,
+    /// Maximum number of subscriptions of a client.
     subscriptions_max: usize,
     /// Time without input after which a client is pinged, and timeout of its pong.
     ping_interval: Duration,
+    /// Time after which a blocked write ends the connection.
     write_timeout: Duration,
 }
 
 impl Settings {
+    /// Returns the settings of a new WebSocket. `compresses` is true if compression was negotiated.
     pub(crate) fn of(downstream: &Downstream, compresses: bool) -> Settings {
         Settings {
             compress_bytes_min: compresses.then_some(downstream.compression_bytes_min),
@@ -173,13 +179,16 @@ enum TaskOutput {
     Finished(FinishedMessage),
     /// A large message was decompressed.
     Decompressed {
+        /// The message, or the violation of the protocol.
         event: DecodedEvent,
+        /// Length of the compressed message in bytes.
         compressed_bytes: usize,
     },
 }
 
 /// The response to a message of the client.
 struct FinishedMessage {
+    /// The context that served the message.
     cx: Rc<ThreadContext>,
     response: ClientResponse,
     /// The compressed body of the response, which replaces its body. `None` if the response is not
@@ -195,6 +204,7 @@ struct FinishedMessage {
 struct Socket<S> {
     thread: Rc<Thread>,
     stream: S,
+    /// The timer for all timeouts.
     watchdog: Watchdog,
     peer: Rc<Peer>,
     state: Rc<ConnectionState>,
@@ -218,7 +228,7 @@ struct Socket<S> {
     subscriber: Rc<Subscriber>,
     /// The memory reservation for all buffers.
     reservation: Reservation,
-    /// When the subscriber's credentials are next re-checked.
+    /// When the subscriber's credentials must be checked again.
     permit_check_at: Instant,
     output: OutputQueue,
     /// When a silent client is pinged, or disconnected if it has not answered the last ping.
@@ -420,6 +430,7 @@ where
         }
         self.permit_check_at = now + PERMIT_CHECK_INTERVAL;
         let cx = self.thread.context();
+        // A grant holds the rights of an API key or token. It is `None` for a client without one.
         let grant = match &cx.snapshot.key_index {
             None => None,
             Some(key_index) => {
@@ -451,7 +462,7 @@ where
         is_same
     }
 
-    /// Returns true if no limit prevents another message.
+    /// Returns true if the connection is open and the limits allow another message.
     fn accepts_messages(&self) -> bool {
         self.phase == Phase::Open
             && self.tasks.len() < self.settings.messages_max
@@ -512,8 +523,8 @@ where
                 let bytes_max = self.settings.message_bytes_max;
                 if payload.len() <= DECODE_INLINE_BYTES_MAX {
                     match decompress(&payload, is_text, bytes_max.min(INLINE_BYTES_MAX)) {
-                        // The message may be within its limit. It is too long to be decompressed on
-                        // this thread, so another thread decompresses it.
+                        // The decompressed message is too long for this thread but may be within
+                        // its limit, so another thread decompresses it.
                         Ok(Event::TooLarge(_)) if bytes_max > INLINE_BYTES_MAX => {}
                         event => return self.handle(event),
                     }
@@ -619,7 +630,8 @@ where
         self.phase = Phase::Closing { drop_at: None, peer_closed: false };
     }
 
-    /// Reads if the state and the limits allow it. Returns `None` at the end of the stream.
+    /// Reads once if the state and the limits allow it, else returns `Pending`. Returns `None` at
+    /// the end of the stream.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,

@@ -12,6 +12,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// A thread with a stop flag.
 #[derive(Debug)]
 pub(crate) struct BackgroundThread {
+    /// True once the work must end.
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
     /// The warning to log if the work has not ended within [`STOP_TIMEOUT`].
@@ -36,7 +37,8 @@ impl BackgroundThread {
         Ok(BackgroundThread { stop, thread, unfinished_warning })
     }
 
-    /// Returns true if the thread has ended because no request uses its configuration any more.
+    /// Returns true if the thread has ended. It ends by itself once no request uses its
+    /// configuration.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }

@@ -25,7 +25,7 @@ pub(crate) enum ChunkFault {
     TooLarge,
 }
 
-/// The part of the body that follows.
+/// The part of the body that the decoder expects next.
 #[derive(Debug, Clone, Copy)]
 enum State {
     /// A chunk-size line.

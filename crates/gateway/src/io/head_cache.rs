@@ -1,9 +1,9 @@
 //! A cache of parsed HTTP heads, so that identical bytes are not parsed twice.
 //!
-//! A client library sends nearly the same head with every request, and an upstream with every
-//! response. Only the length and the date vary. The parsed form depends only on the bytes, so two
-//! equal heads have the same parsed form. `downstream/head.rs` and `upstream/http1.rs` contain the
-//! parsers.
+//! A client library sends nearly the same head with every request. An upstream sends nearly the
+//! same head with every response. Only the length and the date vary. The parsed form depends only
+//! on the bytes, so two equal heads have the same parsed form. `downstream/head.rs` and
+//! `upstream/http1.rs` contain the parsers.
 
 /// Maximum number of bytes of a cached head. Usual heads have a few hundred bytes. A longer head,
 /// for example with cookies or tokens, takes as much time to compare as to parse.

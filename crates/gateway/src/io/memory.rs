@@ -25,7 +25,7 @@ mod tests;
 pub(crate) const UNCOUNTED_BYTES_MAX: usize = 4 * 1024;
 /// The smallest default budget in bytes, for small machines.
 const DEFAULT_MAX_MIN: usize = 16 << 20;
-/// `Retry-After` of a refusal because the budget is used up.
+/// `Retry-After` of the refusal of a request because the budget is used up.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A connection may be closed only after its bytes have waited this long for its client.
 const CLOSE_AGE_MIN: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ pub(crate) struct Budget {
     max: AtomicUsize,
     /// Reserved bytes, by purpose.
     held: [AtomicUsize; Purpose::ALL.len()],
-    /// Number of refusals, by purpose.
+    /// Number of refused reservations, by purpose.
     refused: [AtomicU64; Purpose::ALL.len()],
     /// Number of connections that were closed to free bytes.
     closed: AtomicU64,
@@ -78,8 +78,8 @@ impl Budget {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the budget has `bytes` left for this purpose, or if they need not be
-    /// counted.
+    /// Returns true if the budget has `bytes` left for this purpose. Also returns true if `bytes`
+    /// is too small to be counted.
     pub(crate) fn has_room(&self, purpose: Purpose, bytes: usize) -> bool {
         if bytes <= UNCOUNTED_BYTES_MAX {
             return true;
@@ -112,7 +112,7 @@ impl Budget {
         }
     }
 
-    /// Reserves bytes, or fails if they exceed the budget.
+    /// Reserves `bytes` more bytes, or fails if the budget would be exceeded.
     fn reserve(&self, purpose: Purpose, bytes: usize) -> Result<(), BudgetExhausted> {
         self.held[purpose.index()].fetch_add(bytes, Ordering::Relaxed);
         if !memory::is_within(&self.bytes_held(), purpose, self.max()) {
@@ -136,6 +136,7 @@ impl Budget {
 pub(crate) struct Reservation {
     budget: Arc<Budget>,
     purpose: Purpose,
+    /// Number of reserved bytes; 0 if the buffer is too small to be counted.
     bytes: usize,
     /// `None` if the reservation belongs to no client connection.
     account_entry: Option<AccountEntry>,
@@ -188,8 +189,8 @@ impl Reservation {
             let added = bytes - self.bytes;
             if let Some(AccountEntry { account, .. }) = &self.account_entry {
                 let connection_bytes = account.bytes();
-                // A single buffer may exceed the limit per connection, so that the largest response
-                // can be sent.
+                // A connection may hold an eighth of the budget. A single buffer may exceed this
+                // limit, so that the largest response can be sent.
                 let other_bytes = connection_bytes - self.bytes;
                 if other_bytes > 0
                     && connection_bytes + added > memory::connection_max(self.budget.max())
@@ -209,8 +210,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Sets whether these bytes wait for the client, for example to read a response. Only a
-    /// connection with waiting bytes may be closed to free memory.
+    /// Sets whether these bytes wait for the client, for example because it has not read a response
+    /// yet. Only a connection with waiting bytes may be closed to free memory.
     pub(crate) fn set_waiting(&self, is_waiting: bool) {
         if let Some(AccountEntry { account, index: Some(index) }) = &self.account_entry {
             account.set_waiting(*index, is_waiting);
@@ -238,8 +239,7 @@ pub(crate) struct Account {
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     bytes: usize,
-    /// Time at which the bytes began to wait for the client; `None` while they wait for the
-    /// gateway.
+    /// Time at which the bytes began to wait for the client; `None` while the gateway uses them.
     waiting_since: Option<Instant>,
 }
 
@@ -291,8 +291,8 @@ impl Account {
         }
     }
 
-    /// Returns the connection as an input of [`memory::select_connections_to_close`]; `None` if no
-    /// bytes of the connection wait for its client.
+    /// Describes the connection for [`memory::select_connections_to_close`]. `index` identifies it
+    /// in the caller's list. Returns `None` if no bytes of the connection wait for its client.
     fn as_slow_connection(&self, index: usize, now: Instant) -> Option<SlowConnection> {
         let entries = self.entries.borrow();
         let oldest = entries.iter().flatten().filter_map(|entry| entry.waiting_since).min()?;
@@ -334,6 +334,7 @@ fn memory_available() -> u64 {
         line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
     });
     let cgroups = read("/proc/self/cgroup").unwrap_or_default();
+    // The line of control groups version 2 starts with `0::`.
     let version_2_path = cgroups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
     let limit_files = [
         format!("/sys/fs/cgroup{}/memory.max", version_2_path.trim_end_matches('/')),

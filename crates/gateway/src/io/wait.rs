@@ -20,6 +20,7 @@ use tokio::time::{Instant, Sleep};
 const SCRATCH_BYTES: usize = 64 * 1024;
 
 thread_local! {
+    // The scratch buffer of this thread.
     static SCRATCH: RefCell<Box<[MaybeUninit<u8>]>> =
         RefCell::new(vec![MaybeUninit::uninit(); SCRATCH_BYTES].into_boxed_slice());
 }
@@ -28,12 +29,13 @@ thread_local! {
 /// timer fires before the current deadline, it is set to that deadline.
 #[derive(Debug, Default)]
 pub(crate) struct Watchdog {
+    /// `None` before the first deadline.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Watchdog {
-    /// Returns `Ready` once `deadline` has passed. Callers poll the awaited operation before the
-    /// timer.
+    /// Returns `Ready` once `deadline` has passed. Callers poll the awaited operation first, so
+    /// that a finished operation wins over a passed deadline.
     pub(crate) fn poll_passed(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         // The timer may fire early, but must never fire after the deadline.
@@ -105,7 +107,8 @@ where
     })
 }
 
-/// Writes all `parts` in order. Fails if no byte is accepted for `timeout`.
+/// Writes all `parts` in order; a part may be empty. Fails if the peer accepts no byte for
+/// `timeout`.
 ///
 /// # Errors
 /// The socket's error; `TimedOut` if the peer does not read.
@@ -144,7 +147,7 @@ where
 }
 
 /// Returns a `TimedOut` error if the peer has accepted nothing for `timeout`. `deadline` is `None`
-/// if the peer has just accepted bytes.
+/// if the peer has just accepted bytes; the timeout then starts.
 fn poll_timeout(
     watchdog: &mut Watchdog,
     cx: &mut Context<'_>,
@@ -155,8 +158,8 @@ fn poll_timeout(
     watchdog.poll_passed(cx, deadline).map(|()| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Makes one write of all `parts` together, except their first `written` bytes. There must be at
-/// most `PARTS_MAX` parts. Returns the number of bytes written.
+/// Writes all `parts` together once, except their first `written` bytes, which were written before.
+/// There must be at most `PARTS_MAX` parts. Returns the number of bytes written.
 pub(crate) fn poll_write_parts<'p, S: AsyncWrite, const PARTS_MAX: usize>(
     stream: Pin<&mut S>,
     cx: &mut Context<'_>,

@@ -1,7 +1,7 @@
 //! Number of open connections per client, over all threads.
 //!
-//! The number of entries is bounded by the connections, because a client without a connection has
-//! no entry. The table is used when a connection opens and closes, never for a request.
+//! A client without a connection has no entry, so the table has at most one entry per connection.
+//! The table is used when a connection opens and closes, never for a request.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

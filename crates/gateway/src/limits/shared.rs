@@ -1,25 +1,26 @@
 //! Zones that gateways share: the request to Redis, and the use of the response.
 //!
-//! The table of a shared zone stores a copy of the last known Redis state of each key. Its times
-//! are converted to this process's clock. The copy has two uses:
+//! For each key, the table of a shared zone stores a copy of the last known state in Redis. A state
+//! is the excess of the key (`limits.rs`) and the time of its last charge. The times are converted
+//! to this process's clock. The copy has two uses:
 //!
 //! - The gateway rejects a call itself if Redis would certainly reject it. Since the copy was made,
 //!   other gateways can only have added to the key.
-//! - While Redis is unreachable, the gateway continues from the copy with its local share of the
-//!   rate ([`crate::policy::limit::assess_share`]). So a key that was at its limit stays there. The
-//!   gateway marks a key that it charges alone as unreported, because Redis may not know the
-//!   charge.
+//! - While Redis is unreachable, the gateway continues from the copy. It applies its local share:
+//!   the rate divided by the number of gateways ([`crate::policy::limit::assess_share`]). So a key
+//!   that was at its limit stays at its limit. The gateway marks a key that it charges alone as
+//!   unreported, because Redis may not know the charge.
 //!
 //! Every request to Redis reports the excess of the copy, so a Redis that has lost its data grants
-//! no second burst. In normal operation the report changes nothing. Redis drains the excess while a
-//! request is on its way, and a delayed request must not undo that. So the gateway reports the
-//! excess that remains when the Redis timeout ends. For an unreported key, it reports the excess at
-//! the time of sending.
+//! no second burst. In normal operation the report changes nothing. While a request is on its way,
+//! the excess in Redis falls at the allowed rate. A delayed request must not raise it again. So the
+//! gateway reports the excess that will remain when the Redis timeout ends. For an unreported key,
+//! it reports the excess at the time of sending.
 //!
 //! A call can also count in zones of this gateway alone. The gateway checks these zones first, then
 //! asks Redis, and then charges the local zones. If another call has used up the local limit
-//! meanwhile, the call is rejected although Redis has charged it. So a shared zone may count too
-//! much, but never too little.
+//! meanwhile, the call is rejected although Redis has charged it. So a shared zone may count a call
+//! that was rejected, but it never misses a call that passed.
 
 use smallvec::SmallVec;
 
@@ -52,9 +53,10 @@ pub(crate) struct SharedZoneQuery {
     pub(crate) digest: [u8; 16],
     /// The rate and burst of the limit.
     pub(crate) terms: LimitTerms,
-    /// Number of calls as which the call counts.
+    /// Number of calls that the call counts as.
     pub(crate) cost: u64,
-    /// The excess in this gateway's copy. Redis raises its own state to at least this excess.
+    /// The excess in this gateway's copy, in thousandths of a call. Redis raises its own state to
+    /// at least this excess.
     pub(crate) known_excess: u64,
     /// Index of the limit in `ChainLimits::shared`.
     limit: usize,
@@ -69,7 +71,8 @@ pub(crate) struct RedisDecision {
     /// Index in [`SharedLimitQuery::zones`] of the zone that rejected the call; `None` if the call
     /// passes.
     pub(crate) refused: Option<usize>,
-    /// Stored state of each zone's key; `None` if Redis has no state of the key.
+    /// State of the key in each zone, in the order of [`SharedLimitQuery::zones`]; `None` if Redis
+    /// has no state of the key.
     pub(crate) states: SmallVec<[Option<KeyState>; 2]>,
 }
 
@@ -110,6 +113,8 @@ impl Limits {
                 None => (None, false),
             };
             let LimitTerms { rate, burst, .. } = selected.terms;
+            // An unreported state has charges that Redis may not know. It does not prove that Redis
+            // would reject the call.
             let assessed = assess(state.filter(|_| !unreported), rate, now_ms, cost);
             if assessed.excess > burst {
                 if let Some(slot) = slot {

@@ -1,5 +1,5 @@
-//! The keys of one shard of a zone, in a flat table of fixed size. A call costs one cache miss. A
-//! flood of keys does not enlarge the table.
+//! The keys of one shard of a zone (`limits/zone.rs`), in a flat table of fixed size. A call costs
+//! one cache miss. A flood of keys does not enlarge the table.
 //!
 //! The table uses open addressing with linear probing and backward-shift deletion. It allocates
 //! nothing after the start, and the system commits memory only for used pages. `policy/limit.rs`
@@ -16,7 +16,8 @@ const ENTRY_BYTES: usize = 48;
 /// Numerator and denominator of the maximum load factor. In a fuller table, runs of used slots grow
 /// long.
 const LOAD: (usize, usize) = (3, 4);
-/// Bytes of a zone's memory per key, free slots included. A key of an nginx zone needs as much.
+/// Bytes of a zone's memory per key, free slots included. An nginx zone needs as many bytes per
+/// key.
 pub(crate) const ZONE_BYTES_PER_KEY: usize = ENTRY_BYTES * LOAD.1 / LOAD.0;
 /// Number of slots examined to find the least recently used key for an eviction.
 const EVICTION_SCAN_SLOTS: usize = 32;
@@ -40,8 +41,8 @@ const HASH: usize = 0;
 /// the last call in ms, without its upper bits.
 const EXCESS_AND_LAST_CALL: usize = 4;
 /// Index of an integer whose meaning depends on the zone's limits. For rate limits it is the time
-/// of the last charge with the `UNREPORTED` bit, for concurrency limits the number of calls in
-/// flight.
+/// of the last charge in ms, with the `UNREPORTED` bit. For concurrency limits it is the number of
+/// calls in flight.
 const LAST_CHARGE_OR_IN_FLIGHT: usize = 5;
 /// Bit that marks a key as unreported. Times are never large enough to use this bit.
 const UNREPORTED: u64 = 1 << 63;
@@ -49,6 +50,7 @@ const UNREPORTED: u64 = 1 << 63;
 /// A table of keys.
 #[derive(Debug)]
 pub(super) struct Table {
+    /// The entries by slot.
     slots: Vec<Entry>,
     /// Index of the first slot for keys, which begins on a huge page. Earlier slots stay unused.
     first_slot: usize,
@@ -205,8 +207,8 @@ impl Table {
         }
     }
 
-    /// Frees a slot. Moves later entries back if they were not in their home slots because of the
-    /// freed one.
+    /// Frees a slot. A search ends at a free slot. So the later entries whose search passes the
+    /// freed slot move back, to stay reachable.
     fn remove(&mut self, mut hole: usize) {
         let mut slot = hole;
         loop {
@@ -224,8 +226,8 @@ impl Table {
         self.len -= 1;
     }
 
-    /// Returns the slot where the search for a hash begins. The hash is scaled to the number of
-    /// slots by a multiplication (Lemire 2016, "A fast alternative to the modulo reduction").
+    /// Returns the slot where the search for a hash begins. A multiplication scales the hash to the
+    /// number of slots (Lemire 2016, "A fast alternative to the modulo reduction").
     fn home_slot(&self, hash: u64) -> usize {
         self.first_slot + ((u128::from(hash) * self.slot_count() as u128) >> 64) as usize
     }

@@ -40,6 +40,7 @@ pub(super) struct Zone {
     pub(super) shared: bool,
     /// Number of gateways that share the zone; `None` if it is not shared.
     gateways: Option<Arc<AtomicU64>>,
+    /// The keys of the zone, which a new configuration can take over.
     pub(super) state: Arc<ZoneState>,
 }
 
@@ -86,6 +87,8 @@ pub(crate) struct ZoneFill {
 }
 
 impl Zone {
+    /// Creates a zone. `headers` is the list that [`key_headers`] returns. `state` is the state of
+    /// the previous configuration; `None` creates an empty table.
     pub(super) fn new(
         zone: &config::limits::Zone,
         gateways: &Arc<AtomicU64>,
@@ -127,7 +130,8 @@ impl Zone {
 
     /// Locks the shard that stores a key.
     pub(super) fn lock_shard(&self, hashed_key: &HashedKey) -> MutexGuard<'_, Table> {
-        // The upper bits select the slot within the shard, and the lowest bit is always 1.
+        // The upper bits select the slot within the shard, and the lowest bit is always 1. So the
+        // bits above the lowest one select the shard.
         let shards = &self.state.shards;
         shards[(hashed_key.hash >> 1) as usize % shards.len()].0.lock()
     }
@@ -140,7 +144,7 @@ impl Zone {
         Some(hashed_key)
     }
 
-    /// Returns the number of calls as which a call counts.
+    /// Returns the number of calls that a call counts as.
     pub(super) fn cost(&self, call: &LimitedCall<'_>) -> u64 {
         match self.cost {
             CallCost::Call => 1,
@@ -156,7 +160,7 @@ impl Zone {
         })
     }
 
-    /// Returns the bytes of the call's key. Returns `None` if the key is empty or too long, so the
+    /// Returns the bytes of the call's key. Returns `None` if the key is empty or too long; such a
     /// call is not limited.
     fn write_key(&self, call: &LimitedCall<'_>) -> Option<SmallVec<[u8; 128]>> {
         let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
@@ -193,6 +197,7 @@ impl Zone {
     /// call is not limited.
     pub(super) fn hash_key(&self, call: &LimitedCall<'_>) -> Option<HashedKey> {
         let bytes = self.write_key(call)?;
+        // The last byte is the length of the key, or 255 if a digest replaces the key.
         let mut key = [0; KEY_BYTES_INLINE + 1];
         if bytes.len() <= KEY_BYTES_INLINE {
             key[..bytes.len()].copy_from_slice(&bytes);

@@ -16,7 +16,9 @@ use crate::call::CacheStatus;
 use crate::policy::access::Denial;
 use crate::policy::overload::{Class, Shed};
 
-/// Declares the counters of one type of object. The labels in brackets distinguish the objects.
+/// Declares the counters of one type of object. In `Type["label", …] { … }`, the labels in brackets
+/// distinguish the objects. In `field: Instrument = "name"`, the name makes the field a metric. The
+/// rules that begin with `@list` add it to the exported metrics.
 macro_rules! counters {
     ($(
         $(#[doc = $about:literal])+

@@ -66,6 +66,7 @@ pub(crate) struct Metrics<T>(Vec<Metric<T>>);
 /// One metric of an object of type `T`.
 pub(crate) struct Metric<T> {
     description: Description,
+    /// Writes the samples of one object.
     write: WriteSamples<T>,
 }
 
@@ -107,6 +108,7 @@ impl<T: MetricSet + 'static> Metrics<T> {
         self.add(name, kind, help, move |object, samples| read(object).write(samples))
     }
 
+    /// Adds a metric whose samples `write` writes.
     fn add(
         &mut self,
         name: &'static str,

@@ -15,7 +15,7 @@ use super::label::Label;
 use crate::policy::trace_context::TraceId;
 
 /// Upper bounds of the latency buckets in seconds. Starting at 100 µs, each bound is twice the
-/// previous one. So several buckets cover cache hits, and several cover slow responses.
+/// previous one. So both cache hits and slow responses have several buckets.
 pub(crate) const LATENCY_BOUNDS: [f64; 18] = [
     0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128, 0.0256, 0.0512, 0.1024, 0.2048,
     0.4096, 0.8192, 1.6384, 3.2768, 6.5536, 13.1072,
@@ -113,8 +113,11 @@ pub(crate) struct Histogram {
 /// A duration whose trace was sampled. It links a bucket of a histogram to a trace.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Exemplar {
+    /// The sampled trace.
     pub(super) trace: TraceId,
+    /// The duration in microseconds.
     pub(super) micros: u64,
+    /// When the duration was recorded.
     pub(super) time: SystemTime,
 }
 

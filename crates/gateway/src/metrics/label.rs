@@ -30,7 +30,7 @@ pub(crate) trait Label: Copy + 'static {
     fn as_str(self) -> &'static str;
 }
 
-/// Implements [`Label`] for closed sets that are declared elsewhere.
+/// Implements [`Label`] for closed sets that are declared elsewhere. The text is the label's name.
 macro_rules! implement_labels {
     ($($Type:ty: $name:literal;)+) => { $(
         impl Label for $Type {
@@ -53,7 +53,8 @@ macro_rules! implement_labels {
     )+ };
 }
 
-/// Declares closed sets that exist only for counters.
+/// Declares closed sets that exist only for counters. The text after the type is the label's name,
+/// and each variant has the value that `/metrics` prints.
 macro_rules! declare_labels {
     ($($(#[$meta:meta])* $Type:ident: $name:literal { $($values:tt)+ })+) => {
         $(closed_set! { $(#[$meta])* pub(crate) enum $Type { $($values)+ } })+

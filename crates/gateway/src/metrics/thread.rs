@@ -44,8 +44,11 @@ pub(crate) struct Counters {
     pub(crate) groups: Labelled<[Arc<str>; 2], GroupCounters>,
     /// The counters of each key, by [`crate::policy::access::Grant::index`].
     pub(crate) keys: Labelled<[Arc<str>; 1], KeyCounters>,
+    /// The counters of each rule. The label is its name.
     pub(crate) rules: Labelled<[Arc<str>; 1], RuleCounters>,
+    /// The counters of each zone. The label is its name.
     pub(crate) zones: Labelled<[Arc<str>; 1], ZoneCounters>,
+    /// The counters that no configured object owns. [`Counters`] dereferences to them.
     thread: Arc<ThreadCounters>,
 }
 
@@ -67,7 +70,9 @@ pub(crate) struct Labels {
     pub(crate) groups: Vec<[Arc<str>; 2]>,
     /// Names of keys and of token issuers.
     pub(crate) keys: Vec<[Arc<str>; 1]>,
+    /// Names of rules.
     pub(crate) rules: Vec<[Arc<str>; 1]>,
+    /// Names of zones.
     pub(crate) zones: Vec<[Arc<str>; 1]>,
 }
 
@@ -252,9 +257,9 @@ impl<L, C: ?Sized> Index<usize> for Labelled<L, C> {
     }
 }
 
-/// Counters that can create zeros of the same shape. A sum starts with these zeros.
+/// Counters that can create as many counters with the value 0. A sum starts with these zeros.
 trait Zeros: Sum {
-    /// Returns counters of the same shape, all zero.
+    /// Returns the same number of counters, all zero.
     fn zeros(&self) -> Arc<Self>;
 }
 

@@ -23,9 +23,9 @@ fn find_charged_method(cx: &ThreadContext, chain: usize, name: &str) -> Option<&
     family.find(name).map(|(_, method)| method).or_else(|| family.method_ignoring_case(name))
 }
 
-/// Charges the limits of the chain in the URL, and waits if a limit delays the call. Updates `now`
-/// after a wait. Returns a guard that counts the call as in flight; `None` if no limit counts calls
-/// in flight.
+/// Charges a call to the limits of the chain in the URL, and waits if a limit delays the call.
+/// Updates `now` after a wait. Returns a guard that counts the call as in flight; `None` if no
+/// limit counts calls in flight.
 ///
 /// # Errors
 /// The failure if a limit refuses the call.

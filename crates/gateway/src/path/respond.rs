@@ -25,10 +25,10 @@ pub(super) struct Progress {
     pub(super) record_index: usize,
     /// Index of the chain: before routing the chain of the URL, afterwards the chain of the route.
     pub(super) chain: usize,
-    /// Index of the method's row in the method table; `None` before routing and for unknown
-    /// methods.
+    /// Index of the method's row (its entry in the method table); `None` before routing and for
+    /// unknown methods.
     pub(super) row: Option<usize>,
-    /// The span of the call; `None` if the request is not sampled.
+    /// The span that traces the call; `None` if the request is not sampled.
     pub(super) span: Option<Box<ActiveSpan>>,
 }
 

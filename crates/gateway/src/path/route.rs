@@ -65,8 +65,8 @@ pub(super) fn route<'a>(
     }
 }
 
-/// Returns the chain for a request whose own path has no chain: the chain of the path to which a
-/// rule rewrites it. Returns `None` if no rule does.
+/// Finds the chain of a request whose own path belongs to no chain. A rule may rewrite that path to
+/// the path of a chain. Returns `None` if no rule does.
 pub(crate) fn rewritten_chain(cx: &ThreadContext, request: &Request<'_>) -> Option<usize> {
     let rules = &cx.snapshot.config.rules;
     if !rules.iter().any(|rule| matches!(rule.action, Action::Rewrite(_))) {
@@ -107,7 +107,8 @@ fn may_use_chain(cx: &ThreadContext, request: &Request<'_>, chain: usize) -> boo
     is_allowed
 }
 
-/// Checks that the caller may call the method.
+/// Checks that the caller may call the method. The check depends on the method's *effect*: it
+/// reads, submits a transaction, or administers the node.
 ///
 /// # Errors
 /// [`FailureKind::MethodNotAllowed`] if it may not.

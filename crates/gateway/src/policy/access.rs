@@ -112,7 +112,8 @@ pub struct Grant {
     /// Index of the counters of the key or token. Keys come first, then one index for each token
     /// issuer.
     pub index: usize,
-    /// The tier of its calls: a name that routing rules and priorities refer to.
+    /// The tier of its calls: a name such as `gold`, to which routing rules and priorities refer.
+    /// `None` if the calls have no tier.
     pub tier: Option<Arc<str>>,
     /// Methods that may be called with the key or token.
     pub methods: MethodRules,
@@ -126,11 +127,12 @@ pub struct Grant {
     pub clients: Networks,
     /// Expiry in seconds since 1970; `None` if it never expires.
     pub expires: Option<u64>,
-    /// Rate that replaces the zone's rate in zones that count by key.
+    /// Rate of the key's calls in limit zones (`limit.rs`) that count by key; `None` for the zone's
+    /// rate.
     pub rate: Option<Rate>,
-    /// Burst in thousandths of a call. It overrides the limit's burst in zones that count by key.
+    /// Burst in such zones, in thousandths of a call; `None` for the limit's burst.
     pub burst: Option<u64>,
-    /// Number of units that may be used in a calendar month; `None` for no quota.
+    /// Number of units (`quota.rs`) that may be used in a calendar month; `None` for no quota.
     pub quota: Option<u64>,
 }
 
@@ -179,7 +181,7 @@ closed_set! {
 }
 
 /// Checks whether a client at this address may use a key or token now. `now` returns the seconds
-/// since 1970, and is called only if the grant expires.
+/// since 1970. It is called only if the grant has an expiry.
 ///
 /// # Errors
 ///
@@ -203,13 +205,13 @@ pub fn check_grant(
 pub struct MethodCheck<'a> {
     /// The method's name.
     pub method: &'a str,
-    /// Effect of the method.
+    /// Effect of the method: it reads, sends a signed transaction, or administers the node.
     pub effect: Effect,
     /// Rules for all callers.
     pub policy: &'a Policy,
     /// The lists of the call's chain.
     pub chain: &'a MethodRules,
-    /// Methods that the call's group denies.
+    /// Methods that the call's group (a set of upstreams) denies.
     pub group_deny: &'a MethodSet,
     /// The grant of the caller's key, if it has one.
     pub grant: Option<&'a Grant>,
@@ -228,7 +230,8 @@ pub fn is_unsubscription(method: &str) -> bool {
 }
 
 /// Returns true if a method may be about a filter of the gateway itself. The gateway implements
-/// Ethereum filters of blocks and logs. The id of a filter shows whether the gateway created it.
+/// filters of blocks and logs for chains of the family Ethereum, which share Ethereum's methods.
+/// The id of a filter shows whether the gateway created it.
 pub fn is_own_filter_method(family: Family, method: &str) -> bool {
     family == Family::Ethereum
         && matches!(
@@ -241,12 +244,12 @@ pub fn is_own_filter_method(family: Family, method: &str) -> bool {
         )
 }
 
-/// Checks whether a call is served. Every list must allow it. A method that administers the node
-/// must also be in a list of such methods.
+/// Checks whether a call is served. Every list must allow its method. A method that administers the
+/// node must also be in a list of such methods.
 ///
 /// # Errors
 ///
-/// The reason why it is not.
+/// The reason why the call is not served.
 pub fn check_call(check: &MethodCheck<'_>) -> Result<(), Denial> {
     let MethodCheck { method, policy, grant, .. } = *check;
     match check.effect {

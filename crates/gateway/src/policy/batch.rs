@@ -9,14 +9,14 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// Time after which a lowered limit is doubled. A provider's limits seldom change, and a rejection
-/// costs each of its calls a second request.
+/// Time after which a lowered limit is doubled. The time is long, because a provider's limits
+/// seldom change. After a rejection each call of the batch needs a second request.
 pub const LIFTED_AFTER: Duration = Duration::from_secs(600);
 
 /// The batch size limit of one upstream.
 #[derive(Debug)]
 pub struct BatchLimit {
-    /// The configured maximum.
+    /// The configured maximum number of calls in a batch.
     max: usize,
     /// Number of calls allowed in a batch now.
     limit: usize,

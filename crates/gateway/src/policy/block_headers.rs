@@ -19,13 +19,13 @@ use crate::policy::heads::Hash;
 #[cfg(test)]
 pub(super) mod tests;
 
-/// Maximum number of stored blocks: twice the usual window of the served chain, because a reorg
-/// adds blocks of a second branch.
+/// Maximum number of stored blocks: twice `heads::WINDOW`, the usual number of known blocks of the
+/// served chain. A reorg adds blocks of a second branch.
 pub const BLOCKS_MAX: usize = 512;
 /// Maximum number of transactions of all stored blocks together, at eight bytes each.
 pub const TRANSACTIONS_MAX: usize = 1 << 18;
 /// Maximum number of alternative addresses, or alternative topics of one position, to look up in a
-/// bloom filter. Each costs one hash.
+/// bloom filter. The lookup of each costs one hash.
 const ALTERNATIVES_MAX: usize = 64;
 
 /// Bytes of a bloom filter (yellow paper 4.3.1).
@@ -45,7 +45,8 @@ pub struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// Parses a raw block that lists its transactions by hash.
+    /// Parses the JSON of a block that lists its transactions by hash. Returns `None` if the block
+    /// has no valid number.
     pub fn parse(raw: &[u8], received_at: Duration) -> Option<BlockHeader> {
         let [number, bloom, transactions] =
             walk::fields_of(raw, ["number", "logsBloom", "transactions"]);
@@ -67,10 +68,12 @@ impl BlockHeader {
         let bloom = self.bloom.as_deref()?;
         let has_bits = |bits: &[u16; 3]| {
             bits.iter().all(|bit| {
+                // Bit 0 is the lowest bit of the last byte.
                 let byte = BLOOM_BYTES - 1 - usize::from(bit / 8);
                 bloom[byte] & (1 << (bit % 8)) != 0
             })
         };
+        // An empty filter means that the block has no logs.
         let is_filled = bloom.iter().any(|byte| *byte != 0);
         let matches = query.criteria.iter().all(|alternatives| alternatives.iter().any(has_bits));
         Some(is_filled && matches)
@@ -82,7 +85,7 @@ impl BlockHeader {
     }
 }
 
-/// Returns the first eight bytes of a raw hash.
+/// Returns the first eight bytes of a hash, given as a JSON string.
 fn hash_prefix(raw: &[u8]) -> Option<u64> {
     let hash = hash_from_value(raw)?;
     Some(u64::from_be_bytes(hash[..8].try_into().ok()?))
@@ -98,7 +101,8 @@ fn parse_bloom(raw: &[u8]) -> Option<Box<[u8; BLOOM_BYTES]>> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BloomQuery {
     /// One criterion for the addresses and one for each topic position. A criterion lists
-    /// alternatives, and a block must match one of them. An alternative is three bit numbers.
+    /// alternatives, and a block must match one of them. An alternative is the numbers of three
+    /// bits that the filter must have.
     criteria: Vec<Vec<[u16; 3]>>,
 }
 
@@ -167,7 +171,8 @@ impl RecentHeaders {
         self.has_unfilled_blooms = true;
     }
 
-    /// Returns the known blocks that contain a transaction, by its raw hash.
+    /// Returns the known blocks that may contain a transaction. `transaction` is its hash as a JSON
+    /// string. Only the first eight bytes of hashes are compared.
     pub fn blocks_with(&self, transaction: &[u8]) -> impl Iterator<Item = (&Hash, &BlockHeader)> {
         let prefix = hash_prefix(transaction);
         self.blocks.iter().filter(move |(_, header)| {

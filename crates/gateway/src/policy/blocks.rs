@@ -1,6 +1,6 @@
-//! Completes a response to `hmyv2_getBlocks` (a range of blocks, on Harmony) whose first blocks are
-//! known. Writes the parameters of the call for the remaining blocks, and joins both parts. Blocks
-//! are copied byte for byte.
+//! Completes a response to `hmyv2_getBlocks`, which returns a range of blocks on Harmony. The first
+//! blocks are known already. Writes the parameters of the call for the remaining blocks, and joins
+//! both parts. Blocks are copied byte for byte.
 
 use wire::block::{BlockFormat, write_number};
 use wire::hex::hash_from_value;

@@ -11,6 +11,7 @@ use crate::policy::heads::Hash;
 /// Linked blocks from `bottom` upwards: the hash at each height is the parent of the next one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Branch {
+    /// Height of the lowest known block.
     bottom: u64,
     hashes: VecDeque<Hash>,
 }

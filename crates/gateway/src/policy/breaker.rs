@@ -1,9 +1,9 @@
 //! Circuit breaker for a service that may be down, such as Redis. At most a few calls wait for a
 //! service that is down.
 //!
-//! While the breaker is closed, calls pass. After enough consecutive failures it opens, and calls
-//! skip the service. After a backoff one probe decides whether it closes. The probe is not a
-//! client's call, so no client waits for it.
+//! While the breaker is closed, calls pass. After enough consecutive failures the breaker opens,
+//! and calls skip the service. After a backoff one *probe*, a call of the gateway itself, decides
+//! whether the breaker closes. No client waits for the probe.
 
 use std::time::Duration;
 

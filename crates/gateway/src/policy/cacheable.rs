@@ -17,7 +17,8 @@ use crate::policy::heads::{ChainView, Hash};
 #[cfg(test)]
 mod tests;
 
-/// The part of the chain that a response to a call depends on.
+/// The part of the chain that a response to a call depends on, as far as the call shows it. A
+/// [`Binding`] is found later, from the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheRule {
     /// The response is neither stored nor looked up.
@@ -28,13 +29,13 @@ pub enum CacheRule {
     AtHash,
     /// The response depends on the block at this height.
     AtNumber {
-        /// The height, resolved if the call has a tag.
+        /// The height that the call names, or the height that its tag stands for.
         number: u64,
         /// True if the block was final when the call arrived.
         finalized: bool,
     },
-    /// The response depends on a range of blocks, as in a part of a log filter. It is valid as long
-    /// as the last block is on the chain.
+    /// The response holds the logs of a range of blocks. It is valid as long as the last block is
+    /// on the chain.
     AtRange {
         /// First block.
         from: u64,
@@ -45,7 +46,7 @@ pub enum CacheRule {
     AtTransaction,
     /// The response depends on the head.
     AtHead,
-    /// The call is a log filter. `logs` has a rule for each part.
+    /// The call is a log filter. `policy/logs.rs` splits it into parts, and each has its own rule.
     Logs,
 }
 
@@ -59,8 +60,8 @@ pub struct Caching {
     pub resolved_height: Option<u64>,
     /// Lowest head of an upstream that may get the call; 0 for any head.
     pub min_head: u64,
-    /// Used for calls by block hash: the response is complete only if its block is at least this
-    /// many blocks below `min_head`.
+    /// Used for calls by block hash. The response is complete only if its block is at least this
+    /// many blocks below `min_head`. The value is 0 if every response is complete.
     pub behind_head: u64,
     /// [`ChainView::generation`] at the start of the call.
     pub generation: u64,
@@ -111,7 +112,7 @@ pub struct ResponseFacts {
     pub named_blocks: Option<(BlockId, BlockId)>,
 }
 
-/// The part of the chain that a cached response depends on.
+/// The part of the chain that a cached response depends on, found when the response arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
     /// The response depends on nothing.
@@ -182,6 +183,7 @@ impl RejectReason {
 pub fn decide_caching(method: &Method, block: Option<&BlockRef>, view: &ChainView) -> Caching {
     let decision = Decision { method, view, uncached: Caching::never(view) };
     let uncached = decision.uncached;
+    // A sticky method refers to state of one node, for example a filter.
     if method.write || method.sticky {
         return uncached;
     }
@@ -234,8 +236,8 @@ impl Decision<'_> {
         }
     }
 
-    /// Decides about a call by block hash. If the response is complete only once later blocks
-    /// exist, the upstream must have all served blocks.
+    /// Decides about a call by block hash. Some responses are complete only once later blocks exist
+    /// (`Method::blocks_behind_head`). The upstream must then have all served blocks.
     fn decide_at_hash(&self) -> Caching {
         let (rule, uncached) = (CacheRule::AtHash, self.uncached);
         match (self.method.blocks_behind_head, self.view.head) {
@@ -362,7 +364,7 @@ impl Admission<'_> {
         }
     }
 
-    /// Binds a response to a call by height. The height must be the only one that it names.
+    /// Binds a response to a call by height. The response must not name any other height.
     fn bind_to_number(&self, number: u64) -> BindResult {
         let ResponseFacts { kind, response_block, named_blocks } = *self.response;
         if kind == ResponseKind::Null {
@@ -440,7 +442,7 @@ impl Admission<'_> {
     }
 }
 
-/// Returns true if a cached response is still valid. Costs two comparisons while no branch changed.
+/// Returns true if a cached response is still valid.
 pub fn is_valid(tag: &ValidityTag, view: &ChainView) -> bool {
     match tag.binding {
         Binding::Free => true,

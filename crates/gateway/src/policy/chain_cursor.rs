@@ -1,9 +1,10 @@
 //! Chain cursor: finds the changes of the served chain since a subscriber was last notified.
 //!
 //! A [`ChainCursor`] holds the blocks that a subscriber has received, and compares them with a
-//! newer view. The order is go-ethereum's (`core/blockchain.go` `reorg`): the dropped blocks from
-//! the newest down, then the added blocks from the oldest up. So each block is reported exactly
-//! once, even if views are rare. The cursor fetches and sends nothing.
+//! newer *view*, a snapshot of the served chain. The order is go-ethereum's (`core/blockchain.go`
+//! `reorg`): the dropped blocks from the newest down, then the added blocks from the oldest up. So
+//! each block is reported exactly once, even if the head rises by several blocks between two views.
+//! The cursor fetches and sends nothing.
 
 use crate::policy::branch::Branch;
 use crate::policy::heads::{ChainView, Head};
@@ -28,6 +29,7 @@ pub struct NoCommonBlock;
 #[derive(Debug, Clone)]
 pub struct ChainCursor {
     blocks: Branch,
+    /// Maximum number of stored blocks.
     length_max: usize,
 }
 

@@ -18,12 +18,13 @@ pub const RING_POINTS_PER_WEIGHT: u32 = 160;
 /// stays under 1 MiB.
 pub const RING_POINTS_MAX: u64 = 65_536;
 
-/// Maximum load of an upstream on the ring, relative to the average. The paper (Mirrokni, Thorup,
-/// Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016) proves O(1/(c-1)^2) moved keys.
-/// HAProxy's manual calls 1.25 a reasonable `hash-balance-factor`.
+/// Maximum load of an upstream on the ring, relative to the average. With this bound c, a change of
+/// an upstream moves O(1/(c-1)^2) keys (Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with
+/// Bounded Loads", 2016). HAProxy's manual calls 1.25 a reasonable `hash-balance-factor`.
 pub const RING_BALANCE: f64 = 1.25;
 
-/// Time constant of the decay of the latency estimate: the default of linkerd's balancer
+/// Time constant of the decay of the latency estimate, which is an exponentially weighted moving
+/// average (EWMA). It is the default of linkerd's balancer
 /// (`linkerd/app/outbound/src/http/logical`, `DEFAULT_EWMA` decay 10 s) and of Finagle's
 /// `PeakEwma`.
 const EWMA_DECAY: Duration = Duration::from_secs(10);
@@ -45,6 +46,7 @@ pub const EWMA_READMITTED: Duration = Duration::from_millis(1);
 #[derive(Debug, Clone)]
 pub struct SmoothWeighted {
     states: Vec<WeightState>,
+    /// Number of failures that reduce an effective weight to zero; 0 if failures do not count.
     fails_max: i64,
 }
 
@@ -59,9 +61,7 @@ struct WeightState {
 }
 
 impl SmoothWeighted {
-    /// Creates one entry per upstream. `fails_max` is nginx's `max_fails`: the number of failures
-    /// that reduce an effective weight to zero. If `fails_max` is 0, failures do not change
-    /// weights.
+    /// Creates one entry per upstream. `fails_max` is nginx's `max_fails`.
     pub fn new(weights: &[u32], fails_max: u32) -> Self {
         let state = |&weight: &u32| WeightState {
             current: 0,
@@ -95,7 +95,7 @@ impl SmoothWeighted {
 
     /// Returns the next usable upstream that has less than its share of the calls in flight.
     /// `loads` is the number of calls in flight per upstream. Callers use this function while calls
-    /// wait for permits, because one slow upstream must not hold all permits.
+    /// wait for permits to be in flight, because one slow upstream must not hold all permits.
     pub fn pick_bounded(&mut self, loads: &[u32], usable: impl Fn(usize) -> bool) -> Option<usize> {
         let weights = self.states.iter().map(|state| state.configured as f64);
         let weights: SmallVec<[f64; 8]> = weights.collect();
@@ -123,7 +123,7 @@ struct RingPoint {
     upstream: u16,
 }
 
-/// A consistent hash ring with virtual nodes and bounded load.
+/// A consistent hash ring with bounded load. Each upstream has several points on the ring.
 #[derive(Debug, Clone)]
 pub struct Ring {
     /// Sorted by hash.
@@ -144,6 +144,7 @@ impl Ring {
         for (upstream, &(name, weight)) in upstreams.iter().enumerate() {
             let unscaled = u128::from(weight) * u128::from(RING_POINTS_PER_WEIGHT);
             let divisor = u128::from(points_unscaled.max(RING_POINTS_MAX));
+            // Equals `unscaled` unless all points together exceed the maximum.
             let count = (unscaled * u128::from(RING_POINTS_MAX) / divisor).max(1) as u64;
             let name_hash = hash64(name.as_bytes());
             points.extend((0..count).map(|point| RingPoint {
@@ -171,6 +172,7 @@ impl Ring {
         let load_max = compute_load_bounds(self.balance, loads, &self.weights, &usable);
         let start = self.points.partition_point(|point| point.hash < key_hash);
         let clockwise = self.points[start..].iter().chain(&self.points[..start]);
+        // The first usable upstream clockwise from the key.
         let mut fallback = None;
         for point in clockwise {
             let upstream = usize::from(point.upstream);
@@ -227,13 +229,15 @@ fn mix64(mut value: u64) -> u64 {
 /// `PeakEwma`, which linkerd uses through tower's `load::PeakEwma`.
 #[derive(Debug, Clone, Copy)]
 pub struct PeakEwma {
-    /// Estimated round trip.
+    /// Estimated round trip in seconds.
     rtt_secs: f64,
+    /// Time of the last response.
     updated: Duration,
 }
 
 impl PeakEwma {
-    /// Creates an estimate for an upstream without calls. See [`EWMA_START`].
+    /// Creates an estimate for an upstream without calls. `start` is the assumed latency, for
+    /// example [`EWMA_START`].
     pub fn new(now: Duration, start: Duration) -> Self {
         Self { rtt_secs: start.as_secs_f64(), updated: now }
     }
@@ -258,7 +262,7 @@ impl PeakEwma {
 
     /// Returns the cost of one more call: the expected latency times the calls in flight, this call
     /// included. The expected latency is the estimate, decayed towards zero since the last
-    /// response, but at least `silence`: the time for which calls have waited for any response.
+    /// response. It is at least `silence`, the time for which calls have waited for any response.
     pub fn cost(&self, now: Duration, in_flight: u32, silence: Duration) -> f64 {
         let rtt_secs = (self.rtt_secs * self.decay_factor(now)).max(silence.as_secs_f64());
         rtt_secs * (f64::from(in_flight) + 1.0)
@@ -270,8 +274,8 @@ impl PeakEwma {
     }
 }
 
-/// Returns the cheaper of two random candidates (power of two choices). `skip` excludes candidates,
-/// such as upstreams that were already tried.
+/// Returns the cheaper of two random candidates (power of two choices). The halves of `random`
+/// choose the two. `skip` excludes candidates, such as upstreams that were already tried.
 ///
 /// If `skip` excludes one of the two, the cheapest of all remaining candidates is returned. A call
 /// that timed out at a stalled upstream must not go to another stalled one.

@@ -1,5 +1,6 @@
-//! Classifies the outcome of a call to an upstream. The *verdict* is one of: a response for the
-//! client, a *fault* (the way in which an upstream failed a call), or a rate limit.
+//! Classifies the outcome of a call to an upstream. The *verdict* says that the client gets the
+//! response, that the upstream failed, or that it limits our rate. A *fault* is the way in which an
+//! upstream failed a call.
 //!
 //! The HTTP status is not enough, and upstreams use code -32000 for any error. So the error texts
 //! of real clients and providers are matched; `crates/gateway/policy/errors.toml` lists them.
@@ -186,14 +187,14 @@ fn classify_code(code: i64) -> Verdict {
         // method not enabled.
         -32601 | -32004 | -32604 => return Verdict::Unsupported,
         -32603 => Fault::Internal,
-        // -32001: EIP-1474, resource not found; EIP-1898 uses it for an unknown block. -39001: the
-        // same of besu.
+        // -32001: EIP-1474, resource not found; EIP-1898 uses it for an unknown block. Besu uses
+        // -39001 for this.
         -32001 | -39001 => Fault::NotSynced,
         // -32002: EIP-1474, resource unavailable; nethermind uses it for missing state. 4444:
         // history deleted after EIP-4444 (execution-apis#636).
         -32002 | 4444 => Fault::MissingState,
         // EIP-1474, limit exceeded. Infura uses it for rates. Errors about sizes have known texts,
-        // so rules of the file match them first.
+        // so rules of `errors.toml` match them first.
         -32005 => return Verdict::RateLimited { retry_after: None },
         // Nethermind (`ErrorCodes.cs`): Timeout and ModuleTimeout. Geth: response too large.
         -32016 | -32017 => Fault::Limit,
@@ -206,7 +207,7 @@ fn classify_code(code: i64) -> Verdict {
     Verdict::UpstreamFault(fault)
 }
 
-/// Returns the verdict with this name in the file.
+/// Returns the verdict with this name in `errors.toml`.
 fn parse_verdict(name: &str) -> Verdict {
     match name {
         "response" => Verdict::Response,
@@ -223,16 +224,16 @@ fn parse_verdict(name: &str) -> Verdict {
     }
 }
 
-/// A compiled rule of the file. Its verdict applies to errors that meet all conditions.
+/// A compiled rule of `errors.toml`. Its verdict applies to errors that meet all conditions.
 struct Rule {
     verdict: Verdict,
     /// JSON-RPC error codes; empty for any code.
     codes: Vec<i64>,
     /// True if the rule applies only to calls that send a signed transaction.
     broadcast_only: bool,
-    /// Texts in lower case, all of which the message contains.
+    /// Texts in lower case. The message must contain all of them.
     texts: Vec<Finder<'static>>,
-    /// A text that the message must not contain.
+    /// A text that the message must not contain; `None` if there is no such text.
     unless: Option<Finder<'static>>,
 }
 
@@ -277,7 +278,7 @@ enum Only {
 
 const ERRORS: &str = include_str!("../../policy/errors.toml");
 
-/// Returns the rules of the file, compiled once.
+/// Returns the rules of `errors.toml`, compiled once.
 fn load_rules() -> &'static [Rule] {
     static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
     RULES.get_or_init(|| {

@@ -3,8 +3,8 @@
 //!
 //! Each proxy appends the address of its caller. So an entry is trustworthy only if all entries to
 //! its right are trusted proxies. The search starts at the rightmost entry. The client is the first
-//! address that is no trusted proxy. If there is none, the client is the last address that was
-//! read: the leftmost one, or the one to the right of a malformed entry. nginx does the same with
+//! address that is no trusted proxy. The search also ends at the leftmost entry, or at a malformed
+//! one. The client is then the last address that was read. nginx does the same with
 //! `real_ip_recursive on`. `proxy.rs` parses the PROXY protocol.
 
 use core::net::{IpAddr, SocketAddr};
@@ -25,7 +25,7 @@ pub enum AddressSource {
 }
 
 impl AddressSource {
-    /// Returns the lower-case name of the header, if the source is a header.
+    /// Returns the lower-case name of the HTTP header, if the source is one.
     pub fn header(self) -> Option<&'static str> {
         match self {
             AddressSource::XForwardedFor => Some("x-forwarded-for"),
@@ -47,9 +47,9 @@ impl Networks {
     }
 }
 
-/// Returns the client's address from the values of a header, in the order of the request. The peer
-/// must be trusted. Returns `None` if the values hold no trustworthy address; the peer is then the
-/// client.
+/// Returns the client's address from the values of a header, in the order of the request. The
+/// *peer*, the other end of the connection, must be a trusted proxy. Returns `None` if the values
+/// hold no trustworthy address; the peer is then the client.
 pub fn find_client<'a>(
     source: AddressSource,
     values: impl DoubleEndedIterator<Item = &'a [u8]>,
@@ -81,7 +81,8 @@ type SplitEntry = fn(&[u8]) -> Option<(&[u8], &[u8])>;
 /// Parses the address of an entry. Returns `None` for a malformed or obfuscated address.
 type ParseAddress = fn(&[u8]) -> Option<IpAddr>;
 
-/// Splits at commas or spaces and skips empty entries, as in nginx.
+/// Splits off the last entry. Commas or spaces separate entries, and empty entries are skipped, as
+/// in nginx.
 fn split_last_listed(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let is_separator = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
     let end = value.iter().rposition(|byte| !is_separator(byte))? + 1;
@@ -89,8 +90,8 @@ fn split_last_listed(value: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&value[..start], &value[start..end]))
 }
 
-/// Splits at commas outside of quotes. The value is read from the right, so a quote that the client
-/// left open cannot hide the entries that proxies appended.
+/// Splits off the last entry. Commas outside of quotes separate entries. The value is read from the
+/// right, so a quote that the client left open cannot hide the entries that proxies appended.
 fn split_last_forwarded(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let is_separator = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
     let end = value.iter().rposition(|byte| !is_separator(byte))? + 1;
@@ -111,8 +112,8 @@ fn is_escaped(value: &[u8], index: usize) -> bool {
     backslashes % 2 == 1
 }
 
-/// Returns the address of an element's `for`. Returns `None` for obfuscated names (`unknown`,
-/// `_abc`).
+/// Returns the address in the `for` parameter of an entry of `Forwarded`. Returns `None` for
+/// obfuscated names (`unknown`, `_abc`).
 fn parse_forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut for_value = None;
     let mut unread = element;

@@ -29,18 +29,18 @@ pub const YOUNG_FOR: Duration = Duration::from_secs(6);
 /// A block without a known header counts as young if it is fewer than this number of blocks below
 /// the head.
 pub const YOUNG_BLOCKS: u64 = 16;
-/// A response is cached for this time if a header contradicts it and no upstream does. The time is
-/// short, because clients should get logs within a second after they are indexed. The time is long
-/// enough to save most calls of polling clients.
+/// A response is cached for this time if it is doubted and no upstream returned more items. The
+/// time is short, because clients should get logs within a second after they are indexed. The time
+/// is long enough to save most calls of polling clients.
 pub const BRIEF_RETENTION: Duration = Duration::from_millis(300);
 /// An upstream's measured depth is valid for this time, because its operator may enable more
 /// pruning.
 const DEPTH_AGE_MAX: Duration = Duration::from_secs(600);
-/// Safety margin of a measured depth, in blocks. The view may lag behind the upstream by this many
-/// blocks, so a block may lie deeper below the upstream's head than below the view's head.
+/// Safety margin of a measured depth, in blocks. The chain view may lag behind the upstream by this
+/// many blocks. A block then lies deeper below the upstream's head than below the view's head.
 const DEPTH_MARGIN: u64 = 16;
 
-/// Reason to doubt a response.
+/// Reason to doubt a response, ordered from the weakest to the strongest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doubt {
     /// No doubt: the headers show that it is complete.
@@ -49,7 +49,7 @@ pub enum Doubt {
     Bloom,
     /// The upstream has not yet returned logs as old as the requested blocks.
     Unproven,
-    /// A young block may have more: its bloom filter matches, or its header is unknown.
+    /// A young block may have further logs: its bloom filter matches, or its header is unknown.
     Young,
     /// The header proves that something is missing.
     Missing,
@@ -103,6 +103,7 @@ pub fn check_logs(
     evidence: Evidence<'_>,
 ) -> LogsCheck {
     let Evidence { view, headers, .. } = evidence;
+    // The blocks of the first and the last log; `None` if the response has no logs.
     let named_blocks = read_response_blocks(ResponseBlock::ElementMembers, response);
     let bloom_excludes_query = |hash: &Hash| {
         let block = headers.get(hash);
@@ -161,7 +162,7 @@ fn check_range(
             None if view.head.is_some_and(|head| number + YOUNG_BLOCKS > head.number) => {
                 Doubt::Young
             }
-            // This block and all below it are older than the known headers.
+            // No header of this block or a lower one is known, so the loop ends here.
             None => {
                 let starts_late = named_range.is_none_or(|(first, _)| first > from);
                 if starts_late && !evidence.has_depth(from) {
@@ -210,7 +211,7 @@ fn read_block_numbers(logs: &[u8]) -> BTreeSet<u64> {
 
 /// Checks the receipts that an upstream returned for a block. `hash` is the hash of the block;
 /// `None` for an old height whose hash the view does not know. `by_height` is true if the call
-/// names a height.
+/// names the block by its height, and false if by its hash.
 pub fn check_receipts(
     hash: Option<Hash>,
     by_height: bool,

@@ -5,7 +5,7 @@
 //! rate divided by this number. A number that is too low admits too many calls, so in doubt the
 //! higher number is used:
 //!
-//! - Without contact, the last number is kept.
+//! - Without contact to Redis, the last number is kept.
 //! - After contact was lost, or Redis has lost its data, other gateways may not be back yet. The
 //!   number can only rise until every running gateway must have sent a heartbeat.
 //! - Before the first reliable number, a configured number is assumed.
@@ -56,9 +56,9 @@ pub struct Membership {
     assumed: u64,
     /// The counted number; `None` before the first reliable reply.
     counted: Option<u64>,
-    /// Start of the present contact; `None` without contact.
+    /// Start of the present contact to Redis; `None` without contact.
     contact_since: Option<Duration>,
-    /// True if contact was lost, and the present contact is younger than [`LIFETIME`].
+    /// True if contact was lost and has not yet been back for [`LIFETIME`].
     was_lost: bool,
     /// True if the last reply was reliable.
     is_reliable: bool,

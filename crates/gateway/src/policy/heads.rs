@@ -2,8 +2,9 @@
 //! height. The served head is the newest block that clients get.
 //!
 //! Each upstream has a *branch*: its known blocks, linked by their parent hashes. A new head is
-//! *linked* once its ancestors connect it to the branch. A *witness* is an upstream whose head
-//! counts in the election. A *claim* is a reported head that is too high to be plausible.
+//! *linked* once its ancestors connect it to the branch. A *walk* fetches these ancestors, from the
+//! new head downwards. A *fill* extends a short branch downwards. A *witness* is an upstream whose
+//! head counts in the election. A *claim* is a reported head that is too high to be plausible.
 //!
 //! One [`HeadTracker`] per chain takes polls and builds an immutable [`ChainView`]. It sends
 //! nothing: missing headers are returned as [`Step::requests`]. Parts: `heads/upstream.rs` links
@@ -49,9 +50,9 @@ pub struct Head {
 /// Result of one poll of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadPoll {
-    /// Height of its head.
+    /// Height of the upstream's head.
     pub number: u64,
-    /// Hash of its head.
+    /// Hash of the upstream's head.
     pub hash: Hash,
     /// Hash of the head's parent.
     pub parent: Hash,
@@ -77,19 +78,20 @@ pub enum Finality {
     /// The upstreams report the finalized height. If no upstream of the chain has ever reported
     /// one, it is the head minus this many blocks.
     FromUpstreamsOr(u64),
-    /// The finalized height is the head minus this many blocks, for chains whose upstreams report
-    /// no finalized height.
+    /// The finalized height is the head minus this many blocks. This is for chains on which
+    /// upstreams report no finalized height.
     Depth(u64),
 }
 
 /// Settings of the tracker of one chain.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadSettings {
-    /// Recent blocks stored per upstream and for the served chain. At least the finality distance.
+    /// Number of recent blocks stored per upstream and for the served chain. It is at least the
+    /// usual distance between the head and the finalized block.
     pub window: usize,
     /// Source of the finalized height.
     pub finality: Finality,
-    /// Blocks that an upstream may be behind and still count as at the head.
+    /// Number of blocks that an upstream may be behind and still count as being at the head.
     pub lag_max: u64,
     /// Number of blocks by which a head may exceed the height that the block time allows, without a
     /// second witness.
@@ -112,7 +114,8 @@ const ROLLBACK_POLLS: u32 = 3;
 /// Consecutive missed polls after which the head of an upstream no longer counts. It tolerates
 /// missed polls, for example while a connection restarts.
 const MISSED_MAX: u32 = 3;
-/// An upstream counts as rising for this many block times after its last new block.
+/// An upstream counts as rising (`heads/elect.rs`) for this many block times after its last new
+/// block.
 const FRESH_BLOCKS: u32 = 20;
 /// Minimum time for which an upstream counts as rising. Some chains with very short block times
 /// pause now and then.
@@ -141,7 +144,7 @@ pub enum HeadEvent {
         /// Number of dropped blocks.
         depth: u64,
     },
-    /// A live upstream fell more than the allowed number of blocks behind.
+    /// An upstream that responds to polls fell more than [`HeadSettings::lag_max`] blocks behind.
     UpstreamLagging {
         /// The upstream.
         upstream: usize,
@@ -199,7 +202,7 @@ pub struct HeadTracker {
     block_time: Duration,
     /// The finalized height; `None` while it is unknown.
     finalized: Option<u64>,
-    /// Number of branch changes observed on any upstream.
+    /// Number of branch changes of the upstreams and of the served chain.
     generation: u64,
     reorgs: ReorgLog,
     /// Number of successful polls of all upstreams.

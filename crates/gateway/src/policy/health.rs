@@ -26,7 +26,8 @@ pub const UNSUPPORTED_MAX: usize = 256;
 /// that rejects only some calls still serves the others.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// Conditions for ejecting and readmitting an upstream. `config::health::Health` has the keys.
+/// Conditions for ejecting and readmitting an upstream. `config::health::Health` has the
+/// configuration keys.
 #[derive(Debug, Clone, Copy)]
 pub struct HealthSettings {
     /// Consecutive failures, of calls or of polls, that eject an upstream; at least 1.
@@ -35,7 +36,7 @@ pub struct HealthSettings {
     pub window: Duration,
     /// Minimum number of calls in the window before the failure share is judged.
     pub window_calls_min: u32,
-    /// Share of failed calls in the window at which an upstream is ejected.
+    /// Share of failed calls in the window, from 0 to 1, at which an upstream is ejected.
     pub failure_share_max: f64,
     /// Duration of the first ejection.
     pub backoff_min: Duration,
@@ -52,8 +53,8 @@ pub struct HealthSettings {
 pub enum HealthState {
     /// The upstream may be called.
     Healthy,
-    /// The upstream is behind the others, and is called only if no upstream is healthy.
-    /// [`UpstreamHealth::state`] never returns this state, because the chain's view has the lag.
+    /// The upstream is behind the served head. It is called only if no upstream is healthy.
+    /// [`UpstreamHealth::state`] never returns this state, because only `heads` knows the lag.
     Lagging,
     /// The next probe decides. The upstream's ejection has ended, or the upstream has stopped
     /// responding to calls.
@@ -301,7 +302,8 @@ impl UpstreamHealth {
         })
     }
 
-    /// Records that the upstream reported its rate limit.
+    /// Records that the upstream reported its rate limit. `retry_after` is the pause that it
+    /// requested; `None` if it requested none.
     pub fn record_rate_limit(
         &mut self,
         now: Duration,
@@ -390,8 +392,9 @@ pub(super) fn random_part(duration: Duration, random: u64) -> Duration {
     duration.mul_f64((random & 0xffff_ffff) as f64 / 4_294_967_296.0)
 }
 
-/// Fills `out` with the upstreams in the best available state: healthy, then lagging, probing,
-/// ejected, paused. Ejected upstreams are a last resort, because one may have recovered.
+/// Fills `out` with the indices of the upstreams in the best available state. The order is healthy,
+/// lagging, probing, ejected, paused. Ejected upstreams are a last resort, because one may have
+/// recovered.
 ///
 /// Returns `None` if calls may be sent to these upstreams. If all upstreams are paused, returns the
 /// earliest end of a pause, until which calls are rejected.

@@ -1,10 +1,11 @@
 //! Hedging: decides when a second upstream gets a call to which the first has not responded yet.
+//! This second attempt is a *hedge*. A budget bounds the share of calls that are hedged.
 //!
-//! Callers must not count a hedge twice. The client's call counts once in limits, the retry budget
-//! and metrics of calls. Only the attempt whose response is used counts for latency and health. The
-//! other attempt is cancelled. A cancelled attempt is neither a success nor a failure of its
-//! upstream; an attempt that has failed earlier counts as a failure. `retry` does not count a hedge
-//! as an attempt. If both attempts fail, only the first one is passed to `retry`.
+//! Callers must not count a hedged call twice. The client's call counts once in limits, the retry
+//! budget and metrics of calls. Only the attempt whose response is used counts for latency and
+//! health. The other attempt is cancelled. A cancelled attempt is neither a success nor a failure
+//! of its upstream; an attempt that has failed earlier counts as a failure. `retry` does not count
+//! a hedge as an attempt. If both attempts fail, only the first one is passed to `retry`.
 
 use std::time::Duration;
 
@@ -26,11 +27,12 @@ pub const SAMPLES_MIN: u32 = 60;
 /// Time after which the counts of the histogram are halved.
 pub const HALF_LIFE: Duration = Duration::from_secs(30);
 
-/// Maximum number of saved hedges. They allow some hedges when an upstream stalls suddenly, and the
-/// maximum prevents a doubled load.
+/// Maximum number of saved hedges. Each call saves a fraction of a hedge. Saved hedges help when an
+/// upstream stalls suddenly, and the maximum prevents a doubled load.
 pub const SAVED_MAX: f64 = 10.0;
 
-/// Buckets per octave of the histogram, so values are exact to an eighth of an octave.
+/// Buckets per octave of the histogram. An octave spans a factor of two, so values are exact to an
+/// eighth of it.
 const BUCKETS_PER_OCTAVE: usize = 8;
 
 /// Lowest octave: 2^6 = 64 µs. A faster response counts as 64 µs.
@@ -51,11 +53,11 @@ const STALL_QUANTILE: f64 = 0.99;
 /// Hedging settings; see `config::group::Hedge`.
 #[derive(Debug, Clone, Copy)]
 pub struct HedgeSettings {
-    /// Quantile of the class's latency after which the second upstream gets the call.
+    /// Quantile, from 0 to 1, of the class's latency after which the second upstream gets the call.
     pub quantile: f64,
-    /// Shortest delay.
+    /// Shortest time after which the second upstream gets the call.
     pub delay_min: Duration,
-    /// Maximum number of hedges, as a share of calls.
+    /// Maximum number of hedges, as a share of calls from 0 to 1.
     pub share_max: f64,
 }
 
@@ -77,8 +79,9 @@ impl Hedge {
     }
 
     /// Records a new call. `other_upstream` is true if a second usable upstream exists. Returns the
-    /// delay after which this upstream may get the call, or `None` if the call is not hedged. After
-    /// the delay, the caller must get permission from [`Hedge::try_charge`].
+    /// delay after which the second upstream may get the call, or `None` if the call is not hedged.
+    /// A call that must not be sent twice ([`Repeat::Never`]) is not hedged. After the delay, the
+    /// caller must get permission from [`Hedge::try_charge`].
     pub fn record_call(
         &mut self,
         repeat: Repeat,
@@ -122,14 +125,14 @@ impl Hedge {
         allowed
     }
 
-    /// Records the [`cap_latency`] of a call of this weight.
+    /// Records the latency of a call of this weight, as [`cap_latency`] returns it.
     pub fn observe(&mut self, now: Duration, weight: u32, latency: Duration) {
         self.histograms[class_index(weight)].observe(now, latency);
     }
 }
 
-/// Returns the latency of a call without its wait at stalled upstreams: at most `delay`, the usual
-/// delay before a hedge, plus the duration of the last attempt.
+/// Returns the latency of a call without its wait at stalled upstreams. The result is at most the
+/// usual delay before a hedge (`delay`) plus the duration of the last attempt (`attempt`).
 ///
 /// Until the budget allows another attempt, a call may wait at stalled upstreams for far longer
 /// than usual. If this wait counted as latency, the next stall would be detected later.
@@ -160,9 +163,9 @@ struct LatencyHistogram {
 /// Two quantiles of a latency.
 #[derive(Debug, Clone, Copy)]
 struct Quantiles {
-    /// The quantile after which a call is hedged.
+    /// The latency at [`HedgeSettings::quantile`].
     hedge: Duration,
-    /// [`STALL_QUANTILE`].
+    /// The latency at [`STALL_QUANTILE`].
     stall: Duration,
 }
 
@@ -204,8 +207,8 @@ impl LatencyHistogram {
         self.cached = None;
     }
 
-    /// Returns `quantile` and [`STALL_QUANTILE`] as the upper bounds of their buckets. `None` if
-    /// there are too few samples.
+    /// Returns the latencies at `quantile` and at [`STALL_QUANTILE`], as the upper bounds of their
+    /// buckets. `None` if there are too few samples.
     fn compute_quantiles(&mut self, quantile: f64) -> Option<Quantiles> {
         if self.total < SAMPLES_MIN {
             return None;

@@ -1,9 +1,9 @@
 //! Request limits: decides whether a call passes, waits or is rejected, as nginx's `limit_req`
 //! does.
 //!
-//! A zone counts calls by key, for example by the client's address. The state of a key is its
-//! *excess*: the number of calls by which it is ahead of the zone's rate. The excess drains at that
-//! rate. An accepted call is *charged*: it raises the excess.
+//! A *zone* counts the calls of each *key*, for example of each client address. The state of a key
+//! is its *excess*: the number of calls by which it is ahead of the zone's rate. The excess drains
+//! at that rate. An accepted call is *charged*: it raises the excess.
 //!
 //! The arithmetic is that of nginx 1.22, `src/http/modules/ngx_http_limit_req_module.c`
 //! (`ngx_http_limit_req_lookup`, `ngx_http_limit_req_account`): integer thousandths of a call and a
@@ -70,7 +70,8 @@ pub struct LimitTerms {
     pub rate: Rate,
     /// Largest excess with which a call passes, in thousandths of a call.
     pub burst: u64,
-    /// Excess above which calls wait, in thousandths of a call; `None` with `nodelay`.
+    /// Excess above which calls wait, in thousandths of a call. `None` if no call waits, as with
+    /// nginx's `nodelay`.
     pub delay: Option<u64>,
 }
 
@@ -92,18 +93,18 @@ pub enum LimitDecision {
     Delayed {
         /// The wait in milliseconds; at least 1.
         ms: u64,
-        /// Index of the limit with this wait.
+        /// Index of the limit with this wait, in the list given to [`decide`].
         limit_index: usize,
     },
     /// The call is rejected, and nothing is charged.
     Refused {
-        /// Index of the limit that rejected it.
+        /// Index of the limit that rejected the call, in the list given to [`decide`].
         limit_index: usize,
     },
 }
 
-/// Computes the effect on a key of a call that counts as `cost` calls; `cost` is at least 1.
-/// `state` is `None` for a key without an entry.
+/// Computes the effect of a call on its key. The call counts as `cost` calls; `cost` is at least 1.
+/// `state` is the key's stored state; `None` for a new key.
 ///
 /// The first of the `cost` calls counts like a request in nginx, and the others like further
 /// requests within the same millisecond.
@@ -124,6 +125,7 @@ pub fn assess_share(
     let charge_per_call = CALL.saturating_mul(gateways);
     let further_calls = cost.saturating_sub(1).saturating_mul(charge_per_call);
     let Some(KeyState { excess, charged_at_ms }) = state else {
+        // As in nginx, the first call of a new key adds no excess.
         return ChargedState {
             excess: further_calls,
             state: KeyState { excess: further_calls, charged_at_ms: now_ms },
@@ -140,7 +142,8 @@ pub fn assess_share(
     }
 }
 
-/// Returns the milliseconds between two readings of a clock that may have been set back.
+/// Returns the milliseconds between two readings of a clock that may have been set back. As in
+/// nginx, a small step back counts as 0 ms and a large one as 1 ms.
 fn elapsed_ms(last: u64, now_ms: u64) -> u64 {
     // The difference is signed (two's complement), as in nginx.
     match now_ms.wrapping_sub(last).cast_signed() {
@@ -155,8 +158,8 @@ pub fn remaining_excess(state: KeyState, rate: Rate, now_ms: u64) -> u64 {
     state.excess.saturating_sub(rate.drain(elapsed_ms(state.charged_at_ms, now_ms)))
 }
 
-/// Returns the state of a key, raised to at least the excess `excess_min`. A gateway reports this
-/// excess once it can reach the other gateways again.
+/// Returns the state of a key, with its excess raised to at least `excess_min`. A gateway that was
+/// cut off from the others reports `excess_min` once it can reach them again.
 pub fn raise_excess(
     state: Option<KeyState>,
     rate: Rate,
@@ -205,8 +208,8 @@ fn wait_ms(excess: u64, terms: LimitTerms) -> u64 {
 }
 
 /// Returns the milliseconds until a call of this cost is within the burst, if no other call
-/// arrives: 0 if the call is within the burst now, and `None` if it never will be. `gateways` has
-/// the same meaning as in [`assess_share`].
+/// arrives. Returns 0 if the call is within the burst now, and `None` if it can never be.
+/// `gateways` has the same meaning as in [`assess_share`].
 pub fn find_retry_ms(
     state: Option<KeyState>,
     terms: LimitTerms,

@@ -2,9 +2,9 @@
 //! parts.
 //!
 //! The finalized blocks of a range are split into aligned chunks. Different ranges share these
-//! chunks in the cache. The blocks above them stay one part, which is valid as long as its last
-//! block is on the chain. Logs are copied byte for byte. `resolve/logs.rs` fetches the parts and
-//! handles failures.
+//! chunks in the cache. The blocks above the finalized ones stay one part, which is valid as long
+//! as its last block is on the chain. Logs are copied byte for byte. `resolve/logs.rs` fetches the
+//! parts and handles failures.
 
 use std::fmt;
 
@@ -36,23 +36,25 @@ pub enum LogsPlan {
     /// Forward the call unchanged and do not store the response. A bound has no known height (such
     /// as `pending`), the bounds are reversed, or the range reaches above the head.
     Forward,
-    /// The call names one block by hash, so the response is a pure function of the hash. If the
-    /// block is unknown, the upstream reports this.
+    /// The call names one block by hash, so the response is a pure function of the hash. The
+    /// upstream returns an error for an unknown block.
     ByHash,
-    /// These parts, in order. A single part is the whole range with its bounds resolved.
+    /// Fetch these parts, in order. A single part is the whole range with the heights of its
+    /// bounds.
     Parts(Vec<Part>),
 }
 
 impl Part {
-    /// Returns the caching decision for the logs of the part. They are valid as long as its last
-    /// block is, because the hash of a block fixes all earlier blocks.
+    /// Returns the caching decision for the logs of the part. The logs are valid as long as the
+    /// last block is on the chain, because the hash of a block fixes all earlier blocks.
     pub fn caching(&self, view: &ChainView) -> Caching {
         let rule = CacheRule::AtRange { from: self.from, to: self.to };
         Caching { rule, min_head: self.to, ..Caching::never(view) }
     }
 }
 
-/// Resolves a filter's bounds at the served head and splits the range. See [`split_range`].
+/// Replaces the tags in a filter's bounds by heights of the served chain, and splits the range. See
+/// [`split_range`] for `chunk` and `parts_max`.
 pub fn plan_filter(
     filter: &LogFilter<'_>,
     view: &ChainView,
@@ -87,7 +89,8 @@ pub fn plan_filter(
 }
 
 /// Splits `from..=to` at the finalized height, and the blocks up to this height at multiples of
-/// `chunk`. A range stays whole if it needs more than `parts_max` parts or has reversed bounds.
+/// `chunk` blocks. A range stays whole if it needs more than `parts_max` parts or has reversed
+/// bounds.
 pub fn split_range(
     from: u64,
     to: u64,
@@ -147,7 +150,7 @@ pub enum MergeError {
     /// A log has no block number or log index.
     #[error("a log of blocks {} to {} has no block number or log index", .0.from, .0.to)]
     NoPosition(Part),
-    /// A log lies outside its part, or not after the previous log.
+    /// A log lies outside its part, or does not lie after the previous log.
     #[error("{log} is out of order or outside of blocks {} to {}", .part.from, .part.to)]
     OutOfOrder {
         /// Position of the log.
@@ -209,6 +212,7 @@ fn strip_brackets(part: Part, raw: &[u8]) -> Result<&[u8], MergeError> {
 /// Position of a log on the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogPosition {
+    /// Height of the block.
     block: u64,
     /// Index of the log in its block.
     index: u64,

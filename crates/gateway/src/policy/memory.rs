@@ -48,10 +48,11 @@ pub fn is_within(held: &HeldBytes, purpose: Purpose, max: usize) -> bool {
     held.iter().sum::<usize>() <= max && held[purpose.index()] <= purpose.bytes_max(max)
 }
 
-/// Returns the number of bytes to free for other clients; 0 if enough memory is free. Connections
-/// are closed when seven eighths of the whole budget, or of the part for requests, are in use. They
-/// are closed until three quarters are in use.
+/// Returns the number of bytes to free for other clients; 0 if enough memory is free. Bytes are
+/// freed once more than seven eighths of the whole budget, or of the part for requests, are in use.
+/// Three quarters then stay in use.
 pub fn bytes_to_free(held: &HeldBytes, max: usize) -> usize {
+    // The bytes above three quarters of a maximum, once seven eighths are exceeded.
     let excess_of = |held: usize, bytes_max: usize| {
         if held > bytes_max - bytes_max / 8 { held - (bytes_max - bytes_max / 4) } else { 0 }
     };
@@ -64,14 +65,14 @@ pub fn bytes_to_free(held: &HeldBytes, max: usize) -> usize {
 pub struct SlowConnection {
     /// Index in the caller's list.
     pub index: usize,
-    /// Age of its oldest buffered bytes.
+    /// Age of the connection's oldest buffered bytes.
     pub age: Duration,
-    /// Bytes that closing it frees.
+    /// Number of bytes that are freed if the connection is closed.
     pub bytes: usize,
 }
 
-/// Returns the connections to close, those with the oldest bytes first, until `bytes_to_free` bytes
-/// are freed. Connections younger than `age_min` stay open.
+/// Returns the indices of the connections to close, the one with the oldest bytes first, until
+/// `bytes_to_free` bytes are freed. Connections younger than `age_min` stay open.
 pub fn select_connections_to_close(
     mut slow: Vec<SlowConnection>,
     bytes_to_free: usize,

@@ -1,5 +1,6 @@
-//! Overload control: limits the calls of a group that are in flight. A call above the limit waits
-//! in a queue, or is *shed*: rejected because the upstreams of its group are overloaded.
+//! Overload control: limits the calls of a group that are in flight. A *group* is a set of
+//! upstreams that serve the same methods. A call above the limit waits in a queue, or is *shed*:
+//! rejected because the upstreams of its group are overloaded.
 //!
 //! `overload/limiter.rs` finds the limit, `overload/shares.rs` divides permits among clients, and
 //! `overload/queue.rs` decides which waiting call goes first. This file has the *class* of a call,
@@ -41,7 +42,7 @@ closed_set! {
     pub enum Shed {
         /// The queue was full, and every call in it had a higher class.
         Full = "full",
-        /// A call of a higher class, or a newer one, displaced it from the queue.
+        /// A newer call of the same class or a higher one displaced it from the queue.
         Displaced = "displaced",
         /// The call waited longer than allowed.
         Late = "late",
@@ -56,7 +57,8 @@ pub struct Priorities {
     pub high_tiers: Vec<Box<str>>,
     /// Tiers with low priority.
     pub low_tiers: Vec<Box<str>>,
-    /// A call of at least this weight is one class lower than other calls of its caller.
+    /// A call of at least this weight is one class lower than other calls of its caller. The weight
+    /// is the approximate cost of the method, from the method table.
     pub heavy_weight: u32,
 }
 

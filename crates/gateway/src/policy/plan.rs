@@ -1,5 +1,6 @@
 //! Plans how a call gets its response: from an upstream, in parts, from the chain view, or by its
-//! cache key. Serving follows this plan, and `weir explain` prints it.
+//! cache key. Serving follows this plan, and `weir explain` prints it. A *view* is a snapshot of
+//! the chain. A *row* of the method table holds the facts about one method.
 
 use std::ops::Range;
 
@@ -27,7 +28,7 @@ pub enum Plan {
     /// Split a log filter into parts ([`super::logs::plan_filter`]). Holds the method's row of the
     /// method table.
     Logs(&'static Method),
-    /// Respond with this height of the head, which the gateway knows.
+    /// Respond with this number, the height of the head. No upstream is called.
     Head(u64),
     /// Look up the call in the cache and among the calls in flight, then call an upstream.
     Lookup(Lookup),
@@ -40,13 +41,14 @@ pub struct Lookup {
     pub method: &'static Method,
     /// The caching decision, which includes the height that an upstream must have reached.
     pub caching: Caching,
-    /// The block parameter, and its byte range in the parameters. `None` if the call has none.
+    /// The block parameter, and its byte range in the parameters. `None` if the call has none, and
+    /// an error if it is malformed.
     pub block: Result<Option<(BlockRef, Range<usize>)>, BlockRefError>,
     /// True if equal calls in flight share one response.
     pub coalesce: bool,
 }
 
-/// Plans a call with this row of the method table under a view of its chain.
+/// Plans a call. `method` is the method's row; `None` if the method is in no table.
 pub fn plan(
     method: Option<&'static Method>,
     params: &Params<'_>,

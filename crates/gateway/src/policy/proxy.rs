@@ -6,7 +6,7 @@
 
 use core::net::IpAddr;
 
-/// Longest header of version 1 (section 2.1).
+/// Longest header of version 1, in bytes (section 2.1).
 const V1_BYTES_MAX: usize = 107;
 /// Signature of version 2.
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -35,7 +35,7 @@ pub enum ProxyError {
     /// The signature is there, but the rest is malformed.
     #[error("malformed PROXY protocol header")]
     Malformed,
-    /// The header exceeds [`HEADER_BYTES_MAX`], or the line of version 1 its maximum.
+    /// The header exceeds [`HEADER_BYTES_MAX`]. A header of version 1 exceeds [`V1_BYTES_MAX`].
     #[error("PROXY protocol header is too long")]
     TooLong,
 }
@@ -95,6 +95,8 @@ fn parse_v2(received: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     let Some((fixed_part, after_fixed)) = received.split_first_chunk::<V2_FIXED_BYTES>() else {
         return Ok(None);
     };
+    // Byte 12 has the version and the command, byte 13 the address family and the protocol. Bytes
+    // 14 and 15 have the length of the remaining header.
     let (command, family) = (fixed_part[12], fixed_part[13]);
     let length = usize::from(u16::from_be_bytes([fixed_part[14], fixed_part[15]]));
     let bytes = V2_FIXED_BYTES + length;

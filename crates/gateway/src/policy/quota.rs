@@ -1,4 +1,5 @@
-//! The monthly quota of a key: charges calls in units and tracks the usage of the calendar month.
+//! The monthly quota of a key: charges calls in units and tracks the usage of the calendar month. A
+//! call costs one unit, or as many units as the weight of its method.
 //!
 //! An [`Account`] holds the usage of one key: the units that all gateways have reported to Redis,
 //! and the units that this gateway has not reported yet. `quota.rs` stores the accounts.
@@ -20,7 +21,7 @@ pub struct Month(Date);
 const MONTH_MAX: Month = Month(date(9998, 12, 1));
 
 impl Month {
-    /// Returns the month that contains a second since 1970.
+    /// Returns the month at a time, which is in seconds since 1970.
     pub fn containing(second: u64) -> Month {
         let second = i64::try_from(second).unwrap_or(i64::MAX);
         let Ok(time) = Timestamp::from_second(second) else { return MONTH_MAX };
@@ -60,7 +61,7 @@ impl fmt::Display for Month {
 pub struct Account {
     month: Month,
     /// Number of units in the last report, including units of other gateways. Without Redis, this
-    /// is the usage in this gateway's file.
+    /// is the usage that this gateway has read from its quota file.
     reported: u64,
     /// Number of units used in this gateway since the last report.
     unreported: u64,
@@ -72,8 +73,8 @@ pub enum Allowance {
     /// The whole unused quota. There are no other gateways, or this gateway receives their usage
     /// continuously.
     Whole,
-    /// The unused quota divided by this number of gateways, because this gateway cannot reach the
-    /// others.
+    /// The quota that was unused at the last report, divided by this number of gateways, because
+    /// this gateway cannot reach the others.
     Share(u64),
 }
 

@@ -1,8 +1,8 @@
-//! Whether, where and when a failed call is retried.
+//! Decides whether, where and when a failed call is retried.
 //!
-//! The decision depends on the response, on how much of the call was sent, and on the method table.
-//! A budget keeps retries from making an overload worse. The decision includes a pause, for which
-//! the caller waits. `choose` picks the other upstream.
+//! The decision depends on the response, on how much of the call was sent, and on the method's
+//! entry in the method table. A budget keeps retries from making an overload worse. The decision
+//! includes a pause, for which the caller waits. `choose` picks the other upstream.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::policy::sliding_window::SlidingWindow;
 #[cfg(test)]
 mod tests;
 
-/// Time for which the token of a call can be used: the default `ttl` of Finagle's `RetryBudget`.
+/// Time for which a token of the retry budget can be used: the default `ttl` of Finagle's
+/// `RetryBudget`.
 const BUDGET_TTL: Duration = Duration::from_secs(10);
 
 /// Pause before the second retry; it doubles with each further one. The first retry starts at once,
@@ -74,7 +75,7 @@ pub enum Decision {
     Return,
     /// Try another upstream after the pause.
     Another {
-        /// May be zero.
+        /// Time to wait before the retry; zero for a retry at once.
         pause: Duration,
     },
     /// Try the same upstream on a new connection: the idle one was closed during the call.
@@ -84,13 +85,12 @@ pub enum Decision {
 }
 
 /// Decides about a failed attempt. A retry is charged to the budget. A retry on a new connection,
-/// or after an attempt that was never sent, is free, because no upstream has processed the failed
-/// attempt.
+/// or after an attempt that was never sent, is free. No upstream has processed such an attempt.
 ///
 /// If nothing was sent, any call may be retried. Otherwise only reads and signed transactions may
 /// be retried ([`Repeat`] of the method table). The chain accepts a transaction only once, and
 /// [`Verdict::AlreadyKnown`] recognises a repeated one. An unknown method counts as
-/// [`Repeat::Never`].
+/// [`Repeat::Never`]. `random` holds random bits for the pause.
 pub fn decide(
     attempt: &Attempt,
     repeat: Repeat,
@@ -134,8 +134,8 @@ pub fn decide(
     Decision::Another { pause }
 }
 
-/// Returns the pause before the next retry: zero before the first retry, then a doubling pause,
-/// half of which is random.
+/// Returns the pause before the next retry. It is zero before the first retry, and then doubles
+/// with each retry. Half of the pause is random.
 fn compute_backoff(attempts: u32, random: u64) -> Duration {
     if attempts <= 1 {
         return Duration::ZERO;
@@ -148,10 +148,11 @@ fn compute_backoff(attempts: u32, random: u64) -> Duration {
 /// A retry budget. It bounds retries to a share of recent calls plus a small rate. Each thread has
 /// its own budget.
 ///
-/// It follows Finagle's `RetryBudget` over its `LeakyTokenBucket`. Each call deposits a token, each
-/// retry takes 1/share tokens, and tokens expire after ten seconds.
+/// It follows Finagle's `RetryBudget` over its `LeakyTokenBucket`. Each call deposits one token. A
+/// retry takes 1 / `share_max` tokens. Tokens expire after ten seconds.
 #[derive(Debug, Clone)]
 pub struct RetryBudget {
+    /// Number of deposited tokens minus spent tokens, by bucket of time.
     tokens: SlidingWindow<f64>,
     /// Number of tokens that a retry costs.
     price: f64,
@@ -160,8 +161,8 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// Creates a budget of `share_max` retries per call, plus `rate_min` retries per second. With a
-    /// share of 0 practically only the rate applies.
+    /// Creates a budget of `share_max` retries per call, plus `rate_min` retries per second. If
+    /// `share_max` is 0, practically only `rate_min` applies.
     pub fn new(share_max: f64, rate_min: u32) -> Self {
         // The minimum keeps the price finite. Finagle uses the same value.
         let price = 1.0 / share_max.max(0.001);

@@ -1,4 +1,5 @@
-//! Finds the chain of a path, and the group of this chain that serves a method.
+//! Finds the chain of a URL path, and the group of this chain that serves a method. A *group* is a
+//! set of upstreams that serve the same methods.
 //!
 //! The routes are built once from the configuration. A lookup costs one hash for an exact name, or
 //! a search in a short list of prefixes. `choose` picks the upstream of the group.
@@ -11,7 +12,8 @@ use wire::effect::starts_with_ignoring_case;
 #[cfg(test)]
 mod tests;
 
-/// Routes of one chain as configured. The caller defines the group indices.
+/// Routes of one chain as configured. A number of type `usize` is an index of a group, which the
+/// caller defines.
 #[derive(Debug, Clone)]
 pub struct ChainRoutes<'a> {
     /// Paths of this chain, each beginning with `/`.
@@ -41,8 +43,9 @@ pub enum RouteError {
 pub struct Router {
     /// Index of the chain by path, without trailing slashes.
     paths: HashMap<Box<str>, usize, RandomState>,
+    /// The groups of each chain.
     chains: Vec<Methods>,
-    /// The chain of all other paths.
+    /// Index of the chain of all other paths; `None` if they have no chain.
     default: Option<usize>,
 }
 

@@ -1,4 +1,5 @@
-//! The operator's routing rules, in order. They decide which group serves a call.
+//! The operator's routing rules, in order. They decide which group (set of upstreams) serves a
+//! call.
 //!
 //! The first matching rule decides, unless it only rewrites the path. Later rules then match the
 //! new path. `access.rs` decides what may be called at all.
@@ -24,13 +25,13 @@ pub struct Rule {
     pub path: Option<Box<str>>,
     /// Header conditions. All must match.
     pub headers: Vec<HeaderCondition>,
-    /// Names of keys; empty matches any caller.
+    /// Names of API keys; an empty list matches any caller.
     pub keys: Vec<Box<str>>,
-    /// Names of tiers; empty matches any caller.
+    /// Names of tiers, which the configuration assigns to keys. An empty list matches any caller.
     pub tiers: Vec<Box<str>>,
-    /// Methods; empty matches any method.
+    /// Methods; an empty set matches any method.
     pub methods: MethodSet,
-    /// Prefix of the raw parameters; `None` matches any parameters.
+    /// Prefix of the call's parameters as JSON text; `None` matches any parameters.
     pub params: Option<Box<str>>,
     /// The first parameter: a string without its quotes, or any other value as written. `None`
     /// matches any parameter.
@@ -94,7 +95,7 @@ pub struct RequestFacts<'a> {
     pub key: Option<&'a str>,
     /// The caller's tier; `None` for a caller without a tier.
     pub tier: Option<&'a str>,
-    /// Hash of the caller ([`hash_caller`]).
+    /// Hash of the caller, from [`hash_caller`].
     pub client: u64,
     /// The call. `None` if only the path is routed. Rules that depend on a call then do not match.
     pub call: Option<CallFacts<'a>>,
@@ -105,7 +106,7 @@ pub struct RequestFacts<'a> {
 pub struct CallFacts<'a> {
     /// The method's name.
     pub method: &'a str,
-    /// The raw parameters; empty if there are none.
+    /// The parameters as JSON text; empty if there are none.
     pub params: &'a [u8],
 }
 
@@ -125,7 +126,7 @@ pub struct RoutingResult<'a> {
 pub enum RouteDecision {
     /// No rule decided.
     Undecided,
-    /// This group serves the call.
+    /// The group with this index serves the call.
     Group(usize),
     /// The rule at this index rejects the call.
     Deny(usize),

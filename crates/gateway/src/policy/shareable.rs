@@ -1,12 +1,12 @@
 //! Tags of cached responses that every replica can check. A tag names the blocks that its response
 //! depends on.
 //!
-//! A [`ValidityTag`] contains counters of one process, which mean nothing to another process. A
-//! [`ShareableTag`] contains block hashes instead. [`find_proof`] decides when a response may be
-//! shared through Redis, and [`to_shareable`] returns its tag. [`adopt`] checks a tag from another
-//! replica against this replica's view. A response that cannot be verified is not used. So a lost
-//! message or a stale store may cost a cache hit, but never causes a response about a dropped
-//! block.
+//! A *replica* is another gateway process with the same configuration and Redis. A [`ValidityTag`]
+//! contains counters of one process, which mean nothing to another process. A [`ShareableTag`]
+//! contains block hashes instead. [`find_proof`] decides when a response may be shared through
+//! Redis, and [`to_shareable`] returns its tag. [`adopt`] checks a tag from another replica against
+//! this replica's view. A response that cannot be verified is not used. So a lost message or a
+//! stale store may cost a cache hit, but never causes a response about a dropped block.
 
 use crate::policy::cacheable::{Binding, CacheRule, ResponseFacts, ValidityTag, is_valid};
 use crate::policy::heads::{ChainView, Head};
@@ -20,8 +20,8 @@ pub use tag::ShareableTag;
 /// Evidence that a response is about the block in its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// The response itself or the finality of its block is evidence, or the response depends on no
-    /// block. The response may be shared at once.
+    /// The response names its block, its block is final, or it depends on no block. The response
+    /// may be shared at once.
     Given,
     /// There is no evidence yet, because the upstream may have changed its branch unnoticed. The
     /// response may be shared once the next poll confirms that the upstream is still on the branch.
@@ -75,8 +75,8 @@ pub fn to_shareable(tag: &ValidityTag, view: &ChainView) -> Option<ShareableTag>
     }
 }
 
-/// Returns the validity of a response from another replica, if it fits the call and `view` shows
-/// that it is valid here.
+/// Returns this process's tag for a response from another replica, if the response fits the call
+/// and `view` shows that it is valid here.
 pub fn adopt(
     shareable_tag: &ShareableTag,
     rule: CacheRule,
@@ -99,8 +99,8 @@ pub fn adopt(
             Binding::Block { number, hash }
         }
         ShareableTag::Block { number, hash } => {
-            // A block below the window is rejected even if it is final now, because this hash was
-            // not final when the tag was made.
+            // A block below the view's window of known blocks is rejected, even if it is final now.
+            // This hash was not final when the tag was made.
             if !is_block_of_call(rule, number) || view.canonical(number) != Some(hash) {
                 return None;
             }

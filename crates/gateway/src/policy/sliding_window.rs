@@ -1,5 +1,5 @@
-//! A sliding window: values of the recent past, in buckets of equal duration. A value leaves the
-//! window with its whole bucket.
+//! A sliding window: values of the recent past, in buckets of equal duration. All values of a
+//! bucket leave the window together.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ pub(super) struct SlidingWindow<T> {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Bucket<T> {
-    /// Number of the bucket, counted from time 0.
+    /// Number of bucket durations from time 0 to the start of the bucket.
     number: u64,
     value: T,
 }
 
 impl<T: Copy + Default> SlidingWindow<T> {
-    /// Returns the value of the present bucket.
+    /// Returns the value of the present bucket, which begins as the default value.
     pub(super) fn current(&mut self, now: Duration, length: Duration) -> &mut T {
         let number = bucket_number(now, length);
         let bucket = &mut self.buckets[(number % BUCKETS) as usize];

@@ -1,6 +1,7 @@
 //! Detects stalled upstreams. An upstream has stalled if it has calls in flight and has sent no
 //! response for far longer than calls usually take. The *patience* of a call is the time that it
-//! waits at such an upstream.
+//! waits at such an upstream. It depends on the latency of the call's *class*, which holds all
+//! calls to methods of similar weight (`hedge.rs`).
 //!
 //! A call that has waited for its patience *suspects* the upstream. Calls that wait there are then
 //! started again at other upstreams, and a poll decides whether the suspected upstream stays in
@@ -9,15 +10,15 @@
 
 use std::time::Duration;
 
-/// An upstream is suspected after this multiple of the 99th percentile latency of the call's class.
+/// A call suspects an upstream after this multiple of the 99th percentile latency of its class.
 const PATIENCE_FACTOR: u32 = 10;
 
-/// Shortest patience. It exceeds the pauses of a node for a garbage collection or the import of a
-/// block, which take about a tenth of a second.
+/// Shortest patience. It is longer than the pauses of a node that collects garbage or imports a
+/// block. Such a pause takes about a tenth of a second.
 const PATIENCE_MIN: Duration = Duration::from_millis(200);
 
-/// Patience for a call of a class with too few samples if there is no estimate. An estimate cannot
-/// exceed it.
+/// Patience for a call of a class with too few samples if there is no estimate. It is also the
+/// longest patience that an estimate gives.
 const PATIENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
 /// Returns the patience of a call. `p99` is the 99th percentile latency of the call's class.
@@ -39,7 +40,7 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Records a new call. `idle` is true if no other is in flight.
+    /// Records a new call. `idle` is true if no other call is in flight at the upstream.
     pub fn record_call(&mut self, now: Duration, idle: bool) {
         if idle {
             self.since = now;
@@ -57,8 +58,8 @@ impl Silence {
         now.saturating_sub(self.since)
     }
 
-    /// Returns the time at which a call suspects the upstream: after `patience` without a response,
-    /// counted from the start of the call at the earliest.
+    /// Returns the time at which a call suspects the upstream: after `patience` without a response.
+    /// Time before the start of the call does not count.
     pub fn suspect_at(&self, call_start: Duration, patience: Duration) -> Duration {
         self.since.max(call_start) + patience
     }

@@ -1,5 +1,5 @@
 //! Trace contexts: reads and writes the headers `traceparent` and `tracestate`, and decides which
-//! traces are sampled.
+//! traces are sampled, that is, recorded.
 //!
 //! The headers are those of the W3C Recommendation of 2021-11-23,
 //! <https://www.w3.org/TR/trace-context/>.
@@ -47,9 +47,9 @@ impl TraceId {
         TraceId(id.max(1))
     }
 
-    /// Decides whether a trace is sampled. All services with the same ratio sample the same traces,
-    /// because the decision depends only on the lower half of the id, as in OpenTelemetry's
-    /// `TraceIdRatioBased`.
+    /// Returns true if the trace is sampled, at a `ratio` from 0 to 1. The decision depends only on
+    /// the lower half of the id, as in OpenTelemetry's `TraceIdRatioBased`. So all services with
+    /// the same ratio sample the same traces.
     pub(crate) fn is_in_sample(self, ratio: f64) -> bool {
         let lower_half = self.0 as u64;
         // An f64 holds 53 bits exactly, so the upper 53 bits become a fraction below one.
@@ -86,6 +86,7 @@ impl TraceParent {
             0xff => false,
             _ => extension.is_empty() || extension.starts_with(b"-"),
         };
+        // The fields are version, trace id, span id and flags, with a dash between two fields.
         let has_dashes = [2, 35, 52].iter().all(|index| fields[*index] == b'-');
         let trace = TraceId(parse_hex(&fields[3..35])?);
         let span = SpanId(u64::try_from(parse_hex(&fields[36..52])?).ok()?);

@@ -55,6 +55,7 @@ pub(crate) async fn resolve_internal(
         waiting: &waiting,
         trace: None,
     };
+    // The response depends on the block with this hash. An upstream must have reached its height.
     let (rule, min_head) = (CacheRule::AtHash, internal.height);
     let caching = Caching { rule, min_head, ..Caching::never(&view) };
     let caching = if cx.snapshot.cache.is_some() { caching } else { caching.without_cache() };

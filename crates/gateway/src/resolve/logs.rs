@@ -1,10 +1,10 @@
 //! `eth_getLogs`: resolves a range of blocks in parts.
 //!
 //! The blocks up to the finalized block are split into aligned chunks. The cache stores a response
-//! per chunk, so overlapping ranges share chunks. The response for the blocks above is valid only
-//! on the head's branch. `policy/logs.rs` merges the responses of the parts by copying whole log
-//! objects. If one part fails, the whole call fails with the upstream's error. A filter that is not
-//! a range of blocks is forwarded to an upstream unchanged.
+//! per chunk, so overlapping ranges share chunks. The response for the blocks above the finalized
+//! block is valid only on the head's branch. `policy/logs.rs` merges the responses of the parts by
+//! copying whole log objects. If one part fails, the whole call fails with the upstream's error. A
+//! filter that is not a range of blocks is forwarded to an upstream unchanged.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -25,7 +25,8 @@ use crate::policy::heads::ChainView;
 use crate::policy::logs::{LogsPlan, Part, covers, merge, plan_filter, split_around};
 use crate::state::context::ThreadContext;
 
-/// Maximum number of parts of one range in flight. It bounds the upstream requests of one call.
+/// Maximum number of parts of one range that are resolved concurrently. It bounds the upstream
+/// requests of one call.
 const PARTS_CONCURRENCY: usize = 8;
 
 /// Resolves a call for logs. Splits the range of its filter into parts, and merges the responses.
@@ -42,7 +43,8 @@ pub(super) async fn resolve(
     let (chunk_blocks, parts_max) = (config.logs_chunk_blocks, config.logs_parts_max);
     let parts = match plan_filter(&filter, &view, chunk_blocks, parts_max) {
         LogsPlan::Forward => {
-            // Without a usable upstream the view has no head. Then only the index can respond.
+            // Without a usable upstream, the view (the snapshot of the chain's newest blocks) has
+            // no head. Then only the index can respond.
             if let (None, Some(range)) = (view.head, find_numbered_range(&filter))
                 && let Some(indexed) = lookup_index(cx, &request, &filter, &[range]).await
                 && covers(indexed.part, &[range])
@@ -108,6 +110,7 @@ fn find_numbered_range(filter: &LogFilter<'_>) -> Option<Part> {
 
 /// The index's logs for a contiguous part of a range.
 struct IndexedLogs {
+    /// The range of blocks that the logs cover.
     part: Part,
     response: UpstreamResponse,
 }

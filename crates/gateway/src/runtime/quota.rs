@@ -35,9 +35,11 @@ pub(crate) struct QuotaSync {
     abort_handle: AbortHandle,
 }
 
+/// What the task needs to write and share the usage.
 struct SyncTask {
     snapshot: Arc<Snapshot>,
     ledger: Arc<Ledger>,
+    /// The quota file.
     file: PathBuf,
     /// The Redis client; `None` if gateways do not share the quotas.
     client: Option<QuotaClient>,
@@ -77,11 +79,13 @@ impl Drop for QuotaSync {
 }
 
 impl SyncTask {
+    /// Exchanges and writes the usage at each interval, until the task is aborted.
     async fn run(self: Rc<Self>) {
         let mut last_response: Option<Instant> = None;
         let mut has_failed = false;
         loop {
             if self.client.is_some() {
+                // Until one exchange has succeeded, each exchange covers all accounts.
                 if self.sync(last_response.is_none()).await {
                     last_response = Some(Instant::now());
                 }

@@ -36,6 +36,7 @@ pub(super) struct ServeTask {
     pub(super) snapshots: watch::Receiver<NumberedSnapshot>,
     /// For each serving thread, the number of the snapshot that it uses.
     pub(super) adopted_numbers: Arc<[AtomicU64]>,
+    /// Receives the phase of the gateway's life.
     pub(super) phase: watch::Receiver<Phase>,
     /// Index of this thread among the serving threads.
     pub(super) index: usize,
@@ -49,6 +50,7 @@ pub(super) struct ServeTask {
 }
 
 impl ServeTask {
+    /// Serves clients until a graceful stop begins, and then drains.
     pub(super) async fn run(mut self) {
         let listeners = self.sockets.drain(..).map(|(listen_address, socket)| {
             TcpListener::from_std(socket.into()).map(|listener| (listen_address, listener))

@@ -20,6 +20,7 @@ const STREAM_BYTES: usize = 256 * 1024;
 /// A simulated gateway. It must be created and used within a `tokio` local runtime.
 pub struct Simulation {
     thread: Rc<Thread>,
+    /// Polls the upstreams until it is dropped.
     _watch: Watcher,
 }
 

@@ -35,8 +35,11 @@ pub struct Sockets {
 pub(super) struct BoundSockets {
     /// Address for clients in clear text. If all clients use TLS, the address for TLS.
     pub(super) listen: SocketAddr,
+    /// Address for clients over TLS; `None` if TLS is off.
     pub(super) listen_tls: Option<SocketAddr>,
+    /// Address of metrics and status; `None` if it is off.
     pub(super) admin_address: Option<SocketAddr>,
+    /// Address of health, readiness and metrics; `None` if it is off.
     pub(super) health_address: Option<SocketAddr>,
     /// The sockets of each serving thread. Each socket comes with the kind of its address.
     pub(super) clients: Vec<Vec<(ListenAddress, Socket)>>,

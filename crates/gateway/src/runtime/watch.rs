@@ -19,6 +19,7 @@ use crate::upstream::watch::Watcher;
 pub(super) struct WatchTask {
     /// Receives the newest snapshot.
     pub(super) snapshots: watch::Receiver<NumberedSnapshot>,
+    /// Receives the phase of the gateway's life.
     pub(super) phase: watch::Receiver<Phase>,
     /// True once every serving thread has started.
     pub(super) ready: Arc<AtomicBool>,
@@ -29,11 +30,13 @@ pub(super) struct WatchTask {
 }
 
 impl WatchTask {
+    /// Polls the upstreams and serves the pages until the gateway has stopped.
     pub(super) async fn run(mut self) {
         let mut watch = Watcher::default();
         let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
         watch.set_topology(&snapshot.topology, &snapshot.on_event());
-        // The bus runs as long as this variable lives. A new configuration replaces it.
+        // The invalidation bus exchanges messages with other gateways over Redis. It runs as long
+        // as this variable lives. A new configuration replaces it.
         let mut _bus = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
         let mut quota_sync = QuotaSync::start(&snapshot);
         let mut heartbeat = Heartbeat::start(&snapshot.topology, &snapshot.gateways);

@@ -45,7 +45,7 @@ pub(crate) struct Snapshot {
     pub(crate) gateways: Arc<GatewayCount>,
     /// The counters of each serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
-    /// The parts of each request's head that are parsed.
+    /// The headers and other parts of an HTTP request's head that the gateway parses.
     pub(crate) head_fields: Arc<HeadFields>,
     /// Finds the API key of a request; `None` if access control is off.
     pub(crate) key_index: Option<KeyIndex>,

@@ -1,7 +1,7 @@
 //! Fetches the blocks of a chain and their logs by hash, for all subscribers.
 //!
 //! The gateway stores the logs of recent blocks. If a reorg drops a block, subscribers receive its
-//! logs again, marked as removed. At that time upstreams may not have these logs any more.
+//! logs again, marked as removed. By then upstreams may have deleted these logs.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -25,8 +25,8 @@ use crate::state::context::ThreadContext;
 
 /// Maximum number of blocks fetched concurrently.
 pub(super) const BLOCK_FETCHES_MAX: usize = 8;
-/// Time for which the gateway does not accept an empty list of logs if the block's bloom filter
-/// shows that the block has logs. An upstream may not have indexed the block yet.
+/// Time for which the gateway rejects an empty list of logs if the block's bloom filter shows logs.
+/// An upstream may not have indexed the block yet.
 const EMPTY_CONFIRMED_AFTER: Duration = Duration::from_secs(6);
 /// Replaces [`EMPTY_CONFIRMED_AFTER`] if the last doubted block was really empty, because some
 /// chains use the bloom filter differently.
@@ -72,7 +72,7 @@ struct Doubts {
 #[derive(Debug)]
 struct DoubtedBlock {
     hash: Hash,
-    /// When the first empty response was requested.
+    /// When the first empty response was requested, as time since the start of the process.
     since: Duration,
 }
 
@@ -108,6 +108,7 @@ impl Doubts {
     }
 }
 
+/// The stored logs of recent blocks.
 #[derive(Debug, Default)]
 struct RecentLogs {
     /// The logs by block. The newest block is last.
@@ -116,7 +117,7 @@ struct RecentLogs {
     bytes: usize,
 }
 
-/// Fetches a block of the chain with this index.
+/// Fetches a block, without the bodies of its transactions. `chain` is the index of the chain.
 pub(super) async fn fetch_block(
     cx: &Rc<ThreadContext>,
     chain: usize,
@@ -129,7 +130,8 @@ pub(super) async fn fetch_block(
 }
 
 /// Fetches a result for a block from an upstream that has the block. `params` is the raw array of
-/// parameters. A `null` result counts as unavailable.
+/// parameters. A `null` result counts as unavailable. If `bypass_cache` is true, the result comes
+/// from an upstream and not from a cache.
 async fn fetch_result(
     cx: &Rc<ThreadContext>,
     chain: usize,
@@ -230,6 +232,7 @@ impl Blocks {
         }
     }
 
+    /// Returns the stored logs of a block; `None` if they are not stored.
     fn find_recent(&self, hash: Hash) -> Option<Arc<Vec<Log>>> {
         let recent = self.recent.lock();
         let found = recent.blocks.iter().rfind(|(stored_hash, _)| *stored_hash == hash);

@@ -1,4 +1,5 @@
-//! A fan: delivers the events of one stream to the subscribers of one thread.
+//! A fan: delivers the events of one stream to the subscribers of one thread. `subscribe.rs`
+//! describes sources, streams and fans.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -104,7 +105,8 @@ impl FanOut {
         }
     }
 
-    /// Returns true if a caller with this grant may still have this subscription.
+    /// Returns true if a caller with this grant may still have this subscription. A grant holds the
+    /// rights of an API key or token; `None` stands for a caller without one.
     pub(super) fn is_permitted(
         &self,
         number: u64,
@@ -178,7 +180,8 @@ impl FanOut {
 
     /// Sends the logs of a block to the members that select them.
     fn send_logs(&self, logs: &[Log]) {
-        // Subscribers with equal selections share the selected indices.
+        // The indices of the selected logs, by selection. Subscribers with equal selections share
+        // them.
         let mut selected: HashMap<*const LogSelection, Vec<usize>> = HashMap::new();
         let mut count = 0;
         for member in self.members.borrow().values() {
@@ -195,6 +198,7 @@ impl FanOut {
 }
 
 impl Member {
+    /// Sends `result` to the subscriber as a notification of this subscription.
     fn notify(&self, result: &Bytes) {
         let start = [
             r#"{"jsonrpc":"2.0","method":""#,

@@ -63,7 +63,7 @@ struct RelayedSubscription {
 
 impl Feed {
     /// Returns the relayed stream for the key of a subscription call. `owner` is a hash of the
-    /// client, to which a new stream is attributed.
+    /// client. A new stream counts as started by this client.
     pub(super) fn find_or_create_relay(
         &self,
         call_key: Vec<u8>,

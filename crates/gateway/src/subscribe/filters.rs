@@ -1,7 +1,8 @@
 //! Filters (`eth_newFilter` and similar methods) for clients that poll.
 //!
-//! A filter stores only the chain cursor of its client (`policy/chain_cursor.rs`). When the client
-//! polls, the gateway computes the changes since the last poll from its own view of the chain. So
+//! A filter stores only the chain cursor of its client: the newest blocks that the client has
+//! received (`policy/chain_cursor.rs`). When the client polls, the gateway compares the cursor with
+//! its own view of the chain, a snapshot of the newest served blocks (`policy/heads/view.rs`). So
 //! an idle filter costs nothing and survives the loss of any upstream. It misses no block, even if
 //! the client polls rarely. Filters for pending transactions belong to an upstream, and all calls
 //! of one client about them go to the same upstream.
@@ -30,7 +31,8 @@ use crate::policy::chain_cursor::{ChainCursor, Change, NoCommonBlock};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
-/// Number of blocks in a filter's cursor: two epochs. The cursor cannot follow a deeper reorg.
+/// Number of blocks in a filter's cursor: two epochs of Ethereum. The cursor cannot follow a deeper
+/// reorg.
 const CURSOR_BLOCKS: usize = 64;
 /// Maximum number of added or dropped blocks per response. The next poll returns the rest.
 const CHANGES_MAX: usize = 1000;
@@ -41,11 +43,12 @@ const CHANGES_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Filters(Mutex<FilterTable>);
 
+/// The filters of one chain.
 #[derive(Debug, Default)]
 struct FilterTable {
     /// The filters by id.
     by_id: HashMap<u128, Arc<Filter>>,
-    /// When expired filters were last removed.
+    /// When expired filters were last removed, as time since the start of the process.
     swept_at: Duration,
 }
 
@@ -62,6 +65,7 @@ impl FilterTable {
     }
 }
 
+/// A filter of one client.
 #[derive(Debug)]
 struct Filter {
     kind: FilterKind,
@@ -73,6 +77,7 @@ struct Filter {
     cursor: AsyncMutex<ChainCursor>,
 }
 
+/// What a poll of a filter returns.
 #[derive(Debug)]
 enum FilterKind {
     /// The filter returns the hashes of new blocks.
@@ -193,7 +198,8 @@ async fn poll_changes(
     let chain_state = &cx.snapshot.chains[chain];
     let mut saved_cursor = filter.cursor.lock().await;
     let view = chain_state.view.load_full();
-    // The poll advances a copy of the cursor, so a disconnect during the poll loses no changes.
+    // The poll advances a copy of the cursor. If the client disconnects during the poll, its next
+    // poll returns the same changes.
     let mut cursor = saved_cursor.clone();
     cursor.extend_down(&view);
     // If the cursor is too far behind, the client must create a new filter.

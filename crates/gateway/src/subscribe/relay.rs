@@ -2,7 +2,8 @@
 //!
 //! All clients of a distinct subscription share one connection to one upstream. If the connection
 //! is lost, or the upstream is ejected or cordoned, the relay switches to another upstream. Events
-//! in between are lost.
+//! in between are lost. An *ejected* upstream gets no calls because it fails, and a *cordoned* one
+//! because an operator has taken it out of service.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,7 +37,8 @@ const DEPTH_MAX: usize = 32;
 /// The subscription call to send to upstreams.
 #[derive(Debug)]
 pub(super) struct RelayRequest {
-    /// The group's name. The index of the group can change in a reload.
+    /// Name of the group, a set of upstreams of the chain. The index of the group can change in a
+    /// reload.
     group: Arc<str>,
     /// The lower-case name of the method.
     method: String,
@@ -119,7 +121,8 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
                             retry_pause = RETRY_PAUSE_MIN;
                         }
                         lost_count += 1;
-                        // If each upstream was tried once without success, the stream is refused.
+                        // Once each upstream was tried without success, a stream that has never
+                        // opened is refused.
                         (lost_count >= upstreams.len()).then_some(RelayRefusal::NoUpstream)
                     }
                 }

@@ -54,6 +54,7 @@ pub(crate) struct Stream {
     unfollowed: Notify,
 }
 
+/// The threads that follow a stream.
 #[derive(Debug, Default)]
 struct Followers {
     /// Number of threads that follow the stream.
@@ -120,6 +121,7 @@ impl Stream {
         self.unfollowed.notified().await;
     }
 
+    /// Sends an event to all followers.
     pub(super) fn send(&self, event: Event) {
         // Sending fails only without followers, which need no event.
         let _ = self.events.send(event);

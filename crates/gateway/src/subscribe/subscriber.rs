@@ -44,6 +44,7 @@ pub(crate) enum CloseReason {
     EventsMissed,
 }
 
+/// A subscription of the connection.
 #[derive(Debug)]
 struct Subscription {
     id: Rc<str>,
@@ -112,7 +113,8 @@ impl Subscriber {
         true
     }
 
-    /// Returns true if a caller with this grant may still have all the subscriptions.
+    /// Returns true if a caller with this grant may still have all the subscriptions. A grant holds
+    /// the rights of an API key or token; `None` stands for a caller without one.
     pub(crate) fn is_permitted(&self, cx: &ThreadContext, grant: Option<&Grant>) -> bool {
         let active = self.active.borrow();
         active
@@ -132,7 +134,7 @@ impl Subscriber {
         }
     }
 
-    /// Queues a notification. `start` is the text before `result`. A full queue closes the
+    /// Queues a notification. `start` is the JSON text before `result`. A full queue closes the
     /// connection.
     pub(super) fn notify(&self, start: Vec<u8>, result: Bytes) {
         if self.close_reason.get().is_some() {
@@ -169,8 +171,8 @@ impl Subscriber {
         if let Some(reason) = self.close_reason.get() {
             return Err(reason);
         }
-        // Before a client knows the subscription's id, it cannot tell to which subscription a
-        // notification belongs.
+        // Until a client knows the subscription's id, it cannot assign a notification to the
+        // subscription.
         if self.unannounced.get() > 0 {
             return Ok(None);
         }

@@ -3,7 +3,8 @@
 //! There are three cases:
 //!
 //! - A sampled request records spans. Each attempt at an upstream sends the id of its own span.
-//! - A request with a `traceparent` that is not sampled forwards the client's context unchanged.
+//! - If a request is not sampled but has a `traceparent` (the client's W3C trace header), the
+//!   gateway forwards the client's context unchanged.
 //! - Any other request has no trace and costs nothing.
 
 use std::borrow::Cow;
@@ -20,8 +21,8 @@ use crate::policy::trace_context::{ClientTrace, SpanId, TraceId, TraceParent};
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of spans of one request. A batch may have thousands of calls. The gateway drops
-/// and counts the spans of further calls.
+/// Maximum number of spans of one request. A batch may have thousands of calls. Further spans are
+/// dropped and counted.
 const REQUEST_SPANS_MAX: usize = 512;
 
 /// The trace of a request.

@@ -28,7 +28,8 @@ const BACKOFF_MIN: Duration = Duration::from_secs(1);
 /// Maximum bytes of a collector's response.
 const RESPONSE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Starts the thread. The thread ends when it is stopped, or when nothing else uses the queues.
+/// Starts the thread. The thread ends when it is stopped, or when no other owner of the queues is
+/// left.
 ///
 /// # Errors
 /// Errors of starting the thread.
@@ -39,9 +40,11 @@ pub(crate) fn start(queues: Arc<SpanQueues>) -> io::Result<BackgroundThread> {
     })
 }
 
+/// What the thread needs to send spans.
 struct SpanSender<'a> {
     agent: ureq::Agent,
     queues: Arc<SpanQueues>,
+    /// True once the thread must end.
     stop: &'a AtomicBool,
     /// True if the last request failed. Then further failures are not logged.
     is_failing: bool,

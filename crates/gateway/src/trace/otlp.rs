@@ -3,6 +3,8 @@
 //! `trace.proto`, `common.proto`, `resource.proto` and `trace_service.proto` in
 //! <https://github.com/open-telemetry/opentelemetry-proto> define the field numbers, which are
 //! stable. The types here omit fields that the gateway never sets.
+//!
+//! Most types have the name of their message. In `#[prost(…)]`, `tag` is the number of the field.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -10,15 +10,18 @@ use crate::config::group::{Balance, Group};
 use crate::policy::choose::{Ring, SmoothWeighted, pick_two};
 use crate::upstream::thread::UpstreamContext;
 
-/// If the calls at the chosen upstream have waited longer than this without any response, the
-/// balancer compares all candidates instead of two.
+/// The balancer usually compares two candidates. It compares all if the chosen upstream has calls
+/// in flight but has sent no response for longer than this.
 const SILENCE_MAX: Duration = Duration::from_millis(30);
 
 /// The state of a group's balancing algorithm.
 #[derive(Debug)]
 pub(crate) enum Balancer {
+    /// Takes the cheaper of two random upstreams, by latency and calls in flight.
     LeastLoaded,
+    /// Takes turns in proportion to the configured weights.
     Weighted(SmoothWeighted),
+    /// Takes the upstream that consistent hashing selects for the balance key.
     Hash(Ring),
 }
 
@@ -42,6 +45,7 @@ impl Balancer {
     /// Chooses an upstream for which `is_eligible` is true among `candidates`, which are indices in
     /// the group. Returns the upstream's index in the configuration; `None` if no candidate is
     /// eligible. `is_crowded` is true while calls wait for permits, and shortly after.
+    /// `balance_key` is the key for consistent hashing; 0 if the group does not hash.
     pub(crate) fn pick(
         &mut self,
         cx: &UpstreamContext,
@@ -81,6 +85,7 @@ impl Balancer {
                 };
                 picked.map(usize::from)
             }
+            // While calls wait for permits, a slow upstream must not hold all of them.
             Balancer::Weighted(rotation) if is_crowded => {
                 rotation.pick_bounded(&calls_in_flight(), is_allowed)
             }

@@ -114,7 +114,8 @@ impl Batcher {
         request: &UpstreamRequest<'_>,
         deadline: Instant,
     ) -> Option<Result<(Decimal, HttpResponse), ExchangeError>> {
-        // A call with a large response would delay the other calls. A write must not be repeated.
+        // Methods of a high weight have large responses, which would delay the other calls of the
+        // batch. A write must not be repeated.
         if request.repeat() != Repeat::Safe || request.weight() >= LARGE_WEIGHT {
             return None;
         }
@@ -133,7 +134,7 @@ impl Batcher {
         match timeout_at(deadline, outcome).await {
             Ok(Ok(BatchedOutcome::Response(response))) => Some(Ok((id, response))),
             Ok(Ok(BatchedOutcome::Failed(error))) => Some(Err(error)),
-            // The inner `Err` means that the task that sends the batch has ended with its thread.
+            // The inner `Err` means that the thread stops, which has ended the task of the batch.
             Ok(Ok(BatchedOutcome::SendAlone) | Err(_)) => None,
             Err(_) => Some(Err(ExchangeError::new(FailureKind::Deadline, Sent::Maybe))),
         }
@@ -315,8 +316,8 @@ struct BatchError<'a> {
 }
 
 /// Returns the error that rejects a whole batch; `None` if the batch was not rejected. Most
-/// upstreams send the error response as an object. geth sends an array whose only element is the
-/// error response, with the id of the first call (`rpc` package, `respondWithBatchTooLarge`).
+/// upstreams send the error response as an object. geth sends an array with only this response,
+/// which has the id of the first call (`rpc` package, `respondWithBatchTooLarge`).
 fn find_batch_error<'a>(responses: &'a Responses<'a>) -> Option<BatchError<'a>> {
     let response = match responses {
         Responses::Single(response) => response,
@@ -337,8 +338,9 @@ struct ResponsesById<'a>(Vec<ResponseEntry<'a>>);
 /// A response of a batch under its raw id.
 struct ResponseEntry<'a> {
     id: &'a [u8],
-    /// The response as JSON. `None` if the id is a duplicate and therefore ambiguous, if the
-    /// response was too large for the upstream, or if the response was taken.
+    /// The response as JSON. `None` if the response was taken, or if the call must be sent alone.
+    /// The call must be sent alone if the id is a duplicate, or if its response was too large for
+    /// the upstream.
     body: Option<Bytes>,
 }
 

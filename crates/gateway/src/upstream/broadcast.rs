@@ -22,7 +22,8 @@ pub(crate) fn compute_expected_result(request: &UpstreamRequest<'_>) -> Option<B
     compute_quoted_hash(request.params.as_deref()?)
 }
 
-/// Returns the namespace of a method that accepts a signed transaction and returns its hash.
+/// Returns the namespace, such as `eth`, of a method that accepts a signed transaction and returns
+/// its hash. Returns `None` for other methods.
 fn find_namespace(method: &str) -> Option<&str> {
     let namespace = method.strip_suffix("_sendRawTransaction")?;
     matches!(namespace, "eth" | "hmy" | "hmyv2").then_some(namespace)
@@ -37,8 +38,8 @@ fn compute_quoted_hash(params: &[u8]) -> Option<Bytes> {
     Some(Bytes::from(format!("\"{hash:#x}\"")))
 }
 
-/// Computes the same as [`compute_expected_result`]. Returns `None` too if no upstream has the
-/// transaction.
+/// Returns the same hash as [`compute_expected_result`] if an upstream has the transaction, else
+/// `None`.
 pub(crate) async fn find_known_transaction(
     cx: &Rc<UpstreamContext>,
     request: &UpstreamRequest<'_>,
@@ -46,6 +47,7 @@ pub(crate) async fn find_known_transaction(
     let hash = compute_expected_result(request)?;
     let params = [b"[", &*hash, b"]"].concat();
     let name = format!("{}_getTransactionByHash", find_namespace(&request.method_name)?);
+    // The index of the method's row in the method table, and the row.
     let table_row = cx.topology.chains[request.chain].family.find(&name);
     let lookup = UpstreamRequest {
         method_name: Cow::Owned(name),

@@ -19,17 +19,19 @@ use crate::policy::heads::{ChainView, Head};
 /// The present state of a chain.
 pub(crate) struct ChainState {
     pub(crate) name: Arc<str>,
-    /// Identifies the chain in cache keys. The key is the chain's name. If a reload gives the name
-    /// of a previous chain to another chain, that chain gets a key with a unique number.
+    /// Identifies the chain in cache keys. The key is usually the chain's name. If a reload gives a
+    /// previous chain's name to another chain, a unique number is appended to the key.
     pub(crate) key: Arc<str>,
+    /// The methods of the chain's family, such as Ethereum or Bitcoin.
     pub(crate) family: &'static MethodTable,
+    /// The current view.
     pub(crate) view: ArcSwap<ChainView>,
     /// Parsed headers of the newest blocks. Locked while a response is compared with them.
     pub(crate) headers: RwLock<RecentHeaders>,
     /// Notified of each new view.
     view_changed: watch::Sender<()>,
-    /// The chain id that an upstream has reported, plus one. The value is 1 if the family has no
-    /// chain id, and 0 before the first report.
+    /// The chain id that an upstream has reported, plus one. The value is 1 if the upstreams report
+    /// no chain id, and 0 before the first report.
     id: AtomicU64,
     /// Number of reorgs of the served chain.
     pub(crate) reorgs: AtomicU64,
@@ -107,7 +109,7 @@ impl ChainState {
     }
 
     /// Returns the chain id that an upstream has reported: `None` before the first report,
-    /// `Some(None)` if the family has no chain id.
+    /// `Some(None)` if the upstreams report no chain id.
     pub(crate) fn reported_id(&self) -> Option<Option<u64>> {
         self.id_key().map(|id_key| id_key.checked_sub(1).filter(|id| *id > 0))
     }

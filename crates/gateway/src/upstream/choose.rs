@@ -1,5 +1,7 @@
 //! Chooses the upstream of the next attempt. Waits briefly if no upstream can be chosen now.
 //!
+//! The *candidates* of a group are its upstreams that may be called now (`topology.rs`). A *sticky*
+//! method, such as a read of a filter, must reach the upstream that created the filter.
 //! `balance.rs` has the balancer. `policy/choose.rs` and `policy/health.rs` have the decisions.
 
 use std::time::Duration;
@@ -39,7 +41,8 @@ pub(super) enum UpstreamWait {
 pub(super) enum NoUpstream {
     /// Some upstreams can be called, but they have not reached the requested block.
     Behind,
-    /// All upstreams are paused; holds the time at which the first pause ends.
+    /// All upstreams are paused. Holds the end of the first pause, as time since the process
+    /// started.
     Paused(Duration),
     /// All upstreams were tried.
     Exhausted,
@@ -141,6 +144,7 @@ impl Chooser<'_> {
         let upstream_view = self.cx.topology.upstreams[upstream].in_view(view);
         min_head == 0
             || upstream_view.is_some_and(|view| {
+                // A consistent upstream has the blocks of the served chain.
                 view.consistent && view.head.is_some_and(|head| head >= min_head)
             })
     }

@@ -1,4 +1,4 @@
-//! Opens a connection to an upstream: resolves the name, then connects over TCP and TLS, or to a
+//! Opens a connection to an upstream: connects to its host over TCP, with or without TLS, or to a
 //! local socket. The result is a byte stream, [`Stream`].
 //!
 //! Each [`Connector::connect`] opens a new connection. `post.rs` holds idle connections.
@@ -33,7 +33,7 @@ pub(crate) enum Connector {
 
 impl Connector {
     /// Connects to an address of an upstream within `timeout`. The address is the result of
-    /// `Upstream::http` or `Upstream::multiplexed`.
+    /// `Upstream::http` or `Upstream::multiplexed`: a URL and, for TLS, the TLS settings.
     ///
     /// # Errors
     /// Errors of the system or of TLS; `TimedOut` after the timeout; `Unsupported` if the upstream
@@ -74,6 +74,7 @@ async fn connect_over_network(url: &NodeUrl, tls: Option<&Tls>) -> io::Result<St
 /// clears the flag and notifies the waiting calls.
 pub(crate) struct DialGuard<'a> {
     dialing: &'a Cell<bool>,
+    /// Notified when the guard is dropped.
     changed: &'a Notify,
 }
 

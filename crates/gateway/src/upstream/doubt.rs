@@ -1,8 +1,9 @@
-//! Checks by the headers of its blocks whether a response is complete. A response that may be
-//! incomplete is doubtful; a [`DoubtedResponse`] summarizes it.
+//! Compares a response with the headers of its blocks to check whether it is complete. A response
+//! that may be incomplete is doubtful; a [`DoubtedResponse`] summarizes it.
 //!
 //! `policy/complete.rs` decides. This file collects the inputs of the decision: the blocks of the
-//! call, the chain's headers, and the depth of the logs that the upstream has returned before.
+//! call, the chain's headers, and the upstream's *depth*. The depth is the number of blocks below
+//! the head at which the upstream has returned logs.
 
 use wire::block::{BlockRef, BlockTag, ResponseBlock};
 use wire::call::Params;
@@ -57,7 +58,7 @@ fn returns_receipts(method: &Method) -> bool {
     method.name.ends_with("_getBlockReceipts") || method.name == "debug_getRawReceipts"
 }
 
-/// Returns true if the result says that the transaction does not exist.
+/// Returns true if the method looks up a transaction and the result says that it does not exist.
 fn is_null_transaction(method: &Method, result: &[u8]) -> bool {
     method.validity == Validity::Transaction
         && method.response_block == ResponseBlock::Members
@@ -142,6 +143,8 @@ fn assess_receipts(
 ) -> Option<Doubt> {
     let (block, _) = method.block_ref(params).ok()??;
     let view = cx.topology.chains[request.chain].view.load();
+    // `hash` is `None` for an old block that the view does not know. `by_height` is true if the
+    // call names a height or a tag.
     let (hash, by_height) = match block {
         BlockRef::Hash(hash) | BlockRef::CanonicalHash(hash) => (Some(hash), false),
         BlockRef::Number(number) if view.head.is_some_and(|head| number > head.number) => {

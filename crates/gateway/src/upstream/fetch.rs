@@ -6,7 +6,8 @@
 //! the health of upstreams.
 //!
 //! A response that may be incomplete is doubtful (`policy/complete.rs`). A *second opinion* is an
-//! attempt at another upstream that checks a doubtful response.
+//! attempt at another upstream that checks a doubtful response. The *served chain* ends with the
+//! block that clients get as `latest`. A *view* is a snapshot of the chain's heads.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -154,12 +155,12 @@ pub(super) struct Attempts<'a> {
     /// Number of attempts. Repetitions on a new connection and the further attempts of a race do
     /// not count.
     attempt_count: u32,
-    /// True if the call was repeated on a new connection. All later attempts then use new
-    /// connections too, except hedges.
+    /// True if the call was repeated on a new connection. All later attempts except hedges then use
+    /// new connections too.
     pub(super) reconnected: bool,
     /// The best of the failed attempts of the current race; `None` if no attempt has failed.
     pub(super) best_failed: Option<Attempt>,
-    /// Upstreams whose attempts were cancelled at the end of a race.
+    /// Indices of the upstreams whose attempts were cancelled at the end of a race.
     pub(super) cancelled: SmallVec<[usize; 2]>,
     /// Summaries of the responses that may be incomplete.
     doubted_responses: DoubtedResponses,
@@ -169,6 +170,7 @@ pub(super) struct Attempts<'a> {
 
 /// A fault that counts against its upstream only if another upstream responds to the call.
 struct DeferredFault {
+    /// Index of the upstream in the configuration.
     upstream: usize,
     fault: Fault,
 }
@@ -376,8 +378,8 @@ impl<'a> Attempts<'a> {
         retry::decide(&failed_attempt, repeat, &remaining, &mut budget, now, cx.random())
     }
 
-    /// Makes one attempt. If it is slow and the group has another upstream, may start further
-    /// attempts that race with it (`race.rs`).
+    /// Makes one attempt. If the attempt is slow and the group has another upstream, further
+    /// attempts may start and race with it (`race.rs`).
     async fn attempt_or_race(&mut self, upstream: usize, deadline: Instant) -> Attempt {
         let (cx, request, group) = (self.cx, self.request, self.group());
         let new_connection = self.reconnected;
@@ -390,6 +392,8 @@ impl<'a> Attempts<'a> {
         let hedge_delay =
             hedge.borrow_mut().record_call(request.repeat(), weight, has_other_upstream);
         let (attempt, latency) = if has_other_upstream {
+            // A call that is not hedged races only once it suspects the upstream. The time until
+            // then is its *patience*.
             let race_delay = hedge_delay.unwrap_or_else(|| hedge.borrow_mut().patience(weight));
             // Boxed, so that the future of a call without a race stays small.
             Box::pin(race(self, upstream, deadline, race_delay)).await
@@ -422,10 +426,10 @@ pub(super) fn pick_better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
     }
 }
 
-/// Ranks an attempt by how useful its payload is to the client. From least to most useful, the
-/// ranks are: no payload, a rate limit, an internal or unsupported-method error, another error with
-/// a fault, a result with a fault, a final response. Among doubtful results, a result with more
-/// items ranks higher.
+/// Ranks an attempt by how useful its payload is to the client. The ranks rise in this order: no
+/// payload, a rate limit, an internal error or an unsupported method. Then follow another error
+/// with a fault, a result with a fault, and a final response. Also returns the number of items in a
+/// doubtful result. It decides between attempts of equal rank.
 fn rank(attempt: &Attempt) -> (u8, usize) {
     let items = attempt.doubted_response.map_or(0, |response| response.items);
     let rank = match attempt.verdict {

@@ -51,6 +51,7 @@ pub(crate) struct Connection {
     stream: Stream,
     /// Cache of the response heads of the upstream.
     heads: Rc<ParsedHeads>,
+    /// The timer for the deadlines of reads and writes.
     watchdog: Watchdog,
     /// True if the connection has carried a call before.
     has_carried_call: bool,
@@ -83,8 +84,8 @@ impl Connection {
         tcp.try_io(Interest::READABLE, || Ok(())).is_err()
     }
 
-    /// Sends `request` and reads the response. `reservation` counts the buffered bytes of the
-    /// response.
+    /// Sends `request` and reads the response. A body of more than `body_bytes_max` bytes is an
+    /// error. `reservation` counts the buffered bytes of the response.
     ///
     /// # Errors
     /// An [`ExchangeError`]; the connection must then be dropped.
@@ -97,6 +98,7 @@ impl Connection {
     ) -> Result<HttpResponse, ExchangeError> {
         let is_reused = std::mem::replace(&mut self.has_carried_call, true);
         let mut response_started = false;
+        // `wait::write` takes three parts, of which two are empty here.
         let parts: [&[u8]; 3] = [request, &[], &[]];
         let written = wait::write(&mut self.stream, &mut self.watchdog, WRITE_TIMEOUT, parts).await;
         let exchanged = match written {
@@ -236,8 +238,8 @@ enum Framing {
 }
 
 impl ResponseHead {
-    /// Returns the response with this head and `body`. `complete` is false if only the end of the
-    /// connection has ended the body; the connection is then not reusable.
+    /// Returns the response with this head and `body`. `complete` is false if the body ended with
+    /// the connection. The connection is then not reusable.
     fn response(self, body: Bytes, complete: bool) -> HttpResponse {
         HttpResponse {
             status: self.status,
@@ -414,6 +416,7 @@ fn parse_head(
     headers: &[httparse::Header<'_>],
 ) -> Result<ResponseHead, FailureKind> {
     let mut has_two_lengths = false;
+    // By default, HTTP/1.1 keeps a connection open and HTTP/1.0 closes it.
     let (keep_alive, framing) = (version == 1, Framing::UntilEnd);
     let mut head = ResponseHead { status, retry_after: None, keep_alive, framing };
     for header in headers {

@@ -41,11 +41,11 @@ mod tests;
 /// Flow-control window of a connection and of each stream, in bytes. A link of 1 Gbit/s carries
 /// 4 MiB in 34 ms, so a large response does not stall.
 const WINDOW_BYTES: u32 = 4 << 20;
-/// Maximum number of connections tried for a call. If nothing was sent over the first connection,
-/// it may have just closed, so a second connection is tried.
+/// Maximum number of connections tried for a call. The first connection may just have closed. If
+/// nothing was sent over it, a second connection is tried.
 const CONNECTIONS_TRIED_MAX: usize = 2;
-/// Time after which HTTP/2 is offered again to an upstream that declined it, because its load
-/// balancer may be reconfigured.
+/// If an upstream has declined HTTP/2, HTTP/2 is offered again after this time. Its load balancer
+/// may have been reconfigured.
 const HTTP2_RETRY_INTERVAL: Duration = Duration::from_secs(600);
 /// Maximum number of streams before the upstream has sent its limit. RFC 9113, 6.5.2, recommends a
 /// limit of at least 100.
@@ -60,6 +60,7 @@ pub(crate) struct Http2 {
     upstream: Upstream,
     /// The head of each request, without the length.
     head: Request<()>,
+    /// Maximum number of open connections of this thread.
     connections_max: usize,
     connections: RefCell<Vec<Rc<H2Connection>>>,
     /// True while a connection is being opened.
@@ -70,6 +71,7 @@ pub(crate) struct Http2 {
     changed: Notify,
     /// When the upstream last declined HTTP/2; `None` if it never did.
     declined_at: Cell<Option<Instant>>,
+    /// This thread's counters of the upstream.
     counts: Arc<UpstreamCounters>,
 }
 
@@ -101,6 +103,7 @@ enum NoConnection {
 /// Why a stream has no response.
 struct StreamError {
     kind: FailureKind,
+    /// Whether the upstream may have processed the call.
     sent: Sent,
     /// True if the connection cannot be used any more.
     connection_lost: bool,
@@ -231,7 +234,8 @@ impl Http2 {
         self.connections.borrow().iter().find(is_free).cloned()
     }
 
-    /// Opens a connection. Returns false if the upstream declines HTTP/2.
+    /// Opens a connection and adds it to the open connections. Returns false, without a connection,
+    /// if the upstream declines HTTP/2.
     async fn open(self: &Rc<Http2>) -> io::Result<bool> {
         self.counts.connections_opened.add(1);
         let connect_timeout = self.upstream.connect_timeout;
@@ -307,6 +311,7 @@ impl Http2 {
         request_body.send_data(body, true).map_err(|error| classify_error(&error, Sent::Maybe))?;
         let response = response.await.map_err(|error| classify_error(&error, Sent::Maybe))?;
         let (head, mut response_body) = response.into_parts();
+        // The error for a response that arrived but cannot be used.
         let rejected = |kind| StreamError { kind, sent: Sent::Yes, connection_lost: false };
         let length = parse_length(&head.headers).map_err(rejected)?;
         if length.is_some_and(|length| length > response_bytes_max) {
@@ -322,7 +327,8 @@ impl Http2 {
             received.extend_from_slice(&chunk);
             let bytes = if length.is_some() { received.len() } else { received.capacity() };
             reservation.set(bytes).map_err(|BudgetExhausted| rejected(FailureKind::Memory))?;
-            // The release fails only if the stream has ended. The next read then returns the end.
+            // The release fails only if the stream has ended. In that case the next read returns
+            // the end of the body.
             let _released = response_body.flow_control().release_capacity(chunk.len());
         }
         let retry_after =
@@ -343,7 +349,7 @@ fn add_trace_headers(headers: &mut HeaderMap, trace: &TraceContext) {
     }
 }
 
-/// Waits until the upstream does not answer a ping in time, or until the connection has been idle
+/// Waits until the upstream fails to answer a ping in time, or until the connection has been idle
 /// for `idle_timeout`. Waits forever if the connection has no pings or was removed.
 async fn wait_until_dead_or_idle(
     pings: Option<PingPong>,
@@ -371,8 +377,8 @@ async fn wait_until_dead_or_idle(
 /// the upstream cannot have processed the stream, else `sent`.
 fn classify_error(error: &h2::Error, sent: Sent) -> StreamError {
     // A GOAWAY frame names the last stream that the upstream may process (RFC 9113, 6.8). h2
-    // reports a remote GOAWAY only to later streams, so the upstream has not processed them. It has
-    // not processed refused streams either (8.7).
+    // reports a remote GOAWAY only to later streams, which the upstream has not processed. The
+    // upstream has not processed refused streams either (8.7).
     let is_unprocessed = error.is_go_away() && error.is_remote();
     let is_refused = error.reason() == Some(Reason::REFUSED_STREAM) && error.is_remote();
     let sent = if is_unprocessed || is_refused { Sent::No } else { sent };

@@ -1,7 +1,7 @@
 //! One connection to an upstream that carries many calls at a time: a WebSocket or a local socket.
 //!
 //! Calls append their messages to one output buffer and wake the connection's own task, the driver.
-//! The driver runs after the tasks that were ready before it, so it writes the messages of several
+//! Tasks that are ready before the driver run first, so the driver writes the messages of several
 //! calls together. The driver also reads the available bytes, and passes each response to its call.
 //! Each call has a private id, which its response repeats (`multiplexed_connection/table.rs`).
 //! `multiplexed_connection/framing.rs` delimits messages. `multiplexed_pool.rs` chooses a
@@ -42,7 +42,8 @@ use table::{CallKey, Delivery, Table};
 const READS_PER_POLL: usize = 4;
 /// Upper limit of bytes that one read appends to a long response.
 const LONG_READ_BYTES: usize = 256 * 1024;
-/// Unsent bytes at which a connection takes no more calls. The upstream then reads too slowly.
+/// A connection with this many unsent bytes takes no more calls, because the upstream reads too
+/// slowly.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// Capacity to which the output buffer shrinks once all is sent.
 const OUT_CAPACITY_MAX: usize = 256 * 1024;
@@ -139,9 +140,9 @@ impl OutputBuffer {
 }
 
 impl MultiplexedConnection {
-    /// Returns a connection over a stream, with its driver. `read_ahead` holds bytes that were read
-    /// after the handshake. The stream is a WebSocket if `is_websocket` is true, else a local
-    /// socket.
+    /// Returns a connection over a stream, with its driver. `read_ahead` holds the first bytes
+    /// after the handshake, which were read together with it. The stream is a WebSocket if
+    /// `is_websocket` is true, else a local socket.
     pub(crate) fn new(
         stream: Stream,
         is_websocket: bool,
@@ -246,8 +247,9 @@ impl MultiplexedConnection {
         }
     }
 
-    /// Returns a function that maps the offset of a call in the output to the error of the call.
-    /// `is_stale` is true if the upstream closed a connection that had carried a response.
+    /// Returns a function that maps the offset of a call's first byte in the output to the error of
+    /// the call. A call whose first byte is unsent gets [`Sent::No`]. `is_stale` is true if the
+    /// upstream closed a connection that had carried a response.
     fn error_by_offset(
         &self,
         kind: FailureKind,
@@ -338,9 +340,10 @@ pub(crate) struct Driver {
     connection: Rc<MultiplexedConnection>,
     stream: Stream,
     framing: Framing,
-    /// Bytes that were read after the handshake.
+    /// The first bytes after the handshake, which were read together with it; empty once processed.
     read_ahead: Vec<u8>,
     settings: Settings,
+    /// The timer for the deadlines of calls and pings.
     watchdog: Watchdog,
     /// When bytes were last read.
     last_read: Instant,
@@ -484,7 +487,7 @@ impl Driver {
     }
 
     /// Handles deadlines that have passed: fails overdue calls and pings a silent upstream. Returns
-    /// true if a deadline has passed, because a ping may now have to be written.
+    /// true if a deadline has passed; the caller must then write, because a ping may be queued.
     fn check_deadlines(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
         let has_pings = self.connection.encoder.has_pings();
         let interval = self.settings.ping_interval;

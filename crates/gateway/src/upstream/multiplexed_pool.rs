@@ -36,26 +36,29 @@ mod tests;
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// Longest backoff if the upstream has no other address. Health checks handle longer outages.
 const BACKOFF_WITHOUT_HTTP_MAX: Duration = Duration::from_secs(1);
-/// Longest backoff if calls can go over HTTP meanwhile.
+/// Longest backoff if calls can go over HTTP during the backoff.
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
 /// The longest id of a call: 2^48 - 1 (`multiplexed_connection/table.rs`).
 const ID_LONGEST: &[u8] = b"281474976710655";
 
-/// Methods of at least this weight are expected to have large responses.
+/// Methods of at least this weight are expected to have large responses. The weight is the relative
+/// cost of a method.
 pub(crate) const LARGE_WEIGHT: u32 = 10;
 /// Minimum bytes of a large response. A large response needs several reads, while one read returns
 /// many small responses.
 const LARGE_BYTES: usize = 64 * 1024;
-/// After a large response, a method is expected to have small responses again once it has had this
-/// many small responses in sequence.
+/// A large response makes the gateway expect large responses of its method. The expectation ends
+/// after this many small responses of the method in sequence.
 const LARGE_DECAY: u8 = 32;
 
 /// Multiplexed connections to one upstream, by the size of responses.
 pub(crate) struct MultiplexedPool {
     connector: Connector,
     upstream: Upstream,
+    /// Upper limit of the bytes of a response: the largest limit of any group.
     response_bytes_max: usize,
+    /// Maximum number of open connections of this thread.
     connections_max: usize,
     /// The connections for small responses, then the connections for large responses.
     size_classes: [SizeClass; 2],
@@ -65,11 +68,12 @@ pub(crate) struct MultiplexedPool {
     waiters: Cell<usize>,
     /// Notified when a connection is opened or closed, or when a call ends.
     changed: Notify,
-    /// For each method, the number of small responses that are still missing until the method is
-    /// expected to have small responses again. It is 0 while the method is expected to have them.
-    /// The index is the method's row in the method table. The last element is for all unknown
-    /// methods.
+    /// For each method, the number of small responses after which the method is expected to have
+    /// small responses again. It is 0 if small responses are expected. The index is that of the
+    /// method's row in the method table, which has one row per method. The last element is for all
+    /// unknown methods.
     small_responses_left: RefCell<Vec<u8>>,
+    /// This thread's counters of the upstream.
     counts: Arc<UpstreamCounters>,
     /// True after [`MultiplexedPool::close`].
     closed: Cell<bool>,
@@ -133,8 +137,8 @@ impl MultiplexedPool {
         call_bytes(ID_LONGEST, &request.method_name, request.params.as_deref()) <= bytes_max
     }
 
-    /// Returns a connection that can take the call now. If no connection can, returns `None` and
-    /// starts to open a connection, unless the limits or a backoff forbid that.
+    /// Returns a connection that can take the call now. If there is none, returns `None`, and
+    /// starts to open a connection if the limits and the backoff allow that.
     pub(crate) fn get(
         self: &Rc<MultiplexedPool>,
         request: &UpstreamRequest<'_>,
@@ -178,8 +182,8 @@ impl MultiplexedPool {
         }
     }
 
-    /// Returns a guard for one call. After the call, waiting calls check again for a free
-    /// connection.
+    /// Returns a guard to hold during one call. When it is dropped, the waiting calls check again
+    /// for a free connection.
     pub(crate) fn call_guard(&self) -> CallGuard<'_> {
         CallGuard(self)
     }
@@ -202,15 +206,16 @@ impl MultiplexedPool {
             || request.weight() >= LARGE_WEIGHT
     }
 
-    /// Returns a connection of a size class that can take a call now.
+    /// Returns a connection that can take a call now. `class` is the size class: 0 for small
+    /// responses, 1 for large ones.
     fn find_free(&self, class: usize) -> Option<Rc<MultiplexedConnection>> {
         let calls_max = self.upstream.calls_per_connection_max;
         let connections = self.size_classes[class].connections.borrow();
         connections.iter().find(|connection| connection.can_take(calls_max)).cloned()
     }
 
-    /// Starts to open one more connection, unless the limits or a backoff forbid it. Returns true
-    /// if a connection is being opened.
+    /// Starts to open one more connection if the limits and the backoff allow that. Returns true if
+    /// a connection is being opened.
     fn start_dial(self: &Rc<MultiplexedPool>, class: usize, now: Instant) -> bool {
         let size_class = &self.size_classes[class];
         if size_class.dialing.get() {
@@ -268,6 +273,7 @@ impl MultiplexedPool {
     fn record_failure(&self) {
         let failures = self.failures.get().consecutive.saturating_add(1);
         let has_no_http = self.upstream.http().is_none();
+        // The failure that starts the first backoff does not double it.
         let doublings = failures.saturating_sub(if has_no_http { 2 } else { 1 });
         let backoff_max = if has_no_http { BACKOFF_WITHOUT_HTTP_MAX } else { BACKOFF_MAX };
         // The exponent is capped, so that the shift cannot overflow.
@@ -306,6 +312,7 @@ impl SizeClass {
 /// Removes a connection from the pool when it is dropped.
 struct OpenGuard<'a> {
     pool: &'a MultiplexedPool,
+    /// Index of the connection's size class.
     class: usize,
     connection: &'a Rc<MultiplexedConnection>,
 }
@@ -355,7 +362,7 @@ pub(crate) async fn open(
 }
 
 /// Performs the WebSocket handshake. `head` holds the request line and the headers that precede the
-/// WebSocket headers. Returns the bytes that were read after the response.
+/// WebSocket headers. Returns the bytes after the response that were read together with it.
 async fn upgrade(stream: &mut Stream, mut head: Vec<u8>) -> io::Result<Vec<u8>> {
     let handshake = UpgradeRequest::new().ok_or_else(|| io::Error::other("no randomness"))?;
     handshake.write(&mut head);

@@ -1,5 +1,6 @@
-//! Permits for calls to the upstreams of a group: acquires them, queues calls, and sheds calls. A
-//! call is *shed* if it is rejected because the upstreams are overloaded.
+//! Hands out permits for calls to the upstreams of a group. A *permit* allows one call to be in
+//! flight. A call without a permit waits in a queue, or is *shed*: rejected because the upstreams
+//! are overloaded.
 //!
 //! `policy/overload.rs` and its folder make the decisions. All threads share one
 //! [`ConcurrencyLimit`] per group. Each thread has [`GroupPermits`]: the number of its permits and
@@ -9,9 +10,10 @@
 //! serves the call. Each thread may always hold one permit, so that other threads cannot block its
 //! queue.
 //!
-//! A permit covers one call of a client with all its attempts, except hedges. Each hedge has its
-//! own permit. A call lends its permit to others while it does not wait for a response. Polls of
-//! heads and health need no permit.
+//! A permit covers one call of a client with all its attempts, except hedges. A *hedge* is a
+//! further attempt that starts because the call is slow. Each hedge has its own permit. A call
+//! lends its permit to others while it does not wait for a response. Polls of heads and health need
+//! no permit.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -44,7 +46,8 @@ const RETRY_AFTER_SECONDS_MAX: u64 = 3;
 /// The limit of one group.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyLimit {
-    /// Locked for each response while calls are queued; never held across an await.
+    /// Finds the limit. Locked for each response while calls are queued; never held across an
+    /// await.
     limiter: Mutex<Limiter>,
     /// Copy of the limiter's limit of calls in flight.
     calls_max: AtomicU32,
@@ -54,7 +57,7 @@ pub(crate) struct ConcurrencyLimit {
     limited: AtomicBool,
     /// Copy of [`Limiter::saturated`]: true if the upstreams are overloaded.
     saturated: AtomicBool,
-    /// Permits and waiting calls of each thread.
+    /// The counters of each thread. They hold the numbers of its permits and waiting calls.
     threads: Vec<Arc<GroupCounters>>,
 }
 
@@ -99,10 +102,11 @@ impl ConcurrencyLimit {
         u32::try_from(queued).unwrap_or(u32::MAX)
     }
 
-    /// Returns the number of permits that a thread may hold. The demand of a thread is the number
-    /// of its held permits and queued calls. If all demands fit within the limit, the thread may
-    /// hold every permit that other threads do not demand. If the demands exceed the limit, the
-    /// thread's share of the limit is proportional to its demand.
+    /// Returns the number of permits that a thread may hold. `thread_counters` are the counters of
+    /// the thread, which now has `held` permits and `queued` calls in its queue. The demand of a
+    /// thread is the sum of its permits and its queued calls. If all demands fit within the limit,
+    /// the thread may hold every permit that other threads do not demand. If the demands exceed the
+    /// limit, the thread's share of the limit is proportional to its demand.
     fn share(&self, thread_counters: &GroupCounters, held: u64, queued: u64) -> u32 {
         let limit = u64::from(self.calls_max());
         // One client can fill a queue, so a queue counts at most as much as the whole limit.
@@ -123,10 +127,11 @@ impl ConcurrencyLimit {
     }
 }
 
-/// One thread's permits and queue of a [`ConcurrencyLimit`].
+/// One thread's permits and queue for the group of a [`ConcurrencyLimit`].
 #[derive(Debug)]
 pub(crate) struct GroupPermits {
     limit: Arc<ConcurrencyLimit>,
+    /// This thread's counters of the group.
     counts: Arc<GroupCounters>,
     /// Number of permits that this thread holds.
     held: Cell<u32>,
@@ -134,18 +139,20 @@ pub(crate) struct GroupPermits {
     flows: RefCell<Shares>,
     /// Number of permits that this thread may hold.
     share: Cell<u32>,
-    /// When the share must be computed again.
+    /// When the share must be computed again, as time since the process started.
     share_until: Cell<Duration>,
     /// The epoch of the limit for which the share was computed.
     share_epoch: Cell<u32>,
+    /// The waiting calls of this thread.
     queue: RefCell<Queue<Rc<Waiter>>>,
+    /// Longest wait of a call in the queue.
     queue_timeout: Duration,
     /// HTTP status of shed calls.
     status: u16,
 }
 
-/// The class and flow of a call that holds a permit or waits for one. A flow is the calls of one
-/// client and one class of methods.
+/// The class and flow of a call that holds a permit or waits for one. The class is the call's
+/// priority. A flow is the calls of one client and one class of methods.
 #[derive(Debug, Clone, Copy)]
 struct Holder {
     class: Class,
@@ -163,6 +170,7 @@ impl Holder {
 struct Waiter {
     holder: Holder,
     state: Cell<WaiterState>,
+    /// Wakes the call's task; `None` until the task first waits, and after it was woken.
     waker: RefCell<Option<Waker>>,
 }
 
@@ -176,6 +184,7 @@ enum WaiterState {
 }
 
 impl Waiter {
+    /// Ends the wait: sets the state and wakes the call's task.
     fn resolve(&self, state: WaiterState) {
         self.state.set(state);
         if let Some(waker) = self.waker.take() {
@@ -254,6 +263,7 @@ impl GroupPermits {
         if !self.is_crowded() {
             return true;
         }
+        // Permits that are reserved for other flows are not available to this call.
         let flows = self.flows.borrow();
         flows.admits(holder.flow, flows.count_spare(holder.class, available))
     }
@@ -314,6 +324,7 @@ pub(crate) struct Permit<'a> {
     /// `None` if calls are not limited.
     permits: Option<&'a GroupPermits>,
     holder: Holder,
+    /// When the permit was acquired, as time since the process started.
     acquired_at: Duration,
 }
 
@@ -376,10 +387,12 @@ pub(crate) async fn acquire<'a>(
         permits.queue.borrow_mut().push(cx.now(), request.class, request.flow, queue_entry);
     let key = match pushed {
         PushResult::Queued(key) => key,
+        // The queue was full, so this call displaced another call.
         PushResult::Replaced(key, (displaced, class)) => {
             permits.shed(&displaced, class, Shed::Displaced);
             key
         }
+        // The queue is full, and all calls in it have a higher class.
         PushResult::Full(_) => {
             permits.counts.shed[request.class][Shed::Full].add(1);
             return Err(build_overload_failure(cx, permits));
@@ -419,7 +432,8 @@ pub(crate) async fn acquire<'a>(
     }
 }
 
-/// A call in the queue. It is dropped early if the client disconnects, and then leaves the queue.
+/// A call in the queue. If the client disconnects, this value is dropped, and the call leaves the
+/// queue.
 struct QueuedCall<'a> {
     cx: &'a UpstreamContext,
     permits: &'a GroupPermits,
@@ -474,8 +488,8 @@ impl Drop for LentPermit<'_> {
     }
 }
 
-/// Lends the permit of a call to other calls. The call takes the permit back even if the limit is
-/// then exceeded, because a started call must end.
+/// Lends the permit of a call to other calls. The call takes the permit back even if this exceeds
+/// the limit, because a started call must end.
 pub(crate) fn lend<'a>(cx: &'a UpstreamContext, request: &UpstreamRequest<'_>) -> LentPermit<'a> {
     let (permits, holder) = (permits_for(cx, request), Holder::of(request));
     if let Some(permits) = permits {
@@ -496,7 +510,8 @@ pub(crate) fn acquire_over_limit<'a>(
     Permit::new(cx, permits, holder)
 }
 
-/// Returns true if the upstreams of this group are overloaded. Calls must then not be sent twice.
+/// Returns true if the upstreams of the call's group are overloaded. Hedges and retries would then
+/// add load.
 pub(crate) fn is_saturated(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> bool {
     let permits = permits_for(cx, request);
     permits.is_some_and(|permits| permits.limit.saturated.load(Ordering::Relaxed))
@@ -513,14 +528,14 @@ pub(crate) fn is_any_crowded(cx: &UpstreamContext) -> bool {
 }
 
 /// Returns the epoch of the limit; 0 if calls are not limited. An attempt reads the epoch at its
-/// start, so that its latency counts for the limit that applied then.
+/// start, so that its latency counts for the limit at that time.
 pub(crate) fn epoch(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> u32 {
     let permits = permits_for(cx, request);
     permits.map_or(0, |permits| permits.limit.epoch.load(Ordering::Relaxed))
 }
 
-/// Records the latency of a response to a call that was sent in `epoch`. Does nothing unless calls
-/// wait or have recently waited.
+/// Records the latency of a response to a call that was sent in `epoch`. Does nothing if no calls
+/// wait and none have recently waited.
 pub(crate) fn record_response(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,

@@ -67,9 +67,9 @@ impl ExchangeError {
     }
 }
 
-/// Sends a body to an upstream and reads the response by `deadline`. Over HTTP/1.1, opens a new
-/// connection if `new_connection` is true. A response body of more than `response_bytes_max` bytes
-/// is an error.
+/// Sends a body to the upstream with this index in the configuration, and reads the response by
+/// `deadline`. Over HTTP/1.1, opens a new connection if `new_connection` is true. A response body
+/// of more than `response_bytes_max` bytes is an error.
 ///
 /// # Errors
 /// An [`ExchangeError`] if no complete response was read.
@@ -111,6 +111,7 @@ pub(crate) async fn post(
         }
     };
     let mut request = cx.buffers.take();
+    // `call_head` ends with `Content-Length: `.
     request.extend_from_slice(&state.call_head);
     write_decimal(&mut request, body.bytes() as u64);
     if let Some(trace) = body.trace() {

@@ -1,10 +1,10 @@
 //! Attempts of one call at several upstreams at a time. The first response wins.
 //!
 //! Two reasons start a further attempt. A *hedge* starts when the call is slow and the hedge budget
-//! allows it (`policy/hedge.rs`). If every attempt waits at a stalled upstream (`policy/stall.rs`),
-//! another attempt starts at once. This attempt is not charged to any budget, because a stalled
-//! upstream does no work for the call. Earlier attempts continue, because their upstreams may still
-//! respond.
+//! allows it (`policy/hedge.rs`). An upstream has *stalled* if it has calls in flight but responds
+//! to none (`policy/stall.rs`). If every attempt waits at a stalled upstream, another attempt
+//! starts at once. This attempt is not charged to any budget, because a stalled upstream does no
+//! work for the call. Earlier attempts continue, because their upstreams may still respond.
 
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -32,12 +32,13 @@ const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(5);
 /// Longest interval between two such checks.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// If a check runs later than scheduled by more than this, this thread has stalled. The missing
-/// responses then do not show that an upstream has stalled.
+/// If a check runs this much later than scheduled, this thread has stalled. Missing responses may
+/// then be the fault of the thread, not of an upstream.
 const THREAD_STALL_MIN: Duration = Duration::from_millis(50);
 
 /// One attempt in flight.
 struct Racer<'a> {
+    /// Index of the upstream in the configuration.
     upstream: usize,
     /// When the attempt began.
     started_at: Duration,
@@ -48,8 +49,9 @@ struct Racer<'a> {
     _permit: Option<Permit<'a>>,
 }
 
-/// Runs an attempt. Once it has taken longer than `delay`, may start further attempts at other
-/// upstreams. Returns the winning attempt and the latency to record ([`hedge::cap_latency`]).
+/// Runs an attempt at `upstream`. If it takes longer than `delay`, further attempts at other
+/// upstreams may start. Returns the winning attempt and the latency to record
+/// ([`hedge::cap_latency`]).
 pub(super) async fn race(
     attempts: &mut Attempts<'_>,
     upstream: usize,
@@ -98,7 +100,8 @@ struct Race<'a> {
     hedge_wait: Duration,
     /// When the next hedge is due.
     hedge_at: Duration,
-    /// The lent permit of the call; `None` unless all its attempts wait at stalled upstreams.
+    /// The lent permit of the call. It is `Some` only while all attempts wait at upstreams that are
+    /// ejected, suspected or being probed.
     lent_permit: Option<LentPermit<'a>>,
 }
 
@@ -150,6 +153,8 @@ impl Race<'_> {
     /// Marks silent upstreams as suspected and starts an attempt if one is due.
     fn start_due_attempts(&mut self, attempts: &mut Attempts<'_>) {
         let (cx, topology, now) = (self.cx, &self.cx.topology, self.cx.now());
+        // True if every attempt waits at a lost upstream, which is ejected, suspected or being
+        // probed.
         let mut all_lost = true;
         for racer in &self.racers {
             let silence = cx.upstreams[racer.upstream].silence.get();
@@ -175,8 +180,8 @@ impl Race<'_> {
     }
 
     /// Starts another attempt if an upstream is available. `all_lost` is true if every attempt in
-    /// flight waits at an upstream that is ejected or being probed. If `all_lost` is false, the new
-    /// attempt is a hedge, which is charged to the hedge budget.
+    /// flight waits at an upstream that is ejected, suspected or being probed. If `all_lost` is
+    /// false, the new attempt is a hedge, which is charged to the hedge budget.
     fn start_attempt(&mut self, attempts: &mut Attempts<'_>, all_lost: bool) {
         let (cx, request, now) = (self.cx, self.request, self.cx.now());
         let hedging_is_on = cx.topology.config.groups[request.group].hedge.is_some();
@@ -214,8 +219,8 @@ impl Race<'_> {
         self.hedge_at = now + self.hedge_wait;
     }
 
-    /// Returns the time until an upstream becomes suspect or a hedge is due, within the interval
-    /// limits of checks.
+    /// Returns the time until an upstream becomes suspect or a hedge is due, but at least
+    /// [`CHECK_INTERVAL_MIN`] and at most [`CHECK_INTERVAL_MAX`].
     fn time_to_next_check(&self) -> Duration {
         let (cx, now) = (self.cx, self.cx.now());
         let waiting = self.racers.iter().filter(|racer| !cx.topology.is_lost(racer.upstream));

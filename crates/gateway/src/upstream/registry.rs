@@ -1,5 +1,6 @@
-//! State of upstreams that all configurations of one process share: the clock, the unique numbers
-//! of chains and upstreams, and the topologies in use.
+//! The state that all configurations of one process share: the clock, the unique numbers of chains
+//! and upstreams, and the memory budget. A *topology* is the upstreams of one configuration. The
+//! registry also lists the topologies in use.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -20,7 +21,8 @@ pub(crate) struct Registry {
     in_use: Mutex<Vec<Weak<Topology>>>,
     /// The last number that `next_number` returned.
     last_number: AtomicU64,
-    /// Notified when any upstream is suspected or ejected. Slow calls then start another attempt.
+    /// Notified when any upstream is suspected or ejected. Calls that wait there may then start
+    /// another attempt.
     pub(crate) lost_upstream: Notify,
     /// The memory budget for all bodies, responses and queues.
     pub(crate) memory: Arc<Budget>,

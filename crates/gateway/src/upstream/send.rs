@@ -1,7 +1,7 @@
 //! One attempt of one call at one upstream.
 //!
-//! An attempt leases a connection, sends the call with an id of the gateway, reads the response,
-//! validates it and classifies it (`policy/classify.rs`). `fetch.rs` decides about further
+//! An attempt takes a connection and sends the call with an id of the gateway. Then it reads,
+//! validates and classifies the response (`policy/classify.rs`). `fetch.rs` decides about further
 //! attempts. Four types describe what can go wrong:
 //!
 //! - [`ExchangeError`]: why no response was read.
@@ -71,6 +71,7 @@ pub(crate) async fn run_attempt(
     new_connection: bool,
 ) -> Attempt {
     cx.attempt_started(upstream);
+    // The epoch identifies the concurrency limit that applies at the start of the attempt.
     let epoch = overload::epoch(cx, request);
     let began = cx.now();
     let mut guard = AttemptGuard { cx, upstream, began, latency: None };
@@ -330,6 +331,7 @@ fn classify_response(
             (CallOutcome::Result, Some(Payload::Result(body.slice_ref(result))))
         }
         Some(Outcome::Error { raw, code, message, .. }) => {
+            // `broadcast` is true if the method sends a signed transaction.
             let (code, broadcast) = (*code, request.repeat() == Repeat::Broadcast);
             let outcome = CallOutcome::Error { status, retry_after, code, message, broadcast };
             (outcome, Some(Payload::Error(body.slice_ref(raw))))
@@ -354,8 +356,8 @@ fn classify_response(
 }
 
 /// Parses the response to the call with this id; `None` if `body` is no response to this call. An
-/// error with the id `null` counts as a response, because the upstream may have been unable to read
-/// the id (JSON-RPC 2.0, section 5).
+/// error with the id `null` counts as a response. Upstreams send it if they cannot read the id of a
+/// call (JSON-RPC 2.0, section 5).
 pub(crate) fn parse_response_to<'a>(
     id: &Decimal,
     body: &'a [u8],

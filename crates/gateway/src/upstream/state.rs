@@ -1,5 +1,5 @@
 //! The state of an upstream that all threads share: its health, its unsupported methods, and how to
-//! connect to it. This file also writes the heads of HTTP/1.1 requests to the upstream.
+//! connect to it. This file also writes the HTTP heads of requests to the upstream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,9 +17,9 @@ use crate::policy::heads::{ChainView, UpstreamView};
 use crate::policy::health::{HealthSettings, UnsupportedMethods, UpstreamHealth};
 use crate::upstream::connector::Connector;
 
-/// The state of one upstream. Fields in an [`Arc`] are kept by a reload that does not change the
-/// upstream's address or protocol. `cordon`, `ejections` and `readmissions` are kept by every
-/// reload with an upstream of the same name.
+/// The state of one upstream. A reload that does not change the upstream's address or protocol
+/// keeps the fields in an [`Arc`]. A reload keeps `cordon`, `ejections` and `readmissions` if the
+/// new configuration has an upstream of the same name.
 pub(crate) struct UpstreamState {
     pub(crate) config: config::upstream::Upstream,
     /// Index of the upstream in [`ChainView::upstreams`]. Reloads do not change it.
@@ -31,9 +31,10 @@ pub(crate) struct UpstreamState {
     /// numbers are used.
     pub(crate) cache_number: u16,
     pub(crate) connector: Connector,
-    /// The head of each call over HTTP/1.1. It ends with `Content-Length: `; the sender appends the
-    /// length.
+    /// The HTTP head of each call over HTTP/1.1. It ends with `Content-Length: `; the sender
+    /// appends the length.
     pub(crate) call_head: Vec<u8>,
+    /// The health, which decides when the upstream is ejected and readmitted.
     pub(crate) health: Arc<Mutex<UpstreamHealth>>,
     /// Notified when a call fails or the upstream is suspected, so that it is polled at once.
     pub(crate) poll_now: Arc<Notify>,
@@ -50,8 +51,8 @@ pub(crate) struct UpstreamState {
     pub(crate) ejections: Arc<AtomicU64>,
     /// Number of readmissions, for metrics.
     pub(crate) readmissions: Arc<AtomicU64>,
-    /// Start of the last poll that confirmed that the upstream is on the served chain, in
-    /// microseconds since the process started.
+    /// Time of the last confirmation by [`UpstreamState::confirm`], in microseconds since the
+    /// process started; 0 if there was none.
     confirmed_micros: AtomicU64,
 }
 
@@ -109,14 +110,14 @@ impl UpstreamState {
         self.cordon.lock().take_if(|cordon| !cordon.is_active(now)).is_some()
     }
 
-    /// Records a poll which started at `began` and confirmed that the upstream is on the served
-    /// chain. Called after the view is published.
+    /// Records that a poll has confirmed that the upstream is on the served chain. The poll started
+    /// at `began`. Called after the view is published.
     pub(crate) fn confirm(&self, began: Duration) {
         self.confirmed_micros.store(began.as_micros() as u64, Ordering::Release);
     }
 
-    /// Returns the start of the last poll that confirmed that the upstream is on the served chain,
-    /// as time since the process started. Zero if no poll has confirmed it.
+    /// Returns the time of the last confirmation by [`UpstreamState::confirm`], counted from the
+    /// start of the process. Zero if there was none.
     pub(crate) fn confirmed_at(&self) -> Duration {
         Duration::from_micros(self.confirmed_micros.load(Ordering::Acquire))
     }
@@ -143,7 +144,7 @@ impl UpstreamState {
         self.serves_other_chain = Arc::clone(&previous.serves_other_chain);
     }
 
-    /// Returns true if both are the same upstream, before and after a reload.
+    /// Returns true if `previous` is this upstream before a reload.
     pub(crate) fn is_same_as(&self, previous: &UpstreamState) -> bool {
         self.instance_id == previous.instance_id
     }

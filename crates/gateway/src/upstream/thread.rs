@@ -39,7 +39,9 @@ const SECOND_OPINIONS_SHARE: f64 = 2.0;
 /// The upstreams of one configuration, as one thread uses them.
 pub(crate) struct UpstreamContext {
     pub(crate) topology: Arc<Topology>,
+    /// The counters of this thread.
     pub(crate) counters: Arc<Counters>,
+    /// Reusable buffers of this thread.
     pub(crate) buffers: Rc<Buffers>,
     /// The state of each upstream, in the order of the configuration.
     pub(crate) upstreams: Vec<Rc<LocalUpstream>>,
@@ -186,6 +188,7 @@ impl UpstreamContext {
         previous: Option<&UpstreamContext>,
     ) -> Rc<UpstreamContext> {
         let (config, now) = (&topology.config, topology.now());
+        // Upstreams that a reload adds start with a low latency, which attracts calls at once.
         let initial_latency = if previous.is_some() { EWMA_READMITTED } else { EWMA_START };
         let upstreams = topology.upstreams.iter().enumerate().map(|(index, upstream)| {
             let kept_upstream =
@@ -237,8 +240,8 @@ impl UpstreamContext {
         })
     }
 
-    /// Returns this context's state of an upstream; `None` if the upstream is new or has other
-    /// connection settings in `config`.
+    /// Returns the state that this context has of an upstream of the new configuration `config`.
+    /// Returns `None` if the upstream is new or its connection settings have changed.
     fn kept_upstream(
         &self,
         upstream: &UpstreamState,
@@ -253,8 +256,8 @@ impl UpstreamContext {
         has_same_settings.then(|| Rc::clone(local))
     }
 
-    /// Returns this context's hedge budget of a group; `None` if the group is new or has other
-    /// hedge settings in `config`.
+    /// Returns the hedge budget that this context has of a group of the new configuration `config`.
+    /// Returns `None` if the group is new or its hedge settings have changed.
     fn kept_hedge(&self, config: &Config, group: &Group) -> Option<Rc<RefCell<Hedge>>> {
         let previous_config = &self.topology.config;
         let index = previous_config.groups.iter().position(|previous| {

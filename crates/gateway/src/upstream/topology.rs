@@ -1,9 +1,9 @@
 //! The chains, groups and upstreams of one configuration, with their state.
 //!
-//! All threads share a topology. A chain's view is a snapshot of its heads, which readers load
-//! without waiting and the poller (`watch.rs`) replaces as a whole. The health of an upstream
-//! changes under a short lock. A reload builds a new topology (`topology/build.rs`), while calls in
-//! flight still use the old one.
+//! All threads share a topology. A chain's view is a snapshot of its heads. Readers load it without
+//! waiting, and the poller (`watch.rs`) replaces it as a whole. The health of an upstream changes
+//! under a short lock. A reload builds a new topology (`topology/build.rs`), while calls in flight
+//! still use the old one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ mod build;
 #[cfg(test)]
 mod tests;
 
-/// The number of no upstream; see [`UpstreamState::cache_number`].
+/// The cache number that stands for no upstream; see [`UpstreamState::cache_number`].
 pub(crate) const NO_UPSTREAM: u16 = u16::MAX;
 
 /// The chains, groups and upstreams of one configuration.
@@ -38,13 +38,16 @@ pub(crate) struct Topology {
     pub(crate) upstreams: Vec<UpstreamState>,
     /// The groups, in the order of the configuration.
     pub(crate) groups: Vec<GroupState>,
+    /// The state that all configurations of the process share.
     pub(crate) registry: Arc<Registry>,
-    /// The index of each upstream by its number; `None` for removed upstreams.
+    /// The index of each upstream in the configuration, by its `cache_number`; `None` for removed
+    /// upstreams.
     by_number: Vec<Option<usize>>,
 }
 
 /// The state of one group.
 pub(crate) struct GroupState {
+    /// The upstreams that may be called now.
     pub(crate) candidates: ArcSwap<Candidates>,
     /// The tiers of the group's upstreams: primary upstreams first, then backups.
     tier_order: TierOrder,
@@ -55,15 +58,15 @@ pub(crate) struct GroupState {
 /// The upstreams of a group that may be called now.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Candidates {
-    /// Indices of upstreams in the group's list: the healthy upstreams of the best tier that has
-    /// any. If no upstream is healthy, the upstreams in the best state.
+    /// Indices of upstreams in the group's list: the healthy upstreams of the first tier that has a
+    /// healthy upstream. If no upstream is healthy, the upstreams in the best state.
     pub(crate) group_indices: Vec<u16>,
     /// If all upstreams are paused, the time at which the first pause ends; otherwise `None`.
     pub(crate) paused_until: Option<Duration>,
 }
 
 impl Topology {
-    /// Returns the index of the upstream with this number; `None` if a reload has removed the
+    /// Returns the index of the upstream with this cache number; `None` if a reload has removed the
     /// upstream.
     pub(crate) fn find_upstream_by_number(&self, number: u16) -> Option<usize> {
         self.by_number.get(usize::from(number)).copied().flatten()
@@ -119,7 +122,7 @@ impl Topology {
         }
         self.renew_candidates(state.config.chain);
         if matches!(event, HealthEvent::Suspected | HealthEvent::Ejected { .. }) {
-            // Calls that wait at this upstream then start another attempt.
+            // This makes calls that wait at this upstream start another attempt.
             self.registry.lost_upstream.notify_waiters();
         }
         Some(event)

@@ -1,10 +1,11 @@
 //! Polls the heads and the health of all upstreams, on one thread for the whole gateway.
 //!
-//! Each upstream has a task that polls its head at the chain's poll interval. The task passes the
-//! head to the chain's tracker (`policy/heads.rs`). If the tracker's view of the chain changes, the
-//! task publishes the new view for all threads. The polls also probe ejected upstreams. Calls of
-//! clients never pass through this file. `watch/poller.rs` sends the polls of a task, and
-//! `watch/new_heads.rs` subscribes to new heads.
+//! Each upstream has a task that polls its head, the newest block of the upstream. The task passes
+//! the head to the chain's tracker (`policy/heads.rs`). The tracker builds the chain's *view*, an
+//! immutable snapshot of the heads. If the view changes, the task publishes it for all threads. An
+//! upstream that fails is *ejected*: it gets calls only as a last resort. A successful poll
+//! readmits it. Calls of clients never pass through this file. `watch/poller.rs` sends the polls of
+//! a task, and `watch/new_heads.rs` subscribes to new heads.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -35,24 +36,28 @@ mod tests;
 use new_heads::NewHeads;
 use poller::{Poller, QueryError, Recovery};
 
-/// Divisor of the poll interval after a failed poll, until the upstream responds or is ejected. The
-/// upstream gets few calls meanwhile, so calls alone would detect an outage late.
+/// After a failed poll, the poll interval is divided by this number until the upstream responds or
+/// is ejected. The upstream gets few calls during this time, so calls alone would detect an outage
+/// late.
 const SUSPECT_POLL_DIVISOR: u32 = 4;
-/// Shortest interval of polls that a failed call or a suspicion triggers.
+/// Shortest interval between polls that failed calls or suspicions trigger. A call *suspects* an
+/// upstream that has not responded to any call for too long.
 const SUSPECT_POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
-/// Shortest interval of polls that notifications of new heads trigger. An upstream may send
+/// Shortest interval between polls that notifications of new heads trigger. An upstream may send
 /// notifications at any rate.
 const NOTIFIED_POLL_INTERVAL_MIN: Duration = Duration::from_millis(5);
-/// One in this many polls also queries the finalized height, which rises only every few minutes.
+/// One in this many polls also queries the finalized height, the height of the newest final block.
+/// It rises only every few minutes.
 const FINALIZED_POLL_PERIOD: u64 = 8;
-/// Upper limit of headers that one poll fetches to connect an upstream's new head to its known
-/// branch. The limit keeps a long branch from delaying the next poll.
+/// Upper limit of headers that one poll fetches. They link an upstream's new head to its *branch*,
+/// the blocks that are known from this upstream. The limit keeps a long branch from delaying the
+/// next poll.
 const HEADERS_PER_POLL_MAX: usize = 64;
 
 /// An event of a chain.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ChainEvent {
-    /// Blocks above `fork` were dropped.
+    /// The served chain dropped its blocks above the height `fork`.
     Reorg { fork: u64 },
     /// The finalized height fell, so blocks that were taken for final may be wrong.
     FinalizedFell,
@@ -68,8 +73,8 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Polls only the upstreams of this topology from now on. Upstreams that were in the previous
-    /// topology too keep their state.
+    /// Polls only the upstreams of this topology from now on. Upstreams of the previous topology
+    /// that are also in this one keep their state.
     pub(crate) fn set_topology(&mut self, topology: &Arc<Topology>, on_event: &OnEvent) {
         let mut previous = std::mem::take(&mut self.chains);
         for (index, state) in topology.chains.iter().enumerate() {
@@ -98,15 +103,19 @@ struct WatchedChain {
     topology: RefCell<Arc<Topology>>,
     /// The chain's index in the current configuration.
     chain_index: Cell<usize>,
+    /// Receives the chain's events.
     on_event: RefCell<OnEvent>,
+    /// The chain's state, which all threads share.
     state: Arc<ChainState>,
+    /// Elects the served head, which clients get as `latest`, from the heads of the upstreams.
     tracker: RefCell<HeadTracker>,
     /// The chain id that all upstreams must have: the configured id, or else the first reported id.
     /// `None` before the first report.
     id: Cell<Option<u64>>,
     /// Randomizes the backoffs of upstreams that have failed together.
     random: Random,
-    /// The tasks that poll upstreams, by the upstream's index in views; `None` at unused indices.
+    /// The tasks that poll upstreams. The index is the upstream's index in the chain's views;
+    /// `None` marks an unused index.
     tasks: RefCell<Vec<Option<PollTask>>>,
     /// The upstreams that the last reload removed. Calls in flight at a removed upstream need its
     /// view until another upstream takes the index.
@@ -115,13 +124,16 @@ struct WatchedChain {
 
 /// The task that polls an upstream.
 struct PollTask {
+    /// Number of the polled upstream (`UpstreamState::instance_id`).
     instance_id: u64,
     _task: OwnedTask,
 }
 
 /// An upstream that a reload has removed.
 struct RemovedUpstream {
+    /// The upstream's index in the chain's views.
     view_index: usize,
+    /// The upstream's entry in the last view before the reload.
     last_view: UpstreamView,
 }
 
@@ -134,11 +146,13 @@ impl Drop for OwnedTask {
     }
 }
 
-/// Polls the upstream with this index in views. Never returns; the task is aborted.
+/// Polls the upstream with this index in the chain's views. Never returns; the task is aborted.
 async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
     let mut poller = Poller::new(&watched, view_index);
+    // True if the upstream has reported the chain's id since its last failed poll.
     let mut is_id_checked = false;
     let mut successful_polls = 0u64;
+    // End of the last pause, as time since the process started.
     let mut paused_until = Duration::ZERO;
     let mut failed_polls: u32 = 0;
     let family = poller.topology.config.chains[watched.chain_index.get()].family;
@@ -148,6 +162,8 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
         let began = Instant::now();
         poller.follow_config(&watched);
         let chain = &poller.topology.config.chains[watched.chain_index.get()];
+        // A cordon takes an upstream out of rotation for a time. The next poll is early if the
+        // cordon ends before it.
         let cordon_remaining = watched.follow_cordon(view_index);
         let interval = cordon_remaining.map_or(chain.poll_interval, |remaining| {
             chain.poll_interval.min(remaining.max(SUSPECT_POLL_INTERVAL_MIN))
@@ -268,7 +284,7 @@ impl WatchedChain {
                 PollTask { instance_id, _task: OwnedTask(new_task.abort_handle()) }
             });
         }
-        // The published view must have the upstreams that this reload removed, but not the
+        // The published view must have the upstreams that this reload removed. It must not have the
         // upstreams that the previous reload removed.
         let removed_changed = !removed.is_empty() || !self.removed.borrow().is_empty();
         self.removed.replace(removed);
@@ -288,7 +304,7 @@ impl WatchedChain {
         Arc::clone(&self.topology.borrow())
     }
 
-    /// Returns the index in the current configuration of the upstream with this index in views.
+    /// Converts an upstream's index in views to its index in the configuration of `topology`.
     fn find_upstream(&self, topology: &Topology, view_index: usize) -> usize {
         let mut upstreams = topology.config.chains[self.chain_index.get()].upstreams.iter();
         let index =
@@ -314,6 +330,7 @@ impl WatchedChain {
         cordon.map(|cordon| cordon.until.saturating_sub(now))
     }
 
+    /// Updates the chain's candidates: the upstreams of each group that may be called now.
     fn renew_candidates(&self) {
         self.topology().renew_candidates(self.chain_index.get());
     }
@@ -328,8 +345,9 @@ impl WatchedChain {
         self.renew_candidates();
     }
 
-    /// Returns true if the upstream serves this chain or does not report a chain id. Marks an
-    /// upstream of another chain as foreign.
+    /// Returns true if the upstream serves this chain or has no chain id. Returns false if the
+    /// query failed or the upstream serves another chain. Updates `serves_other_chain` of the
+    /// upstream.
     async fn check_id(&self, poller: &mut Poller, family: Family) -> bool {
         if family == Family::Bitcoin {
             self.state.set_id(None);
@@ -376,6 +394,7 @@ impl WatchedChain {
         let now = topology.now();
         let no_healthy_upstream = !topology.any_healthy(self.chain_index.get());
         let event = topology.update_health(upstream, |health, now| {
+            // `record_poll` returns an event if the poll clears a suspicion.
             if let Some(cleared) = health.record_poll() {
                 return Some(cleared);
             }
@@ -395,15 +414,15 @@ impl WatchedChain {
         let step = self.tracker.borrow_mut().observe(view_index, now, head_poll);
         let header_requests = self.apply(step);
         self.fetch_headers(poller, family, header_requests).await;
-        // The tracker then requests missing headers again after the next poll.
+        // This call makes the tracker request missing headers again after the next poll.
         self.tracker.borrow_mut().forget_header_requests(view_index);
         if poller.recovery != Recovery::Done {
             self.log_recovery(poller);
         }
     }
 
-    /// Logs that an upstream is readmitted, or that it responds but lags. Called after the headers
-    /// of the upstream's branch were fetched, because the lag is unknown before.
+    /// Logs that an upstream is readmitted, or that the upstream responds but lags. Called after
+    /// the headers of the upstream's branch were fetched, because the lag is unknown before.
     fn log_recovery(&self, poller: &mut Poller) {
         let topology = self.topology();
         let index = self.find_upstream(&topology, poller.view_index);
@@ -432,9 +451,9 @@ impl WatchedChain {
         };
     }
 
-    /// Records that a poll has ended, which started at `began`. If the view still shows the
-    /// upstream on the served chain, the upstream's responses from before the poll were about that
-    /// chain too.
+    /// Called after a successful poll; the poll started at `began`. If the upstream is still on the
+    /// served chain, its responses before `began` were about that chain too. In this case the
+    /// upstream's state records `began`.
     fn confirm(&self, view_index: usize, began: Instant) {
         let view = self.state.view.load();
         let topology = self.topology();
@@ -444,7 +463,7 @@ impl WatchedChain {
         }
     }
 
-    /// Fetches the headers between an upstream's new head and its known branch.
+    /// Fetches the headers between an upstream's new head and the blocks that are known from it.
     async fn fetch_headers(
         &self,
         poller: &mut Poller,
@@ -486,7 +505,7 @@ impl WatchedChain {
     }
 
     /// Records that the upstream rejected a poll because of its rate limit, which is no failure.
-    /// Returns the end of the pause, until which polls stop too.
+    /// Returns the end of the pause, as time since the process started. Polls stop until then.
     fn record_rate_limit(&self, view_index: usize, retry_after: Option<Duration>) -> Duration {
         let topology = self.topology();
         let mut until = Duration::ZERO;
@@ -499,14 +518,15 @@ impl WatchedChain {
         until
     }
 
-    /// Records a poll without a head. The tracker uses the last head only for a few more polls.
+    /// Records a poll without a head. The tracker uses the upstream's last head only for a few more
+    /// polls.
     fn record_no_head(&self, view_index: usize) {
         let step = self.tracker.borrow_mut().record_missed_poll(view_index, self.topology().now());
         self.apply(step);
     }
 
-    /// Reports the events of a step of the tracker and publishes a changed view. Returns the
-    /// headers that the tracker requests.
+    /// Handles a [`Step`], the tracker's output for one input: reports its events and publishes a
+    /// changed view. Returns the headers that the tracker requests.
     fn apply(&self, step: Step) -> Vec<HeaderRequest> {
         for event in &step.events {
             self.on_head_event(event);
@@ -565,6 +585,7 @@ impl WatchedChain {
     }
 }
 
+/// Converts the configuration of a chain to the settings of its tracker.
 fn build_head_settings(chain: &config::chain::Chain) -> HeadSettings {
     let depth = chain.finality_depth;
     let finality = match chain.family {

@@ -1,4 +1,6 @@
-//! Compares the posting lists with the logs. A posting is a pair of a key and a position.
+//! Compares the posting lists with the logs. A posting is a pair of a key and a position. The key
+//! stands for an address or a topic. The position names a transaction whose logs contain that
+//! value.
 //!
 //! The table of posting lists is ordered by key, but the logs are ordered by block. The audit
 //! therefore works with checksums and segments. A segment is a fixed number of consecutive blocks.
@@ -70,7 +72,7 @@ impl SegmentSums {
     }
 
     /// Adds the postings of a list to the sums, and checks the list. `previous_end` is the key and
-    /// the last position of the list before.
+    /// the last position of the list before; `None` for the first list.
     fn add(
         &mut self,
         row: PostingListRow<'_>,

@@ -52,6 +52,8 @@ pub fn write_requests(
     let mut out = BufWriter::new(File::create(path).map_err(&file_error)?);
     let contents = reader.metadata().contents;
     let mut kinds = vec![RequestKind::BlockByNumber, RequestKind::BlockByHash];
+    // Every index holds the hashes of transactions, so requests for transactions are always
+    // possible.
     let optional_kinds = [
         (contents.receipts, RequestKind::BlockReceipts),
         (true, RequestKind::Transaction),
@@ -171,6 +173,7 @@ impl RequestSampler<'_> {
                 (1, Some(topic)) => format!(r#""address":{address},"topics":[{topic}]"#),
                 _ => format!(r#""address":{address}"#),
             };
+            // The range has at most `distance + 1` blocks, and the log is at a random place in it.
             let distance = self.rng.random_range(0..LOGS_RANGE_MAX);
             let offset = self.rng.random_range(0..=distance);
             let from = number.saturating_sub(offset).max(self.range.0);

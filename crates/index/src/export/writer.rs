@@ -90,7 +90,8 @@ impl TableWriter {
     }
 
     /// Adds a row of the block with this number, which errors name. `objects` are the raw object of
-    /// the row and its raw related object, as [`Source`] describes them.
+    /// the row and its raw related object. For a transaction the related object is its receipt, and
+    /// for a log it is its block.
     pub(super) fn add(
         &mut self,
         block_number: u64,

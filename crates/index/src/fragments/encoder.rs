@@ -38,7 +38,8 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
         FragmentEncoder { cursor: Cursor::with_visitor(raw, copier) }
     }
 
-    /// Sets the transaction whose values are replaced by placeholders from here on, if any.
+    /// Sets the transaction whose values are replaced by placeholders from here on. With `None`,
+    /// only the values of the block are replaced.
     pub fn set_transaction(&mut self, transaction: Option<TransactionContext>) {
         self.cursor.visitor().transaction = transaction;
     }
@@ -79,7 +80,7 @@ impl Copier<'_> {
         self.done_to = to;
     }
 
-    /// Returns the placeholder for a text, or `None` if the text is no value of the block or the
+    /// Returns the placeholder for a text, or `None` if the text is not a value of the block or the
     /// transaction.
     #[inline]
     fn placeholder_for(&self, text: &[u8]) -> Option<u8> {

@@ -4,8 +4,8 @@
 #[cfg(test)]
 mod tests;
 
-/// A search that goes back in steps of doubling length, and then bisects. Most reorgs are short,
-/// and a long reorg takes few comparisons, too.
+/// A search that goes back in steps of doubling length, and then bisects. Most reorgs are short and
+/// take few comparisons. The number of comparisons grows with the logarithm of the reorg's length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AncestorSearch {
     /// The highest block that is known to be on both chains.

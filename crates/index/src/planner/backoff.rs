@@ -42,7 +42,8 @@ impl Backoff {
     }
 
     /// Records the failure of a call that started at `started`. `requested_pause` is the pause that
-    /// the node requested, if any. Returns true if the first pause since the last success begins.
+    /// the node requested; `None` if it requested none. Returns true if the first pause since the
+    /// last success begins.
     pub fn record_failure(
         &mut self,
         started: Duration,

@@ -2,8 +2,8 @@
 //!
 //! Nodes and providers limit batches and log ranges in different ways and with different error
 //! messages. The sync therefore learns the limit: the number of blocks grows while requests
-//! succeed. When a node rejects a request as too large, the number drops to the limit that the
-//! error message states, or else to half.
+//! succeed. When a node rejects a request as too large, the number drops to the limit in the error
+//! message. If the message states no limit, the number is halved.
 
 use std::time::Duration;
 
@@ -58,10 +58,12 @@ impl BatchSize {
                 (self.learned_limit + self.learned_limit.div_ceil(4)).min(self.configured_max);
         }
         // A request for fewer blocks than the current size, such as the last request of a range,
-        // says nothing about that size.
+        // does not show if that size is right.
         if blocks < self.blocks {
             return;
         }
+        // Returns the number of blocks that would use `target`. The blocks of this response used
+        // `used`.
         let blocks_for = |target: u64, used: u64| blocks.saturating_mul(target) / used.max(1);
         let blocks_by_bytes = blocks_for(BYTES_TARGET, bytes);
         let blocks_by_duration =

@@ -1,5 +1,7 @@
 //! The interface of a store, which both backends implement: [`Store`] for the index as a whole, and
-//! the traits [`ReadRows`], [`WriteRows`] and [`AuditRows`] for its rows.
+//! the traits [`ReadRows`], [`WriteRows`] and [`AuditRows`] for its rows. A position is a
+//! transaction's block number and index in one `i64`. A posting key stands for an address or topic
+//! (`postings.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,9 +20,11 @@ use crate::postings::PostingKey;
 /// Settings of a connection to an index.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Bytes of a file's pages that the connection caches in memory.
+    /// Maximum bytes of a SQLite file's pages that the connection caches in memory. Not used for a
+    /// server.
     pub page_cache_bytes: u64,
-    /// Maximum bytes of a file that are mapped into memory instead of read; 0 for no mapping.
+    /// Maximum bytes of a SQLite file that are mapped into memory instead of read; 0 for no
+    /// mapping. Not used for a server.
     pub mmap_bytes: u64,
     /// Timeout of one query or one step of a write on a server. Queries over whole tables have no
     /// timeout.
@@ -41,13 +45,14 @@ impl Default for Settings {
 /// <https://www.sqlite.org/c3ref/c_dbstatus_options.html>).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PageCache {
-    /// Bytes in use.
+    /// Bytes of the cache in use.
     pub used: u64,
-    /// Pages found in the cache.
+    /// Number of pages that were found in the cache.
     pub hit: u64,
-    /// Pages read from the file.
+    /// Number of pages that were read from the file.
     pub miss: u64,
-    /// Dirty pages written in the middle of a transaction, because the cache was full.
+    /// Number of changed pages that were written before the end of their transaction, because the
+    /// cache was full.
     pub spill: u64,
 }
 
@@ -228,7 +233,8 @@ pub trait WriteRows {
     /// last finalized block of the chain. A number below the recorded one is ignored.
     fn append(&mut self, blocks: &[NewBlock], finalized: u64) -> Result<(), StoreError>;
 
-    /// Deletes the blocks above `last`. `keys` are the posting keys of their logs.
+    /// Deletes the blocks above `last`. `keys` are the posting keys of their logs, whose lists are
+    /// shortened.
     fn rewind(&mut self, last: u64, keys: &BTreeSet<PostingKey>) -> Result<(), StoreError>;
 
     /// Merges posting lists within a limited number of rows, in one transaction. `from` is the key
@@ -245,6 +251,7 @@ pub trait WriteRows {
     /// any instant, because each transaction leaves complete lists.
     fn merge_postings(&mut self) -> Result<u64, StoreError> {
         let mut removed_rows = 0;
+        // This key and this position precede all rows.
         let mut next_row = Some((i64::MIN, i64::MIN));
         while let Some(from) = next_row {
             let step = self.merge_some_postings(from)?;

@@ -1,4 +1,5 @@
-//! Converts the properties of an index to rows of the table `facts`, each with a name and a value.
+//! Converts the properties of an index to rows of the table `facts` and back. Each row has a name
+//! and a value.
 
 use std::collections::BTreeMap;
 

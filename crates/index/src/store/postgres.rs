@@ -27,7 +27,7 @@ use crate::contents::StoredRange;
 /// A connection to a server.
 pub(super) struct Postgres {
     session: Session,
-    /// The numbers of the partitions that are known to exist.
+    /// The numbers of the table partitions that are known to exist (`postgres/schema.rs`).
     existing_partitions: BTreeSet<i64>,
 }
 

@@ -6,7 +6,8 @@
 use crate::fragments::BlockHeader;
 use crate::postings::{self, EncodedList, PostingKey, PostingLists, position};
 
-/// A migration of both backends, which renames tables, columns and facts to standard terms.
+/// A migration of both backends, which renames tables, columns and facts to standard terms. A fact
+/// is a row of the table `facts`, which holds the properties of the index.
 pub(super) const RENAMES: &str = "
     ALTER TABLE log_places RENAME TO log_postings;
     ALTER TABLE log_postings RENAME COLUMN others TO rest;
@@ -29,7 +30,8 @@ pub struct NewBlock {
     pub header: BlockHeader,
     /// The compressed block without its transactions.
     pub body: Vec<u8>,
-    /// The compressed block as Harmony's `hmyv2_` methods write it.
+    /// The compressed block as Harmony's `hmyv2_` methods write it; `None` if the index does not
+    /// hold that form.
     pub harmony: Option<Vec<u8>>,
     /// The transactions by index.
     pub transactions: Vec<NewTransaction>,
@@ -46,9 +48,10 @@ pub struct NewTransaction {
     pub index: u64,
     /// The transaction's hash.
     pub hash: [u8; 32],
-    /// The compressed receipt, or the compressed logs.
+    /// The compressed receipt, or the compressed logs if the index holds logs without receipts;
+    /// `None` if there is neither.
     pub receipt: Option<Vec<u8>>,
-    /// The compressed transaction.
+    /// The compressed transaction; `None` if the index does not hold transactions.
     pub body: Option<Vec<u8>>,
     /// The posting keys of the transaction's logs.
     pub posting_keys: Vec<PostingKey>,
@@ -78,7 +81,7 @@ pub struct BlockRow {
     pub body: Vec<u8>,
 }
 
-/// A stored block in its `hmyv2_` form.
+/// A stored block as Harmony's `hmyv2_` methods write it.
 #[derive(Debug, Clone, Copy)]
 pub struct HarmonyRow<'a> {
     /// The block's number.
@@ -101,8 +104,8 @@ pub struct TransactionRow<'a> {
     /// The compressed part that was requested; `None` if only the hash was requested, or if the
     /// index does not hold the part.
     pub fragment: Option<&'a [u8]>,
-    /// The hash and the timestamp of the block. Only a server returns them, together with a body or
-    /// a receipt, because a second query would cost a round trip. If this field is `None`, the
+    /// The hash and the timestamp of the block. Only a server returns them, and only with a body or
+    /// a receipt. A second query to a server would cost a round trip. If this field is `None`, the
     /// caller queries them when they are needed.
     pub block: Option<([u8; 32], u64)>,
 }
@@ -144,7 +147,8 @@ impl Postings {
         Postings { positions: Vec::new(), covered_to: to }
     }
 
-    /// Adds those positions of a list, given by its columns, that lie within a range.
+    /// Adds the positions of a list that lie within a range. The list is given by its columns
+    /// `first` and `rest`.
     pub(super) fn add(&mut self, (first, rest): (i64, &[u8]), (from, to): (i64, i64)) {
         let is_inside = |position: &i64| *position >= from && *position <= to;
         self.positions.extend(postings::decode(first, rest).filter(is_inside));
@@ -156,7 +160,7 @@ impl Postings {
     }
 
     /// Returns the postings after all lists were added: sorted, without duplicates, and without
-    /// positions above `covered_to`.
+    /// positions above `covered_to`. `key_count` is the number of keys whose lists were added.
     pub(super) fn finish(mut self, key_count: usize) -> Postings {
         // The lists of a single key are in order.
         if key_count > 1 {
@@ -209,8 +213,8 @@ pub(super) fn collect_posting_lists(blocks: &[NewBlock]) -> Vec<EncodedList> {
     rows
 }
 
-/// Encodes the positions of a list after the first again, without the positions from `end` on.
-/// Returns `None` if the list has no such positions.
+/// Removes the positions from `end` on from a list, and returns the new `rest`. Returns `None` if
+/// the list has no such positions.
 pub(super) fn truncate_rest(first: i64, rest: &[u8], end: i64) -> Option<Vec<u8>> {
     let kept_positions: Vec<i64> =
         postings::decode(first, rest).take_while(|position| *position < end).collect();
@@ -218,8 +222,8 @@ pub(super) fn truncate_rest(first: i64, rest: &[u8], end: i64) -> Option<Vec<u8>
     (encoded.len() < rest.len()).then_some(encoded)
 }
 
-/// Converts an unsigned number to the type of a column. A number of 64 bits becomes the maximum,
-/// which no row has.
+/// Converts an unsigned number to the type of a column. A number that needs 64 bits becomes the
+/// maximum, which no row has.
 pub(super) fn to_signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

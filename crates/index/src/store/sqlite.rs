@@ -27,8 +27,9 @@ pub(super) struct Sqlite {
     connection: Connection,
     path: PathBuf,
     page_cache: PageCache,
-    /// The last readings of SQLite's counters of hits, misses and spills. The counters have 32 bits
-    /// and overflow in a long sync.
+    /// The last readings of SQLite's counters of hits, misses and spills, in this order. The
+    /// counters have 32 bits and overflow in a long sync, so only their differences are added to
+    /// `page_cache`.
     last_readings: [u32; 3],
     /// The lock file, which stays locked while it is open; `None` for a reader.
     _lock: Option<File>,

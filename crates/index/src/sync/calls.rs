@@ -16,7 +16,7 @@ pub(super) const BLOCK: &str = "eth_getBlockByNumber";
 pub(super) const BLOCK_RECEIPTS: &str = "eth_getBlockReceipts";
 /// The method that returns the logs of a range.
 pub(super) const LOGS: &str = "eth_getLogs";
-/// The method that returns a range of blocks in their `hmyv2_` form.
+/// The method that returns a range of blocks in their `hmyv2_` form (`harmony.rs`).
 pub(super) const HARMONY_BLOCKS: &str = "hmyv2_getBlocks";
 
 /// Returns a call for a block with full transactions, or with only their hashes if

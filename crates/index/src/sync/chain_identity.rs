@@ -8,7 +8,7 @@ use super::calls::{self, METHOD_NOT_FOUND};
 use crate::contents::{Chain, Contents};
 use crate::nodes::{Call, Responses};
 
-/// A method that only nodes of Harmony chains have.
+/// A method that only nodes of Harmony chains have. A call of it shows if a node is one of them.
 const HARMONY_PROBE: &str = "hmyv2_blockNumber";
 
 /// Returns the calls whose responses identify a chain.

@@ -191,6 +191,8 @@ impl Run<'_> {
             let from = state.first_unclaimed;
             let is_within_limits =
                 from < state.next + AHEAD_BLOCKS_MAX && state.fetched_bytes < AHEAD_BYTES_MAX;
+            // The block that the sync waits for is always claimed. Otherwise the limits could stop
+            // the run.
             if is_within_limits || from == state.next {
                 let blocks = self.batch_size.lock().blocks();
                 let to = (from + blocks - 1).min(state.last);
@@ -276,7 +278,7 @@ impl Worker {
 
     /// Handles a failed attempt. If the node rejected several blocks as too many, reduces the batch
     /// size. Otherwise pauses or removes the node, and selects another node for the next attempt.
-    /// `started` is the start of the attempt.
+    /// `node` is the index of the node, and `started` the start of the attempt.
     ///
     /// # Errors
     /// Fails if the blocks cannot be compressed.

@@ -174,7 +174,8 @@ impl<'a> NodePool<'a> {
     }
 
     /// Records the failure of a call that started at `started`. `requested_pause` is the pause that
-    /// the node requested, if any. Reports the node if this is its first pause since a success.
+    /// the node requested; `None` if it requested none. Reports the node if this is its first pause
+    /// since a success.
     pub(super) fn record_failure(
         &self,
         index: usize,

@@ -34,7 +34,7 @@ pub(super) struct SampleBlock {
     receipts: Option<Vec<u8>>,
     /// Also `None` if the node does not return the logs.
     logs: Option<Vec<u8>>,
-    /// The block in its `hmyv2_` form.
+    /// The block as Harmony's `hmyv2_` methods write it (`harmony.rs`).
     harmony: Option<Vec<u8>>,
 }
 
@@ -85,7 +85,7 @@ impl Samples {
 
 impl SampleBlock {
     /// Fetches a block. Returns `None` if the node does not return the block, its receipts or its
-    /// `hmyv2_` form, or if the sync was stopped. A sample may lack its logs.
+    /// `hmyv2_` form. Also returns `None` if the sync was stopped. A sample may lack its logs.
     fn fetch(
         contents: Contents,
         number: u64,
@@ -111,6 +111,7 @@ impl SampleBlock {
         if contents.receipts && receipts.is_none() {
             receipts = fetch_receipts_one_by_one(&block, nodes)?;
         }
+        // With receipts, the logs are parts of the receipts.
         let has_own_logs = contents.logs && !contents.receipts;
         let logs = has_own_logs.then(|| result_with_bracket(1, b'[')).flatten();
         let list = contents.hmyv2.then(|| result_with_bracket(calls.len() - 1, b'[')).flatten();

@@ -59,8 +59,9 @@ impl<'a> Cursor<'a> {
         self.json.value().map_err(|error| self.malformed(error))
     }
 
-    /// Finds the next member with a known name, and skips other members. The caller must read the
-    /// value of the member, and may store it in `fields`. Returns `None` at the end of the object.
+    /// Finds the next member with a known name, and skips other members. Returns the member's
+    /// field: the index of its name among the known names. The caller must read the value of the
+    /// member, and may store it in `fields`. Returns `None` at the end of the object.
     ///
     /// # Errors
     /// Fails if a known name occurs twice, with or without escapes. Fails if a name differs from a

@@ -4,7 +4,7 @@
 use std::fmt;
 
 /// Maximum number of characters of a response that an error contains. A hash or a number of 256
-/// bits with its quotes fits, and the message still fits in a line of a log.
+/// bits fits with its quotes. The whole message still fits in a line of a log.
 const EXCERPT_CHARS: usize = 80;
 
 /// The first error in a node's response.

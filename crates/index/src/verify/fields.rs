@@ -7,7 +7,9 @@ use alloy_primitives::{Address, B64, B256, Bloom, Bytes, U256, hex};
 
 use super::error::Error;
 
-/// Declares a list of member names, and a constant for each name: its field, the index in the list.
+/// Declares a list of member names, and a constant for each name. The constant is the field of the
+/// name: its index in the list. After the name of the list comes the name of an enum, which only
+/// numbers the fields.
 macro_rules! names {
     ($(#[$doc:meta])* $list:ident, $index:ident: $($field:ident = $name:literal,)+) => {
         #[allow(clippy::upper_case_acronyms, non_camel_case_types)]
@@ -22,8 +24,8 @@ pub(super) use names;
 /// Number of members of an object whose order is stored. No known node writes more members. Members
 /// beyond this number are found by a search.
 const ORDER_MAX: usize = 40;
-/// Stands in the stored order for a member whose field is not known yet, or that is no known
-/// member.
+/// Stands in the stored order for a member whose field is not known yet. Also stands for a member
+/// with an unknown name.
 const UNKNOWN: u8 = u8::MAX;
 
 /// The names of an object's known members, and the order of the members in the objects read so far.
@@ -68,14 +70,15 @@ impl<const N: usize> Layout<N> {
         Ok(field)
     }
 
-    /// Searches for the field of a name. Returns `None` for an unknown name.
+    /// Searches for the field of a name. Returns `None` for an unknown name. Fails if another
+    /// parser could take the name for a known name.
     pub(super) fn find(&self, name: &[u8]) -> Result<Option<usize>, Error> {
         let is_equal = |known: &&str| known.as_bytes() == name;
         if let Some(field) = self.names.iter().position(is_equal) {
             return Ok(Some(field));
         }
         // Parsers that ignore letter case also treat some letters beyond ASCII as an `s` or a `k`.
-        // A name with such a letter may stand for a known name too.
+        // So a name that is not ASCII may stand for a known name too.
         let is_alias = |known: &&str| known.as_bytes().eq_ignore_ascii_case(name);
         if self.names.iter().any(is_alias) || !name.is_ascii() {
             return Err(Error::malformed(name, "a name that readers do not take for another")
@@ -251,6 +254,7 @@ pub(super) trait Value: Sized + PartialEq + LowerHex {
 }
 
 /// Implements [`Value`] for arrays of bytes, which JSON writes as two hexadecimal digits per byte.
+/// Each line has a type and its [`Value::ALLOWED`].
 macro_rules! bytes {
     ($($type:ty: $allowed:literal,)+) => { $(
         impl Value for $type {
@@ -334,8 +338,8 @@ impl Value for Padded {
     }
 }
 
-/// Returns the bytes between `"0x` and the closing quote, which may be other characters than
-/// digits.
+/// Returns the bytes between `"0x` and the closing quote, or `None` for any other value. The bytes
+/// may be other characters than digits.
 #[inline]
 pub(super) fn digits(raw: &[u8]) -> Option<&[u8]> {
     match raw {
@@ -344,8 +348,8 @@ pub(super) fn digits(raw: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Returns the digits of a quantity: at least one, no leading zeros (execution-apis
-/// `src/schemas/base-types.yaml`, `uint`).
+/// Returns the digits of a quantity: at least one, at most `digits_max`, no leading zeros
+/// (execution-apis `src/schemas/base-types.yaml`, `uint`).
 #[inline]
 fn canonical_digits(raw: &[u8], digits_max: usize) -> Option<&[u8]> {
     let digits = digits(raw)?;

@@ -155,8 +155,8 @@ pub(super) fn check_body(
     if uncle_count == 0 {
         let withdrawal_bytes =
             header.withdrawals_root.and(withdrawals).map_or(0, |list| list.length());
-        // A block is a list of the header, the transactions, an empty list of uncles and, since a
-        // fork, the withdrawals.
+        // A block is a list of the header, the transactions and an empty list of uncles. Since a
+        // fork, the withdrawals follow.
         let payload_bytes =
             header.length() + list_bytes(transaction_bytes) + list_bytes(0) + withdrawal_bytes;
         let block_bytes = list_bytes(payload_bytes) as u64;

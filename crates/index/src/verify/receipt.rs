@@ -239,8 +239,8 @@ impl<'b> Verifier<'b> {
     }
 
     /// Verifies the blob gas and its price. The price follows from the header by a parameter that
-    /// changes with forks. Only the maximum of the price is verified, and that all receipts have
-    /// the same price.
+    /// changes with forks. The price must not exceed the sender's maximum. All receipts of the
+    /// block must have the same price.
     fn check_blobs(&mut self, fields: &ReceiptFields<'_>, body: &Body) -> Result<(), Error> {
         const NONE: &str = "none, because the transaction has no blobs";
         // Only transactions of type 3 have blobs. The value 0 is accepted for other transactions.

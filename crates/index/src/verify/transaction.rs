@@ -1,6 +1,7 @@
 //! Verifies transactions. The module rebuilds each transaction from its members, encodes and hashes
-//! it. The encoded members are right if this hash and the root of all encodings are right. All
-//! other members are compared with the encoded members or with the block.
+//! it. The encoded members are right if this hash is the transaction's and the Merkle root of all
+//! encodings is the header's. All other members are compared with the encoded members or with the
+//! block.
 
 use alloy_consensus::transaction::{EthereumTypedTransaction, RlpEcdsaEncodableTx};
 use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
@@ -49,8 +50,8 @@ names! {
     INDEX = "transactionIndex",
 }
 
-/// The members that only some transaction types have, each with these types (EIP-2930, EIP-1559,
-/// EIP-4844, EIP-7702).
+/// The members that only some transaction types have. An entry is a field and the types that have
+/// it (EIP-2930, EIP-1559, EIP-4844, EIP-7702).
 const MEMBERS_OF_TYPES: [(usize, std::ops::RangeInclusive<u8>); 6] = [
     (ACCESS_LIST, 1..=4),
     (FEE_MAX, 2..=4),

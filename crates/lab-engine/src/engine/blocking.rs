@@ -33,6 +33,7 @@ pub enum OpenResult {
     Refused(u16),
 }
 
+/// The connection to the server.
 enum Stream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
@@ -216,6 +217,7 @@ fn as_timeout(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
 }
 
+/// Returns the error for a violation of the protocol or of a limit.
 fn invalid(message: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message.into())
 }

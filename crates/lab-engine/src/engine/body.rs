@@ -96,7 +96,7 @@ impl Body {
         Ok(())
     }
 
-    /// Creates the scanner, unless it exists already, and feeds it the bytes so far.
+    /// Creates the scanner if there is none, and feeds it the bytes so far.
     fn start_scanner(&mut self) {
         if self.scanner.is_none() {
             let mut scanner = Box::<EnvelopeScanner>::default();

@@ -65,6 +65,8 @@ pub(crate) fn recorded(status: u16, body: &[u8], call: &RecordedRequest) -> Call
     classify_single(status, body, |raw| call.id.is_empty() || raw == &*call.id)
 }
 
+/// Classifies the response to a single call. `is_request_id` returns true if a JSON text is the id
+/// of the call.
 fn classify_single(status: u16, body: &[u8], is_request_id: impl Fn(&[u8]) -> bool) -> CallOutcome {
     if status == 429 {
         return CallOutcome::of(Class::Limited);
@@ -119,6 +121,7 @@ fn classify_batch(
         return;
     }
     let responses = match parse_responses(body, DEPTH_CEILING, outcomes.len()) {
+        // With more responses than calls, at least one response belongs to another call.
         Err(ResponseError::TooMany(_)) => return outcomes.fill(CallOutcome::of(Class::WrongId)),
         Err(_) => return,
         Ok(Responses::Single(response)) => {

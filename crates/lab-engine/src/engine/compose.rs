@@ -1,8 +1,10 @@
 //! Builds the bytes of requests for `crates/lab-engine/src/engine/thread.rs`, which sends them.
 //!
-//! The [`Composer`] prepares all constant parts once. Then it builds a request from copied parts,
-//! random values and the length. A request depends only on the plan, the chain's facts, and its
-//! [`RequestKey`], so a run with the same seed sends the same bytes.
+//! A step of a mix has one or more calls. The parameters of a call consist of pieces: constant
+//! text, and draws, which are random values. The [`Composer`] prepares all constant parts once.
+//! Then it builds each request from these parts, random values and the length of the body. A
+//! request depends only on the plan, the chain's facts, and its [`RequestKey`]. So a run with the
+//! same seed sends the same bytes.
 
 use std::sync::Arc;
 
@@ -21,13 +23,13 @@ mod tests;
 
 /// Number of decimal digits of the largest `u64`, which bounds the value of Content-Length.
 const LENGTH_DIGITS_MAX: usize = 20;
-/// The empty line between the head and the body, after the end of the last header field.
+/// The end of the last header field, and the empty line between the head and the body.
 const HEAD_END: &[u8; 4] = b"\r\n\r\n";
 
 /// The kind of a request, which decides how responses are matched to calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestKind {
-    /// One call, whose id the engine chose.
+    /// One call. The engine chose its id.
     Single {
         /// Index into the plan's methods.
         method: u16,
@@ -45,7 +47,7 @@ pub(crate) enum RequestKind {
     Recorded {
         /// Index into the plan's methods.
         method: u16,
-        /// Index into the step's recorded requests.
+        /// Index into the step's recorded requests or transactions.
         index: u32,
     },
 }
@@ -98,6 +100,7 @@ pub(crate) struct Composer {
     sample_share: f64,
     /// Head of every request, up to the value of Content-Length.
     head: Vec<u8>,
+    /// By index of the scenario in the plan.
     scenarios: Vec<ScenarioRequests>,
     writer: CallWriter,
     /// States of the plan's transactions; `None` if the plan has no transactions.
@@ -112,7 +115,9 @@ pub(crate) struct Composer {
 
 /// The requests of one scenario.
 struct ScenarioRequests {
+    /// By step of the scenario's mix.
     steps: Vec<StepSource>,
+    /// How calls are sent as batches; `None` if every request is a single call.
     batch: Option<Batch>,
     /// Number of JSON-RPC ids that an iteration uses at most.
     ids_per_iteration: u64,
@@ -128,7 +133,7 @@ enum StepSource {
     },
     /// Iterations send the recorded requests in order, again and again.
     Replay(Vec<RecordedRequest>),
-    /// Each iteration sends the transaction with its number.
+    /// Iteration n sends the n-th transaction.
     Transactions(Arc<Transactions>),
 }
 
@@ -189,10 +194,13 @@ impl Composer {
         let RequestKey { scenario, iteration, step } = key;
         let requests = &self.scenarios[usize::from(scenario)];
         let mut rng = Rng::new(self.seed, u64::from(scenario), iteration, u64::from(step));
+        // Leaves room for the longest head. The real head is written last, because it has the
+        // length.
         let body_start = self.head.len() + LENGTH_DIGITS_MAX + HEAD_END.len();
         self.bytes.clear();
         self.bytes.resize(body_start, 0);
-        // Ids are unique in the run: each scenario counts its calls, and the scenarios take turns.
+        // Ids are unique in the run. Each scenario numbers its calls. With n scenarios, the ids of
+        // scenario s are s, s + n, s + 2n and so on.
         let stride = self.scenarios.len() as u64;
         let ids_per_step = requests.ids_per_iteration / requests.steps.len() as u64;
         let call_number = iteration
@@ -324,7 +332,7 @@ fn build_head(target: &Target, closes_connections: bool) -> Result<Vec<u8>, Engi
 }
 
 /// Returns the header fields of a request as text: the host, the fields of the target, and the
-/// `defaults` that the target does not set.
+/// `defaults`. A field of the target replaces the default of the same name.
 ///
 /// # Errors
 /// Fails if a field of the target is malformed, or is in `reserved`, because the engine sets that
@@ -364,7 +372,7 @@ pub(crate) fn header_fields(
 /// Value of the User-Agent header of all requests, unless the plan sets another value.
 pub const AGENT: &str = concat!("weir-lab/", env!("CARGO_PKG_VERSION"));
 
-/// Returns the Host header: the host, with the port unless it is the default.
+/// Returns the Host header: the host, and the port if it is not the default.
 pub(crate) fn host_header(target: &Target) -> String {
     let default_port = if target.url.tls() { ":443" } else { ":80" };
     let authority = target.url.authority();
@@ -439,6 +447,7 @@ impl CallWriter {
         Err(EngineFault::MissingValues { mix: mix.to_owned(), missing })
     }
 
+    /// Writes a call with this id and random parameters.
     fn write_call(&self, out: &mut Vec<u8>, call: &Call, id: u64, rng: &mut Rng) {
         out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
         quantity::write_decimal(out, id);
@@ -490,6 +499,7 @@ impl CallWriter {
     }
 }
 
+/// Draws one element of a list, which must not be empty.
 fn pick<'a, T>(list: &'a [T], rng: &mut Rng) -> &'a T {
     &list[rng.between(0, list.len() as u64 - 1) as usize]
 }

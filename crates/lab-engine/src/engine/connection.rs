@@ -34,6 +34,7 @@ pub(crate) enum Phase {
 /// A connection of a worker.
 pub(crate) struct Connection<S> {
     socket: S,
+    /// State of TLS; `None` without TLS.
     tls: Option<Box<ClientConnection>>,
     pub(crate) phase: Phase,
     /// Start of the TCP connect.
@@ -276,6 +277,7 @@ fn write<S: Socket>(socket: &S, bytes: &[u8], traffic: &mut Traffic) -> io::Resu
     Ok(sent)
 }
 
+/// Returns true if the operation must be tried again later.
 fn would_block(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -28,6 +28,7 @@ struct Queue {
     first: u32,
     /// Last worker, or [`NO_WORKER`] if the queue is empty.
     last: u32,
+    /// Timeout of all workers in the queue.
     timeout_ns: u64,
 }
 

@@ -44,6 +44,7 @@ pub(crate) struct Session<S> {
 /// Counters of a connection's socket, and its read limit.
 #[derive(Default)]
 struct PipeState {
+    /// Traffic since the last call of [`Session::drive`].
     traffic: Traffic,
     /// Number of bytes that may still be read in this turn of the loop.
     read_budget: usize,
@@ -111,7 +112,7 @@ impl<S: Socket> Session<S> {
         }
     }
 
-    /// Returns true unless the connection has ended or the server sent GOAWAY.
+    /// Returns false if the connection has ended or the server sent GOAWAY.
     pub(crate) fn is_usable(&mut self) -> bool {
         let ready = self.sender.poll_ready(&mut Context::from_waker(Waker::noop()));
         !matches!(ready, Poll::Ready(Err(_)))

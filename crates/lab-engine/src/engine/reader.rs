@@ -48,7 +48,7 @@ enum BodyEnd {
 /// Why a response is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParseError {
-    /// Not HTTP/1.x by RFC 9112.
+    /// The bytes are not HTTP/1.x (RFC 9112), or exceed a limit of this module.
     NotHttp,
     /// The body exceeds the plan's limit.
     TooLong,
@@ -143,8 +143,9 @@ impl Reader {
         if self.head_bytes.is_empty() {
             return self.feed_first(bytes, body_bytes_max);
         }
-        // The head is incomplete. Parsing the head at every call could take quadratic time, so the
-        // reader first searches the new bytes for the end of the head.
+        // The head is incomplete. Parsing the head at every call could take quadratic time. So the
+        // reader first searches the new bytes for the end of the head. That end can begin in the
+        // last three of the earlier bytes.
         let search_start = self.head_bytes.len().saturating_sub(3);
         self.head_bytes.extend_from_slice(bytes);
         if !ends_head(&self.head_bytes[search_start..]) {
@@ -264,7 +265,8 @@ fn final_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
         if head_end > HEAD_BYTES_MAX {
             return Err(ParseError::NotHttp);
         }
-        // Status 101 switches the protocol, which the engine never requests.
+        // Status 101 switches the protocol, which these requests never ask for. WebSockets have
+        // their own parser.
         match head.status {
             101 => return Err(ParseError::NotHttp),
             100..=199 => {}

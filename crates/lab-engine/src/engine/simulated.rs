@@ -25,7 +25,7 @@ use super::thread::EngineThread;
 use super::world::{Socket, World};
 
 const MICROSECOND_NS: u64 = 1_000;
-/// Size of a socket's send buffer.
+/// Size of a socket's send buffer in bytes.
 const BUFFER_BYTES: usize = 4 << 10;
 /// Maximum time that reading the clock takes.
 const CLOCK_READ_MAX_NS: u64 = 2 * MICROSECOND_NS;
@@ -88,7 +88,9 @@ impl Network {
 
 /// An engine thread on the simulated network, which its owner runs turn by turn.
 pub(crate) struct SteppedThread {
+    /// `None` once the thread has ended.
     thread: Option<EngineThread<Network>>,
+    /// Buffer for the events of one turn.
     events: Vec<Event>,
 }
 
@@ -142,8 +144,8 @@ enum SimEvent {
     Writable(usize),
     /// The server closes the connection.
     Closed,
-    /// The server closes the connection if it has had exactly this many requests, which means that
-    /// it is still idle.
+    /// The server closes the connection if the connection has had exactly this many requests, and
+    /// so is still idle.
     ClosedIdle(u64),
     /// The server resets the connection.
     Reset,
@@ -193,6 +195,7 @@ enum State {
 /// A socket of the simulated network.
 pub(crate) struct SimSocket {
     net: Rc<RefCell<NetworkState>>,
+    /// Index into [`NetworkState::endpoints`].
     number: usize,
 }
 
@@ -286,12 +289,15 @@ impl NetworkState {
         let is_batch = request.ends_with(b"]");
         let result = r#""result":"0x1""#;
         let error = r#""error":{"code":-32000,"message":"no"}"#;
+        // Builds a body in which each call has this outcome. An `id_offset` above 0 makes the ids
+        // wrong.
         let respond = |outcome: &str, id_offset: u64| {
             let response =
                 |id: &u64| format!(r#"{{"jsonrpc":"2.0","id":{},{outcome}}}"#, id + id_offset);
             let joined = calls.iter().map(response).collect::<Vec<_>>().join(",");
             if is_batch { format!("[{joined}]") } else { joined }
         };
+        // 0 stands for no fault. The number 9, and 6 for a batch, have no effect either.
         let fault = if self.draw(self.faults.request) { self.rng.between(1, 9) } else { 0 };
         let (class, status, body) = match fault {
             1 => (Class::RpcError, 200, respond(error, 0)),
@@ -310,8 +316,8 @@ impl NetworkState {
         match class {
             // The server sends no response, or only a part.
             Class::Timeout => bytes.truncate(self.rng.between(0, bytes.len() as u64 - 1) as usize),
-            // The server sends only a part of the head. If the end of the connection ends the body,
-            // a client cannot detect that a part of the body is missing.
+            // The server sends only a part of the head. A part of the body would not do. If the end
+            // of the connection ends the body, a client cannot detect that a part is missing.
             Class::Reset => bytes.truncate(self.rng.between(0, 12) as usize),
             _ => {}
         }

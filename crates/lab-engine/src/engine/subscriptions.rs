@@ -1,10 +1,14 @@
 //! Opens WebSocket connections that subscribe to new blocks or logs, and counts their
 //! notifications.
 //!
-//! One thread reads all connections, so one clock orders all arrivals. The thread counts a
-//! connection that ends and does not open it again. The memory of a connection is bounded: it
-//! stores one message of at most [`MESSAGE_BYTES_MAX`], and marks a fixed number of the latest
-//! blocks or logs as received.
+//! A subscription of the plan has one or more connections. A group is the state that these
+//! connections share, and a subscriber is one of them. A row is the subscription's entry in the
+//! result.
+//!
+//! One thread reads all connections, so one clock orders all arrivals. If a connection ends, the
+//! thread counts that, and does not open the connection again. The memory of a connection is
+//! bounded: it stores one message of at most [`MESSAGE_BYTES_MAX`], and marks a fixed number of the
+//! latest blocks or logs as received.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,6 +40,7 @@ const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// The subscriptions of a run. Dropping this value closes all connections.
 pub struct Subscriptions {
+    /// True if the thread must stop.
     stop: Arc<AtomicBool>,
     wakeup: Wakeup,
     /// `None` once the thread was joined.

@@ -52,8 +52,8 @@ mod websocket_calls;
 const SPIN_MIN_NS: u64 = 5_000;
 /// Maximum spin time. The scheduler causes longer delays, and spinning does not prevent those.
 const SPIN_MAX_NS: u64 = 250_000;
-/// Each punctual wake-up reduces the spin time by one part in this many. The decay is slow, because
-/// one late wake-up in a hundred determines the p99.
+/// Each punctual wake-up reduces the spin time by 1/`SPIN_DECAY_DIVISOR`. The decay is slow,
+/// because one late wake-up in a hundred determines the p99.
 const SPIN_DECAY_DIVISOR: u64 = 2_048;
 /// Spin time before the first measurement.
 const SPIN_INITIAL_NS: u64 = 50_000;
@@ -82,7 +82,9 @@ const BACK_OFF_NS: u64 = 100_000_000;
 pub(crate) struct ThreadArgs<'a> {
     pub(crate) plan: &'a Arc<Plan>,
     pub(crate) chain: &'a Arc<ChainFacts>,
+    /// Addresses of the target.
     pub(crate) addresses: &'a [SocketAddr],
+    /// TLS settings for connections to the target.
     pub(crate) peer: &'a Arc<Peer>,
     pub(crate) shared: &'a Arc<Shared>,
     /// Index of the thread, from 0.
@@ -93,6 +95,7 @@ pub(crate) struct ThreadArgs<'a> {
     pub(crate) filled: SyncSender<Interval>,
     /// The thread gets emptied intervals back from here.
     pub(crate) spare: Receiver<Interval>,
+    /// Takes the sampled calls for the comparison with the reference node.
     pub(crate) samples: SyncSender<Sample>,
 }
 
@@ -138,6 +141,8 @@ struct Request {
 /// connection.
 struct Worker<S> {
     state: WorkerState,
+    /// The worker's own connection; `None` if it has none. An entry of a pooled HTTP/2 connection
+    /// has it only until the connection is open.
     connection: Option<Connection<S>>,
     /// Number of connections that the worker has opened. Tokens of socket events hold it, so events
     /// of an earlier connection are recognized and ignored.
@@ -156,7 +161,7 @@ struct Worker<S> {
     /// Earliest time at which the worker could have sent the call. The scheduling delay counts from
     /// here.
     ready_at: u64,
-    /// When the call was sent. Until then, when the connect began.
+    /// When the call was sent. While the worker connects, when the connect began.
     sent_at: u64,
     /// Methods of the calls in a batch.
     methods: Vec<u16>,
@@ -170,6 +175,7 @@ pub(crate) struct EngineThread<W: World> {
     clock: Clock<W>,
     /// Spin time before a planned send.
     spin_ns: u64,
+    /// Addresses of the target.
     addresses: Vec<SocketAddr>,
     /// Index of the address that the next connect tries first.
     preferred_address: usize,
@@ -189,8 +195,8 @@ pub(crate) struct EngineThread<W: World> {
     input: Vec<u8>,
     /// Outcomes of the current request's calls.
     outcomes: Vec<CallOutcome>,
-    /// Connections that the server is about to close, each with the time since which the thread
-    /// waits for that.
+    /// Draining connections, which the server is about to close. Each has the time at which it
+    /// began to drain.
     draining: VecDeque<(u64, Connection<W::Socket>)>,
     /// Workers whose connection has more to read: id of the worker, and generation of the
     /// connection.
@@ -199,6 +205,7 @@ pub(crate) struct EngineThread<W: World> {
     pool: Option<H2Pool<W::Socket>>,
     /// The shared state of all WebSockets; `None` for HTTP.
     websocket: Option<WebSocketCalls>,
+    /// The current values. The recorder stores them at the end of each interval.
     gauges: Gauges,
 }
 
@@ -211,6 +218,8 @@ impl<W: World> EngineThread<W> {
         let plan = args.plan;
         let mut scenarios = Vec::new();
         let mut workers = Vec::new();
+        // The timeout of each queue of [`Deadlines`], in the order of constants such as
+        // `RESPONSE_QUEUE`. The timeout of a queue of pauses is the length of the pause.
         let mut timeouts = vec![
             pace::nanos(plan.target.timeout),
             pace::nanos(plan.target.connect_timeout),
@@ -236,6 +245,7 @@ impl<W: World> EngineThread<W> {
         }
         let pool = H2Pool::new(plan, workers.len())?;
         if pool.is_some() {
+            // Each HTTP/2 connection needs an entry too. Its scenario and index are not used.
             let pooled_count = h2_pool::pooled_max(workers.len());
             workers.extend((0..pooled_count).map(|_| Worker::new(0, 0)));
         }
@@ -313,6 +323,7 @@ impl<W: World> EngineThread<W> {
         self.fail_expired();
         self.interrupt_overdue();
         self.close_drained();
+        // Reads and writes on the HTTP/2 connections that have data to send or to read.
         self.drive_dirty();
         let gauges = self.update_gauges();
         self.recorder.hand_over_if_due(self.clock.now, gauges);
@@ -347,6 +358,7 @@ impl<W: World> EngineThread<W> {
         // The time since the last clock reading was work, not idle time.
         let wait_started = self.clock.read();
         self.clock.world.wait(events, wake_at.saturating_sub(wait_started))?;
+        // A wake-up time in the past without work means that the thread spins.
         if events.is_empty() && wake_at <= wait_started && !has_work {
             self.clock.world.yield_now();
         }

@@ -48,7 +48,7 @@ pub(crate) struct ThreadRecorder {
     pub(crate) interval_end: u64,
     /// Idle time of the thread in the current interval.
     pub(crate) idle_ns: u64,
-    /// `None` in a simulated run, whose CPU time is not measured.
+    /// `None` in a simulated run, which does not measure CPU time.
     cost: Option<ThreadCost>,
 }
 
@@ -97,8 +97,8 @@ impl ThreadRecorder {
         }
     }
 
-    /// Counts a call that ended after its stage. `after_scenario` is true if the call ended even
-    /// after its scenario.
+    /// Counts a call that ended after its stage. `slot` is the call's stage, method and class.
+    /// `after_scenario` is true if the call ended even after its scenario.
     pub(crate) fn record_late_end(&mut self, slot: Slot, after_scenario: bool) {
         let interval = &mut self.interval;
         let late_calls =
@@ -131,6 +131,7 @@ impl ThreadRecorder {
     /// Hands over the current interval if its second has ended.
     pub(crate) fn hand_over_if_due(&mut self, now: u64, gauges: Gauges) {
         if now >= self.interval_end {
+            // The interval ends at the last full second.
             let end = now - now % SECOND;
             self.interval_end = end + SECOND;
             self.complete_interval(end, gauges);

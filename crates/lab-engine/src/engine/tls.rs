@@ -23,7 +23,7 @@ use super::connection::Peer;
 /// server name of the target.
 const SESSIONS_MAX: usize = 256;
 
-/// Returns the server name and the TLS settings of a target, or [`Peer`] without them if the target
+/// Returns the server name and the TLS settings of a target. [`Peer`] has neither if the target
 /// does not use TLS.
 ///
 /// # Errors
@@ -90,7 +90,8 @@ fn read_anchors(file: Option<&Path>) -> Result<RootCertStore, EngineFault> {
     Ok(anchors)
 }
 
-/// Returns the cryptography of aws-lc-rs, restricted to the plan's cipher suites if it names any.
+/// Returns the cryptography of aws-lc-rs, restricted to the plan's cipher suites if the plan names
+/// any.
 fn build_provider(settings: &Tls) -> Result<CryptoProvider, EngineFault> {
     let mut provider = aws_lc_rs::default_provider();
     if settings.ciphers.is_empty() {

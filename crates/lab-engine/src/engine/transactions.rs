@@ -28,8 +28,8 @@ const MESSAGE_CHARS_MAX: usize = 120;
 /// Name under which further messages are counted together.
 const OTHER_MESSAGES: &str = "other messages";
 
-/// Chooses the next transaction to send: the first one in the file whose sender account has no
-/// transaction in flight.
+/// Chooses the next transaction to send. Only senders that have no transaction in flight can send.
+/// Of their unsent transactions, the first one in the file is next.
 pub(super) struct TransactionQueue {
     transactions: Arc<Transactions>,
     log: Arc<TransactionLog>,
@@ -67,7 +67,8 @@ impl TransactionQueue {
     }
 
     /// Takes the next transaction to send it and returns its index. `scheduled_at` is the scheduled
-    /// time of the iteration; the inclusion time counts from it.
+    /// time of the iteration. The inclusion time is the time from then until the transaction is
+    /// found in a block.
     pub(super) fn take(&mut self, scheduled_at: u64) -> Option<u32> {
         let Reverse((index, _)) = self.ready.pop()?;
         self.unsent -= 1;

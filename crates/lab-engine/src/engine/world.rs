@@ -1,4 +1,4 @@
-//! The clock and the sockets of an engine thread, as a trait.
+//! The trait [`World`]: the clock and the sockets of an engine thread.
 //!
 //! [`System`] uses the clock and the sockets of the kernel. `engine/simulated.rs` simulates both,
 //! so that a run can be replayed from its seed. The engine's loop is generic over the trait.
@@ -125,13 +125,14 @@ impl Wakeup {
 
 /// The kernel's clock and sockets.
 pub(crate) struct System {
+    /// Start of the run.
     origin: Instant,
     epoll: OwnedFd,
     wakeup: Wakeup,
 }
 
 impl System {
-    /// Creates a world whose times count from `origin`.
+    /// Creates the epoll instance, and registers `wakeup` there. Times count from `origin`.
     ///
     /// # Errors
     /// Fails if the system has no epoll.
@@ -207,7 +208,7 @@ impl Socket for TcpStream {
     }
 
     fn connect_fault(&self) -> Option<io::Error> {
-        // If the kernel cannot report the error, this failure is the error.
+        // If the kernel cannot report the socket's error, the error of the query takes its place.
         self.take_error().unwrap_or_else(Some)
     }
 }

@@ -1,6 +1,9 @@
-//! Samples limits and pressure of a process's cgroup. Version 2 of cgroups is supported in full.
-//! Many hosts still have version 1, of which only the CPU quota and the limits of memory and disk
-//! are supported.
+//! Samples limits and pressure of a process's cgroup. The pressure of a resource is the share of
+//! time in which tasks waited for it. Version 2 of cgroups is supported in full. Many hosts still
+//! have version 1. There, only the CPU quota and the limits of memory and disk are supported.
+//!
+//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`, in which `*` stands
+//! for the group of processes.
 //!
 //! A controller limits one kind of resource. Version 2 has one hierarchy of folders for all
 //! controllers, and version 1 has a hierarchy for each. A limit can be set at any level of a
@@ -84,7 +87,7 @@ pub(super) struct Cgroup {
 /// Counters of a cgroup.
 #[derive(Debug, Default)]
 struct Counters {
-    /// By level that has a CPU quota.
+    /// By level, for each level that has a CPU quota.
     quotas: BTreeMap<PathBuf, Throttling>,
     /// CPU seconds used. Only version 2 reports them.
     cpu_used: Option<f64>,
@@ -107,11 +110,11 @@ struct Throttling {
     throttled_seconds: f64,
 }
 
-/// Key of a disk limit: level, device, and the name of the limit in `io.max`: `rbps` or `wbps`
-/// (bytes read or written per second), `riops` or `wiops` (operations per second).
+/// Key of a disk limit: level, device, and the name of the limit in `io.max`. The limits `rbps` and
+/// `wbps` are bytes read and written per second. `riops` and `wiops` are the operations per second.
 type DiskLimitKey = (PathBuf, String, &'static str);
 
-/// Each resource with its file in a cgroup and its metrics.
+/// Each resource: its file of stall times in a cgroup, and the metrics of its pressure.
 const STALLS: [(&str, StallMetrics); 3] = [
     ("cpu.pressure", [host!("cgroup.*.psi_cpu_some"), host!("cgroup.*.psi_cpu_full")]),
     ("memory.pressure", [host!("cgroup.*.psi_memory_some"), host!("cgroup.*.psi_memory_full")]),
@@ -137,7 +140,7 @@ impl Cgroup {
     }
 
     /// Adds the changes since the last call, as metrics `cgroup.NAME.…`. `name` is the name of the
-    /// process.
+    /// process's group (`process.rs`).
     pub(super) fn sample(&mut self, now: Instant, name: &str, values: &mut Values) {
         let counters = self.read_counters();
         let limits = self.read_disk_limits();

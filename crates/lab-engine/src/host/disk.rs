@@ -2,9 +2,13 @@
 //! devices (loop, ram) and optical drives. Includes stacked devices (dm, md), and the devices below
 //! them.
 //!
+//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`, in which `*` stands
+//! for the device.
+//!
 //! The formulas are in <https://docs.kernel.org/admin-guide/iostats.html>. Since version 5.0, the
-//! kernel measures utilization by ticks, so it can be too low. A device that works in parallel can
-//! do more at a utilization of 100 %. Therefore the analysis also uses queue and pressure.
+//! kernel measures utilization by ticks, so it can be too low. A device that serves requests in
+//! parallel may take more load even at a utilization of 100 %. Therefore the analysis also uses
+//! queue and pressure.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -51,6 +55,7 @@ impl Disks {
         self.previous = Some((now, devices));
     }
 
+    /// Returns true if the device is a whole disk. Stores the result for the next sample.
     fn is_whole(&mut self, name: &str) -> bool {
         if let Some(is_whole) = self.is_whole.get(name) {
             return *is_whole;

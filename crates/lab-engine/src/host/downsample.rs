@@ -26,6 +26,7 @@ pub struct HostSamples {
 #[derive(Debug, Default)]
 struct Names {
     list: Vec<String>,
+    /// By name: its number.
     numbers: HashMap<String, u16>,
 }
 

@@ -28,6 +28,7 @@ const PAGE_BYTES_MAX: u64 = 16 << 20;
 /// A node-exporter.
 #[derive(Clone, Debug)]
 pub(super) struct Exporter {
+    /// URL of the page, with the port and the path.
     url: String,
     agent: ureq::Agent,
 }

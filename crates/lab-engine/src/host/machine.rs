@@ -1,6 +1,8 @@
 //! Samples the whole machine: CPU by state, load, memory, and pressure. The pressure of a resource
 //! is the share of time in which tasks waited for it. `disk.rs` and `network.rs` sample the
 //! devices, and `process.rs` samples the processes.
+//!
+//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`.
 
 use std::time::{Duration, Instant};
 
@@ -111,10 +113,10 @@ impl CpuTimes {
 }
 
 /// The two metrics of a resource's pressure. The first is the share of time in which some task
-/// waited for the resource, and the second is the share in which all tasks waited.
+/// waited for the resource. The second is the share in which all tasks waited.
 pub(super) type StallMetrics = [&'static HostMetric; 2];
 
-/// Each resource with its file in `/proc/pressure` and its metrics.
+/// Each resource: its file of stall times in `/proc/pressure`, and the metrics of its pressure.
 const STALLS: [(&str, StallMetrics); 4] = [
     ("cpu", [host!("psi_cpu_some"), host!("psi_cpu_full")]),
     ("memory", [host!("psi_memory_some"), host!("psi_memory_full")]),
@@ -189,8 +191,8 @@ impl Counters {
 /// Owner of the metrics of the whole machine, in [`add_stalls`].
 pub(super) const WHOLE_MACHINE: &str = "";
 
-/// Adds the shares of the time between two readings in which tasks were stalled, which means that
-/// they waited for a resource. `owner` is the name of a cgroup's process, or [`WHOLE_MACHINE`].
+/// Adds the shares of time in which tasks were stalled between two readings. A stalled task waits
+/// for a resource. `owner` is the name of a cgroup's process, or [`WHOLE_MACHINE`].
 pub(super) fn add_stalls(
     values: &mut Values,
     [some, full]: StallMetrics,

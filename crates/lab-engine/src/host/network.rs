@@ -1,5 +1,8 @@
 //! Samples network devices and the TCP stack: bytes, drops, retransmits, refused connections and
 //! memory. `sockets.rs` samples single sockets.
+//!
+//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`, in which `*` stands
+//! for the device.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +37,7 @@ struct Counters {
 }
 
 /// Each TCP counter: its group and field in `/proc/net/snmp` or `/proc/net/netstat`, and the
-/// metric.
+/// metric. A group is a pair of lines with the same first word.
 const TCP: [(&str, &str, &HostMetric); 4] = [
     ("Tcp", "RetransSegs", host!("tcp_retransmits")),
     ("Tcp", "OutSegs", host!("tcp_segments_sent")),

@@ -9,9 +9,9 @@ use super::text;
 /// include the time of other processes.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
-    /// Time of the first reading, and its CPU nanoseconds.
+    /// Time of the first reading, and the CPU nanoseconds that the thread had used by then.
     first_reading: Option<(Instant, f64)>,
-    /// Time of the last reading, and its CPU nanoseconds.
+    /// Time of the last reading, and the CPU nanoseconds that the thread had used by then.
     last_reading: Option<(Instant, f64)>,
 }
 

@@ -1,8 +1,12 @@
 //! Samples watched processes: CPU, memory, open files, disk traffic, and totals over the run.
 //!
-//! Processes with the same name and role form a group, such as nginx and its workers. The name of
-//! the group is part of the metric names. `threads.rs` reads the threads, and `cgroup.rs` the
-//! limits.
+//! Processes with the same name and role form a group, such as nginx and its workers. The role is
+//! the reason for which a process is watched: it is the generator, the target, a server behind the
+//! target, or named by the plan. The name of the group is part of the metric names. `threads.rs`
+//! reads the threads, and `cgroup.rs` the limits.
+//!
+//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`, in which `*` stands
+//! for the name of the group.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -20,7 +24,7 @@ use super::values::{Values, float, rate};
 pub(super) const PROCESSES_MAX: usize = 256;
 /// Shortest interval between two readings of all threads of a group.
 const THREADS_INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// Reading the threads of a group uses at most one part in this many of a core. Counting the open
+/// Reading the threads of a group uses at most 1/`THREADS_CPU_DIVISOR` of a core. Counting the open
 /// files of a group has the same limit.
 const THREADS_CPU_DIVISOR: u32 = 250;
 /// Shortest interval between two counts of open files. A process may have thousands of files.
@@ -41,6 +45,7 @@ struct Group {
     /// Unique name of the group, which `unique_name` derives from `program`.
     name: String,
     role: ProcessRole,
+    /// Running and ended processes of the group.
     members: Vec<Member>,
     threads: Threads,
     /// Decides when the threads are read.
@@ -61,7 +66,8 @@ struct Group {
 #[derive(Debug)]
 struct Member {
     pid: u32,
-    /// Start time in ticks since the host's boot. A process that reuses the id has another one.
+    /// Start time in ticks since the host's boot. A process that reuses the id has another start
+    /// time.
     started: u64,
     /// CPU seconds that the process had used when the run started, or when the process was found
     /// later.
@@ -181,8 +187,8 @@ impl Processes {
         }
     }
 
-    /// Returns the number of cores that the target may use by its affinity and CPU quota, or `None`
-    /// if the target's process is unknown.
+    /// Returns the number of cores that the target may use by its affinity and CPU quota. Returns
+    /// `None` if the target's process is unknown.
     pub(super) fn target_cores(&self) -> Option<f64> {
         let groups = self.groups.iter().filter(|group| group.role == ProcessRole::Target);
         let allowed = groups.filter_map(|group| {

@@ -126,6 +126,7 @@ fn encode_dump_request(family: u8) -> [u8; 72] {
     /// The bit of `INET_DIAG_INFO`.
     const INFO: u8 = 1 << 1;
     let mut bytes = [0; 72];
+    // The header: length, type, flags and sequence number.
     bytes[0..4].copy_from_slice(&72_u32.to_ne_bytes());
     bytes[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
     bytes[6..8].copy_from_slice(&REQUEST_AND_DUMP.to_ne_bytes());
@@ -188,6 +189,7 @@ fn parse_socket(bytes: &[u8]) -> Option<Socket> {
         };
         Some(SocketAddr::new(ip, port))
     };
+    // The offsets are those of `struct inet_diag_msg`.
     let mut socket = Socket {
         state: State::of(*bytes.get(1)?),
         local: address_at(4, 8)?,
@@ -219,10 +221,12 @@ fn parse_idle_times(info: &[u8]) -> Option<IdleTimes> {
     Some(IdleTimes { sent: time_at(44)?, received: time_at(52)? })
 }
 
+/// Returns the number at an offset, in this host's byte order. Returns `None` beyond the end.
 fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
 }
 
+/// Returns the number at an offset, in this host's byte order. Returns `None` beyond the end.
 fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }

@@ -1,11 +1,14 @@
 //! Samples the target's connections, from the kernel's socket table. Counts inbound connections
-//! that the target has not accepted, read or answered, and outbound connections to upstream servers
-//! that have not answered.
+//! that wait until the target accepts, reads or answers. Counts outbound connections on which the
+//! target waits for an upstream server.
 //!
 //! A call is in the target while the target owes a response on an inbound connection. The call
 //! waits upstream while an outbound connection awaits a response. By Little's law, the ratio of the
 //! two counts is the share of time that the target waits upstream. Both counts are too low if a
-//! connection carries several calls at once (HTTP/2).
+//! connection carries several calls at once (HTTP/2). A connection is unclear if its times do not
+//! tell which side must act next.
+//!
+//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -22,7 +25,7 @@ use super::{find, sockets, text};
 
 /// Shortest interval between two readings of all sockets.
 const INTERVAL_MIN: Duration = Duration::from_millis(250);
-/// Reading all sockets uses at most one part in this many of a core.
+/// Reading all sockets uses at most 1/`CPU_DIVISOR` of a core.
 const CPU_DIVISOR: u32 = 300;
 /// Shortest interval between two searches for processes of the target.
 const SEARCH_INTERVAL_MIN: Duration = Duration::from_secs(5);

@@ -1,6 +1,9 @@
 //! Samples the threads of watched processes: the busiest threads, and the waits for a core or a
 //! disk.
 //!
+//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`, in which `*` stands
+//! for the name of a group or thread.
+//!
 //! `/proc/PID/task/*/schedstat` has three numbers: nanoseconds on a core, nanoseconds for which the
 //! thread was ready to run but had no core, and time slices. The second number shows directly that
 //! a process lacks CPU (<https://docs.kernel.org/scheduler/sched-stats.html>).
@@ -14,7 +17,7 @@ use lab_model::metrics::host::host;
 use super::text;
 use super::values::{Values, float, rate};
 
-/// Maximum number of threads per group whose values are reported as a series of their own.
+/// Maximum number of threads per group that get a series of their own.
 const SERIES_MAX: usize = 8;
 /// Minimum share of one core's time that a thread must use to get its own series.
 const SERIES_SHARE_MIN: f64 = 0.2;
@@ -24,7 +27,7 @@ const THREADS_MAX: usize = 1_024;
 /// values are costly to read, so a process with more threads has none of them.
 const STATES_MAX: usize = 64;
 
-/// Threads of one group of processes at the last reading.
+/// Threads of one group of processes (`process.rs`) at the last reading.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     /// Time of the last reading.
@@ -45,7 +48,9 @@ struct Counters {
     cpu: f64,
     /// Seconds for which the thread was ready to run but had no core.
     delay: f64,
+    /// Number of times that the thread waited for something; 0 if it was not read.
     voluntary_switches: f64,
+    /// Number of times that the kernel preempted the thread; 0 if it was not read.
     involuntary_switches: f64,
 }
 
@@ -64,7 +69,8 @@ impl Threads {
         self.previous.clear();
     }
 
-    /// Reads all threads of these processes and adds the changes since the last reading.
+    /// Reads all threads of these processes and adds the changes since the last reading. `name` is
+    /// the name of the group.
     pub(super) fn sample(
         &mut self,
         now: Instant,
@@ -86,7 +92,8 @@ impl Threads {
         (self.last_time, self.previous) = (Some(now), threads);
     }
 
-    /// Adds the sum of all delays, the busiest thread, and the series of single threads.
+    /// Adds the sum of all delays, the busiest thread, and the series of single threads. A series
+    /// has the values of one metric over time.
     fn add_values(&mut self, name: &str, usages: &[Usage], values: &mut Values) {
         let delay: f64 = usages.iter().map(|usage| usage.delay).sum();
         values.add_of(host!("process.*.run_delay"), name, delay);
@@ -123,8 +130,8 @@ pub(super) fn metric_name_part(name: &str) -> String {
     name.trim().chars().map(replace).collect()
 }
 
-/// Reads all threads of a process. Adds the number of threads that wait for a disk to `blocked`,
-/// unless the process has too many threads to read their states.
+/// Reads all threads of a process. Adds the number of threads that wait for a disk to `blocked`. If
+/// the process has more than [`STATES_MAX`] threads, `blocked` stays unchanged.
 fn read_threads(pid: u32, threads: &mut BTreeMap<ThreadId, Counters>, blocked: &mut Option<f64>) {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -63,8 +63,8 @@ impl HostMetric {
         })
     }
 
-    /// Returns the device, process or thread in a name in a sample. Returns `None` if the name does
-    /// not belong to this metric, or if the metric has no owner.
+    /// Returns the device, process or thread that a name in a sample contains. Returns `None` if
+    /// the name does not belong to this metric, or if the metric has no owner.
     pub fn owner<'a>(&self, name: &'a str) -> Option<&'a str> {
         let (prefix, suffix) = self.around_owner()?;
         let is_this_metric =
@@ -79,7 +79,7 @@ impl HostMetric {
     }
 }
 
-/// A metric's name in a sample.
+/// A metric's name in a sample, with the owner in place of the `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(String);
 
@@ -96,6 +96,7 @@ impl HostName {
     }
 }
 
+/// Returns true if both texts are equal. In a const function, `==` cannot compare slices.
 const fn equal(left: &[u8], right: &[u8]) -> bool {
     let mut index = 0;
     while index < left.len() && index < right.len() && left[index] == right[index] {

@@ -23,8 +23,8 @@ const CONNECTIONS: u64 = 50;
 const DURATION: &str = "10s";
 /// Maximum duration of a run that stops after a number of requests.
 const DURATION_WITH_COUNT: &str = "1h";
-/// Default number of workers in the open model, per iteration per second. With this number, workers
-/// do not run out while iterations take at most 100 ms.
+/// Default number of workers in the open model, divided by the rate in iterations per second. With
+/// this number, workers do not run out while iterations take at most 100 ms.
 const WORKERS_PER_RATE: f64 = 0.1;
 /// Maximum default number of workers in the open model.
 const DEFAULT_WORKERS_MAX: f64 = 5000.0;
@@ -249,6 +249,7 @@ impl UrlOptions {
         let shipped = self.mix.as_deref().filter(|mix| shipped::text(mix).is_some());
         let mut mix = shipped.unwrap_or(shipped::default_mix(family));
         if self.sets_requests() || (self.mix.is_some() && shipped.is_none()) {
+            // The plan gets a mix of its own, with the name `line`.
             mix = "line";
             plan_text.write_line("\n[mix.line]");
             plan_text.write_key("--mix", "file", name(&self.mix));
@@ -368,7 +369,7 @@ fn quoted_name(text: &str) -> String {
     quoted(&text.replace("${", "$${"))
 }
 
-/// The text of a plan, and the option from which each line was written.
+/// The text of a plan, and for each line with a key the option that sets the key.
 #[derive(Default)]
 struct PlanText {
     text: String,

@@ -17,18 +17,18 @@ use crate::plan::{Model, Plan, Scenario};
 #[cfg(test)]
 mod tests;
 
-/// A method is reported if its share of all calls is below this multiple of the share of failures
-/// that a threshold tolerates. Such a method can fail for the rest of a run without breaking the
-/// threshold.
+/// A threshold tolerates a share of failures, such as 1 %. A method is reported if its share of all
+/// calls is below the tolerated share times this factor. All of its calls can fail from some time
+/// until the end of the run without breaking the threshold.
 ///
-/// At a rising rate, about a third of the calls precede the failure onset, so only two thirds of a
-/// method's calls fail. A method with 1.5 times the tolerated share then just meets the threshold.
-/// In the published case (Somnia), the method had 1.087 % of the calls, the threshold tolerated
-/// 1 %, and the failures began at 43 to 50 % of the run.
+/// At a rising rate, about a third of the calls are sent before the failures begin. So only two
+/// thirds of a method's calls fail. A method with 1.5 times the tolerated share then just meets the
+/// threshold. In the published case (Somnia), the method had 1.087 % of the calls, the threshold
+/// tolerated 1 %, and the failures began at 43 to 50 % of the run.
 const BLIND_FACTOR: f64 = 1.5;
 
-/// Minimum number of samples beyond a percentile. With 100 samples, the relative standard error of
-/// this number is 10 %.
+/// Minimum number of samples beyond a percentile. Their number varies from run to run: if 100 are
+/// expected, the relative standard error is 10 %.
 const SAMPLES_BEYOND_MIN: f64 = 100.0;
 
 /// Minimum duration of a stage. A shorter stage has fewer than five samples of one second.
@@ -58,6 +58,7 @@ pub fn find_warnings(plan: &Plan) -> Vec<String> {
 /// chooses thresholds itself.
 pub const NO_THRESHOLD: &str = "no threshold is set: the run can neither pass nor fail";
 
+/// Finds a plan without thresholds.
 fn check_no_threshold(plan: &Plan, warnings: &mut Vec<String>) {
     if plan.threshold_count() == 0 {
         warnings.push(NO_THRESHOLD.to_owned());
@@ -100,8 +101,8 @@ fn check_blind_spots(plan: &Plan, warnings: &mut Vec<String>) {
     }
 }
 
-/// Returns the methods that have no threshold of their own for any of these metrics, with their
-/// shares of the calls that `threshold` selects.
+/// Returns the methods that have no threshold of their own for any of these metrics. Each has its
+/// share of the calls that `threshold` selects.
 fn find_unprotected<'a>(
     plan: &'a Plan,
     threshold: &Threshold,
@@ -188,8 +189,8 @@ fn list_names(names: &[String]) -> String {
     join_first(names, 8, ", ")
 }
 
-/// Returns the share of failures that a threshold tolerates. Returns `None` if the threshold does
-/// not limit failures, or tolerates none.
+/// Returns the share of failures that a threshold tolerates, and the threshold. Returns `None` if
+/// the threshold does not limit failures, or tolerates none.
 fn tolerated_failures(threshold: &Threshold) -> Option<(f64, &Threshold)> {
     let is_upper_limit = matches!(threshold.operator, Operator::Less | Operator::LessOrEqual);
     let limits_failures = threshold.selector.metric == Metric::Failed;
@@ -197,8 +198,8 @@ fn tolerated_failures(threshold: &Threshold) -> Option<(f64, &Threshold)> {
         .then_some((threshold.limit, threshold))
 }
 
-/// Returns the share of calls beyond the percentile of a threshold, which may have any latency.
-/// Returns `None` if the threshold has no percentile of call times.
+/// Returns the share of calls beyond the percentile of a threshold, and the threshold. These calls
+/// may have any latency. Returns `None` if the threshold has no percentile of call times.
 fn tolerated_tail(threshold: &Threshold) -> Option<(f64, &Threshold)> {
     let has_call_times = matches!(threshold.selector.metric.samples(), Samples::CallTimes(..));
     match threshold.aggregation {
@@ -266,6 +267,7 @@ pub fn count_samples(plan: &Plan, threshold: &Threshold) -> Option<f64> {
         if selected.is_empty() {
             continue;
         }
+        // A copy of the scenario with only the selected stages.
         let selected_part =
             Scenario { stages: selected.into_iter().cloned().collect(), ..scenario.clone() };
         let iterations = selected_part.iterations().bound()?;
@@ -310,9 +312,11 @@ fn check_workers(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
         threshold.selector.metric == Metric::Latency
             && matches!(threshold.operator, Operator::Less | Operator::LessOrEqual)
     });
+    // The longest duration in seconds that a threshold allows.
     let longest = latency_limits.map(|threshold| threshold.limit / 1000.0).reduce(f64::max);
     let allowed = longest.unwrap_or(ITERATION_DEFAULT.as_secs_f64());
     if sustainable < allowed {
+        // Duration of an iteration whose calls all time out, in seconds.
         let worst = plan.target.timeout.as_secs_f64() * plan.mixes[scenario.mix].steps.len() as f64;
         warnings.push(format!(
             "scenario {}: {} workers sustain {} iterations/s only if an iteration takes at most {:.3} s in \
@@ -378,6 +382,7 @@ fn check_methods(plan: &Plan, warnings: &mut Vec<String>) {
         Some(name) => vec![name],
         None => Family::ALL.to_vec(),
     };
+    // A row is the method's entry in the method table of its family.
     let find_row = |name: &str| families.iter().find_map(|family| methods_of(*family).method(name));
     let select_names = |is_selected: &dyn Fn(&str) -> bool| -> Vec<String> {
         plan.methods.iter().filter(|name| is_selected(name)).map(|name| name.to_string()).collect()

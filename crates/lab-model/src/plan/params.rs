@@ -4,6 +4,9 @@
 //! In the plan, a generator stands for a random value. A table with the key `draw` is a generator,
 //! and so is `{ block = "latest-100" }`. A table `{ json = "…" }` is literal JSON, and every other
 //! table is a JSON object. The same rules apply within a JSON text.
+//!
+//! An item is a parsed value with its position in the plan's file, and its tree is the value
+//! itself.
 
 use serde::de::IgnoredAny;
 use serde_json::json;
@@ -138,7 +141,8 @@ settings::table! {
     }
 }
 
-/// Declares value types that a [`ParamsWriter`] reads.
+/// Declares value types that a [`ParamsWriter`] reads. An entry has the name, the Rust type, the
+/// function that reads the value, the allowed values, and the JSON Schema.
 macro_rules! params_types {
     ($(
         $(#[doc = $doc:literal])+
@@ -217,12 +221,14 @@ struct ParamsWriter<'w, 'r, 'a> {
 }
 
 impl ParamsWriter<'_, '_, '_> {
+    /// Writes parameters: a list or table, or a JSON text of one. Returns the pieces.
     fn write_params(&mut self, item: &Item) -> Vec<Piece> {
         match &item.tree {
             Tree::String(text) => match json::parse_item(text, &item.span) {
                 Some(parsed) if json::has_generators(&parsed) => {
                     self.write_value(&parsed);
-                    // The problems within the JSON text have its position and are reported already.
+                    // Problems within the JSON text are reported already, at the position of the
+                    // whole text. Diagnostics may print that text.
                     self.reader.allow_printing::<Params>(item);
                 }
                 Some(Item { tree: Tree::List(_) | Tree::Table(_), .. }) => self.push(text.trim()),
@@ -234,6 +240,7 @@ impl ParamsWriter<'_, '_, '_> {
         self.finish()
     }
 
+    /// Writes any value, which may contain generators. Returns the pieces.
     fn write_param(&mut self, item: &Item) -> Vec<Piece> {
         self.write_value(item);
         self.finish()
@@ -245,6 +252,7 @@ impl ParamsWriter<'_, '_, '_> {
         std::mem::take(&mut self.pieces)
     }
 
+    /// Returns the JSON texts of the values of a `one-of`.
     fn write_choices(&mut self, item: &Item) -> Vec<Box<[u8]>> {
         let list = match &item.tree {
             Tree::List(list) if (1..=CHOICES_MAX).contains(&list.len()) => list,
@@ -277,6 +285,7 @@ impl ParamsWriter<'_, '_, '_> {
         }
     }
 
+    /// Adds the constant text so far and a random value as pieces.
     fn push_draw(&mut self, draw: Draw) {
         self.flush();
         self.pieces.push(Piece::Draw(draw));
@@ -315,6 +324,7 @@ impl ParamsWriter<'_, '_, '_> {
         }
     }
 
+    /// Writes a JSON array.
     fn write_list(&mut self, list: &[Item]) {
         self.push("[");
         for (index, item) in list.iter().enumerate() {
@@ -326,6 +336,7 @@ impl ParamsWriter<'_, '_, '_> {
         self.push("]");
     }
 
+    /// Writes a table: a generator, literal JSON, or a JSON object.
     fn write_table(&mut self, item: &Item, members: &[Member]) {
         if let Some(draw) = members.iter().find(|member| member.key == DRAW) {
             return self.write_generator(item, members, &draw.item);

@@ -20,7 +20,7 @@ pub enum Planned {
 }
 
 impl Planned {
-    /// Returns the number or its upper bound, or `None` if it is unknown.
+    /// Returns the exact number or the upper bound, or `None` if the number is unknown.
     pub fn bound(self) -> Option<f64> {
         match self {
             Planned::Exactly(number) | Planned::AtMost(number) => Some(number),
@@ -28,6 +28,7 @@ impl Planned {
         }
     }
 
+    /// Returns the number times `factor`.
     fn scaled(self, factor: f64) -> Planned {
         match self {
             Planned::Exactly(number) => Planned::Exactly(number * factor),
@@ -36,6 +37,7 @@ impl Planned {
         }
     }
 
+    /// Returns the sum, which is exact only if both numbers are exact.
     fn plus(self, other: Planned) -> Planned {
         match (self, other) {
             (Planned::Exactly(first), Planned::Exactly(second)) => Planned::Exactly(first + second),
@@ -174,9 +176,9 @@ impl Scenario {
         }
     }
 
-    /// Returns the planned level (iterations per second, or workers) just after an instant of the
-    /// run if `after` is true, and just before it otherwise. Returns 0 outside of the scenario's
-    /// stages.
+    /// Returns the planned level (iterations per second, or workers) at an instant of the run. The
+    /// level can jump there: `after` is true for the level just after the instant, and false for
+    /// the level just before it. Returns 0 outside of the scenario's stages.
     pub fn level(&self, instant: Duration, after: bool) -> f64 {
         let mut start = self.start;
         for stage in &self.stages {

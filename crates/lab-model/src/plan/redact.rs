@@ -4,8 +4,8 @@
 use settings::url::mask_url;
 use settings::{Report, Span};
 
-/// Returns the text with masked secrets, also in URLs in comments. `replacements` are the new texts
-/// of other values, by their positions in the text.
+/// Returns the text with all secrets masked, including those of URLs in comments. `replacements`
+/// has the position and the new text of each value that is replaced for another reason.
 pub(super) fn redact_text(
     text: &str,
     report: &Report<'_>,
@@ -13,6 +13,7 @@ pub(super) fn redact_text(
 ) -> String {
     let mut redacted = String::with_capacity(text.len());
     let mut value_end = 0;
+    // `mask` is the text in place of a secret value, and `None` for all other values.
     for (span, mask) in report.values() {
         redacted.push_str(&mask_urls(&text[value_end..span.start]));
         let replacement = replacements.iter().find(|(replaced, _)| replaced == span);

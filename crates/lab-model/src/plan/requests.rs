@@ -96,6 +96,7 @@ pub(super) fn report(
         problems.unlisted += 1;
         return;
     }
+    // The text of the line may be secret, so the position has no text.
     let position = Position { line: index + 1, column: 1, text: String::new(), marked: 0..0 };
     let error = Diagnostic::error("", message, allowed);
     problems.list.push(Diagnostic { position: Some(position), ..error });

@@ -3,7 +3,8 @@
 //!
 //! `plan/values.rs` has the value types that only plans have. `plan/params.rs` has the generators
 //! of parameters, and `plan/threshold_table.rs` has the thresholds. `plan/validate.rs` checks
-//! values against each other.
+//! values against each other. A declaration is `key: Type = default;`, in which `described "…"` is
+//! a default in words. `struct Table => pub Values` also declares a struct with only the values.
 
 use settings::value::{
     AnyString, Bool, Bytes, Duration as Period, File, Integer, List, Listed, Name, Named, Number,
@@ -35,7 +36,7 @@ pub(super) const WORKERS_MAX: u64 = 1_000_000;
 /// Largest weight, in thousandths: 10^12.
 const WEIGHT_MAX: i64 = 1_000_000_000_000_000;
 
-/// A share from 0 to 1.
+/// A share from 0 to 1. The limits of a `Number` are in thousandths.
 type Share = Number<0, 1000>;
 /// A level of load: iterations per second, or workers.
 type Level = Number<0, RATE_MAX>;
@@ -252,7 +253,7 @@ impl StepKeys<'_> {
     }
 }
 
-/// Declares a table with the keys of a step, and with the keys in braces before them.
+/// Declares a table with the keys in braces, followed by the keys of a step.
 macro_rules! step_table {
     ($(#[doc = $doc:literal])+ struct $name:ident { $($own:tt)* }) => {
         settings::table! {

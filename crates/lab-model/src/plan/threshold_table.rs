@@ -1,6 +1,10 @@
-//! Reads the `[thresholds]` table, whose keys are selectors such as `latency{method:eth_call}`.
+//! Reads the `[thresholds]` table. Its keys are selectors such as `latency{method:eth_call}`.
 //! `threshold/parse.rs` has the grammar of selectors and expressions, and `validate/thresholds.rs`
-//! checks the names in selectors.
+//! checks the names in selectors. `settings::table!` also declares `WrittenThreshold`, which has
+//! only the values of the keys.
+//!
+//! An item is a parsed value with its position in the plan's file, and its tree is the value
+//! itself.
 
 use serde_json::json;
 use settings::value::{AnyString, Bool, Duration as Period, Json, Once};
@@ -8,7 +12,7 @@ use settings::{Item, Location, Member, Reader, Scalar, Table, TableDoc, Tree, Va
 
 use super::tables::WEEK;
 
-/// A second in milliseconds, the unit of limits of durations.
+/// A second in milliseconds. Both parameters of `Period`, minimum and maximum, are in milliseconds.
 const SECOND: u64 = 1000;
 
 /// k6's names of a threshold's keys, each with its name in plans.

@@ -32,8 +32,8 @@ const ALLOWED: &str = "one signed transaction per line, in hexadecimal";
 /// Hash of a transaction.
 pub type Hash = [u8; 32];
 
-/// Signed transactions in the order in which they are sent. A line of the file determines the
-/// sender at that position, and each sender's transactions are in the order of their nonces.
+/// Signed transactions in the order in which they are sent. Each position has the same sender as in
+/// the file. A sender's transactions fill the sender's positions in the order of their nonces.
 #[derive(Clone, Debug, Default)]
 pub struct Transactions {
     /// Index of [`METHOD`] into the plan's methods.

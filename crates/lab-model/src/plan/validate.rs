@@ -3,6 +3,9 @@
 //! The reader of `plan/tables.rs` has already checked each value by itself. This module resolves
 //! names, computes defaults that depend on other keys, and checks limits between keys. It collects
 //! all problems before it returns. `plan/lint.rs` finds likely mistakes.
+//!
+//! `report.error(key, message, allowed)` reports a problem of a key, with the values that would be
+//! allowed.
 
 use std::time::Duration;
 
@@ -37,6 +40,7 @@ pub(super) fn check(
     let (scenarios, stage_names) = scenarios::check(file, &mut mixes, &mut methods, report);
     check_slots(stage_names.list.len(), &methods, file, report);
     check_overrides(file, environment, report);
+    // If a mix could not be read, it may have transactions.
     let sends_transactions =
         methods.is_incomplete || scenarios.iter().any(|scenario| scenario.transactions.is_some());
     let thresholds = thresholds::check(file, &methods, &stage_names, sends_transactions, report);
@@ -219,7 +223,8 @@ fn read_connections(
     }
 }
 
-/// Builds the settings of a capacity search, and checks them against each other.
+/// Builds the settings of a capacity search, and checks them against each other. A probe is a short
+/// run of the search at one rate.
 fn read_capacity(table: &CapacityTable, report: &mut Report<'_>) -> Capacity {
     let values = table.values();
     let capacity = Capacity { probe_warmup: whole_seconds(values.probe_warmup), ..values };

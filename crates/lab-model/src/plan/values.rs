@@ -1,4 +1,8 @@
-//! The value types that only keys of plans have. `settings::value` has the other value types.
+//! The value types that only keys of plans have. `settings::value` has the other value types. The
+//! traits `settings::ValueType` and `settings::Scalar` explain the functions of a value type.
+//!
+//! An item is a parsed value with its position in the plan's file, and its tree is the value
+//! itself.
 
 use http::{HeaderName, HeaderValue};
 use serde_json::json;
@@ -23,6 +27,8 @@ const REUSE_MAX: u64 = 1_000_000_000;
 /// Maximum distance from the head in blocks.
 pub(super) const BLOCKS_BEHIND_MAX: u64 = 1_000_000_000;
 
+// An entry has a name, the Rust type, the parser, a noun for diagnostics, the allowed values, and
+// an example. The functions after `mask` and `mask_replaced` hide secrets in diagnostics.
 settings::string_scalar! {
     /// The URL of a server, which may contain secrets.
     pub Url: NodeUrl = NodeUrl::parse_http, "a url",

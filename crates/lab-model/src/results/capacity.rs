@@ -1,4 +1,5 @@
-//! The result of a capacity search: `capacity.json`.
+//! The result of a capacity search: `capacity.json`. A probe is a short run of the search at one
+//! rate.
 //!
 //! Durations are in seconds, and times of events in seconds since the start of the search. Rates
 //! are in iterations per second over all scenarios.

@@ -1,4 +1,5 @@
-//! The result of a comparison, as `weir compare --json` prints it.
+//! The result of a comparison, as `weir compare --json` prints it. A variant is a set of runs under
+//! the same conditions.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
-//! The result of `weir equal`: the responses of two servers to the same calls.
+//! The result of `weir equal`: the responses of two servers to the same calls. A habit is a known
+//! difference between the clients that servers run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,6 @@
-//! The result of a study of load runs: `study.json` of `weir study load`.
+//! The result of a study of load runs: `study.json` of `weir study load`. A round runs each variant
+//! under each plan. The A/A control repeats the baseline, so its differences from the baseline are
+//! noise.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

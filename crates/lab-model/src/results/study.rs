@@ -1,4 +1,6 @@
-//! The result of a study of syncs: `study.json`.
+//! The result of a study of syncs: `study.json`. A sync is the download of the chain by a node, and
+//! a variant is a set of such runs under the same conditions. A bin is a range of block heights.
+//! The tip is the newest block of the chain.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

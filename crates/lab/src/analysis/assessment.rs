@@ -1,7 +1,9 @@
 //! Decides what the results of one or several systems support: findings, conclusions, caveats,
 //! recommendations, risks and next steps.
 //!
-//! A finding is a fact that the data show; a caveat is a reason why something may not be concluded.
+//! A finding is a fact that the data show. A caveat is a reason why something may not be concluded.
+//! A figure is one metric of one method in a comparison.
+//!
 //! Every recommendation rests on a finding, and every risk and next step on a finding or a caveat.
 //! A run whose numbers are invalid, or that the generator limited, gives no finding, only a caveat.
 //! `crate::assessment` reads and compares the results; `wording/assessment.rs` writes the
@@ -90,10 +92,11 @@ pub struct Evidence {
     pub comparisons: Vec<Labelled<CompareResult>>,
     /// Comparisons of capacities.
     pub capacities: Vec<CapacityComparison>,
-    /// Systems that are not compared, because they have no results of the same plan, with the
-    /// settings of their plans that differ.
+    /// Pairs of systems that are not compared, because they have no results of the same plan. Their
+    /// facts are the differing settings of their plans.
     pub unlike_plans: Vec<UnlikeSystems>,
-    /// Compared systems with the properties in which they and their machines differ.
+    /// Pairs of compared systems. Their facts are the properties in which they and their machines
+    /// differ.
     pub unlike_systems: Vec<UnlikeSystems>,
 }
 
@@ -158,7 +161,7 @@ pub enum Extent {
     Run,
     /// A stage with its level, but not the whole run.
     Stage { name: String, level_from: f64, level_to: f64, closed: bool },
-    /// Only a part of the calls failed, in every stage.
+    /// Only a part of the method's calls failed in each stage.
     Part,
 }
 
@@ -166,7 +169,8 @@ pub enum Extent {
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each field is a number of the sentence in wording/assessment.rs")]
 pub enum FindingKind {
-    /// Calls of a method fail; `overall` is the failed share of all calls of the run.
+    /// Calls of a method fail. `overall` is the failed share of all calls of the run; `extent` is
+    /// the part of the run in which all calls of the method failed.
     MethodFails {
         method: String,
         calls: u64,
@@ -187,24 +191,27 @@ pub enum FindingKind {
     RateLimited { share: f64 },
     /// The first bottleneck.
     Bottleneck { cause: Cause, confidence: Confidence, sentence: String },
-    /// The capacity, between two rates.
+    /// The capacity is between the rates `pass` and `fail`. `soaked` is true if a long run at
+    /// `pass` passed.
     Capacity { pass: f64, fail: f64, soaked: bool },
     /// The highest allowed rate passed.
     CapacityAtLeast { pass: f64 },
     /// Even the lowest rate failed.
     NothingPassed { fail: f64 },
-    /// The limit that breaks first above the capacity.
+    /// The limit that breaks first above the capacity, at `rate`. `method` is `None` if no single
+    /// method breaks it.
     LimitBroken { threshold: String, method: Option<String>, rate: f64 },
-    /// Thresholds break without warning above the capacity.
+    /// Thresholds break without warning above the capacity, which is between `pass` and `fail`.
     Cliff { pass: f64, fail: f64 },
     /// The capacity did not hold for the duration of the soak.
     SoakBroke { pass: f64 },
     /// The target did not recover from a load above its capacity.
     NotRecovered,
-    /// Figures of two variants differ. `by_runs` is true if every difference rests on several runs
-    /// of each variant.
+    /// `better` and `worse` figures of a variant differ from the baseline's. `by_runs` is true if
+    /// every difference rests on several runs of each variant.
     Differs { baseline: String, variant: String, better: usize, worse: usize, by_runs: bool },
-    /// Capacities of two systems differ.
+    /// Capacities of two systems differ. `baseline` and `variant` are their indexes; `better` is
+    /// true if the variant's capacity is higher.
     CapacityDiffers { baseline: usize, variant: usize, better: bool, by_runs: bool },
 }
 
@@ -253,7 +260,7 @@ pub enum Conclusion {
     Measured { system: usize, plan: String, runs: usize },
     /// A finding, by its index.
     Finding(usize),
-    /// No figure of two variants differs, and some are known to be the same.
+    /// No figure of two variants differs, and `same` of `total` figures are known to be the same.
     Same { comparison: usize, variant: String, same: usize, total: usize },
 }
 

@@ -1,25 +1,34 @@
-//! Finds the first bottleneck of a run: the generator, connections, a rate limit, an upstream of
-//! the target, a resource of the target's host, or the target's software. The result lists its
-//! evidence. The cause may also be unknown.
+//! Finds the first bottleneck of a run. It may be the generator, connections, a rate limit, an
+//! upstream of the target, a resource of the target's host, or the target's software. The result
+//! lists its evidence. The cause may also be unknown.
+//!
+//! The breach is the moment at which the first threshold was broken. Most values are means over a
+//! short window around it.
 //!
 //! Order of judgement:
 //! 1. Exclusions (`bottleneck/exclude.rs`). Each of them makes the host's metrics irrelevant: the
 //!    generator was the limit, connecting took the time, a rate limit rejected calls, or an
 //!    upstream of the target took the time.
 //! 2. Resources (`bottleneck/resource.rs`). The cause is the first resource that saturated before
-//!    the threshold was broken and that correlates with the load.
+//!    the breach and that correlates with the load.
 //! 3. The target's software, if no resource saturated, the target was fully observed, and it had
 //!    calls to work on.
 //! 4. Otherwise the cause is unknown.
+//!
+//! The macro `host!("…")` checks the name of a host metric at compile time. A `*` in a name stands
+//! for a process, thread or device; `.of(name)` replaces it.
 //!
 //! A resource is saturated only if its utilisation was high AND something waited for it (the USE
 //! method, <https://www.brendangregg.com/usemethod.html>). Iowait or disk utilisation alone is no
 //! evidence. The saturation starts when the wait rises above its baseline under low load
 //! (`bottleneck/time_series.rs`).
 //!
-//! Confidence is high without a doubt, medium with one doubt, and low with more. Examples of
-//! doubts: the load did not vary, so there is no correlation; the load was never low, so there is
-//! no baseline; another resource saturated within a second; the generator's sends were late.
+//! Confidence is high if there are no doubts, medium with one doubt, and low with more. Examples of
+//! doubts:
+//! - the load did not vary, so there is no correlation;
+//! - the load was never low, so there is no baseline;
+//! - another resource saturated within a second;
+//! - the generator's sends were late.
 
 pub(crate) mod diagnosis;
 mod exclude;
@@ -53,10 +62,10 @@ pub fn find(result: &RunResult, validity: Validity, broken_at: Option<f64>) -> O
     Some(finding)
 }
 
-/// Length of the window before the breach of the threshold, in seconds.
+/// Length of the window before the breach, in seconds.
 const WINDOW_BEFORE: f64 = 1.0;
-/// Length of the window after the breach, in seconds. This part is longer, because overload is
-/// clearest once it has begun.
+/// Length of the window after the breach, in seconds. It is longer than the part before, because
+/// overload is clearest once it has begun.
 const WINDOW_AFTER: f64 = 2.0;
 
 /// A run, with values that several checks need. Means cover the window around the breach.
@@ -84,6 +93,7 @@ struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
+    /// Collects the values around the breach at `broken_at`.
     fn new(result: &'a RunResult, validity: Validity, broken_at: f64) -> Context<'a> {
         let end = broken_at + WINDOW_AFTER;
         let generator_host = HostSeries::of(&result.host, "generator");

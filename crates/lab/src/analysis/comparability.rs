@@ -57,7 +57,7 @@ pub struct Facts {
     pub shares: BTreeMap<String, f64>,
     /// Other settings of the load, as text (k6's script, vegeta's targets).
     pub load: Option<String>,
-    /// Chain family.
+    /// Family of the chain's methods, such as Ethereum or Bitcoin.
     pub family: Option<String>,
     /// Chain id.
     pub chain_id: Option<String>,
@@ -69,9 +69,9 @@ pub struct Facts {
     pub head: Option<u64>,
     /// The generator's machine.
     pub machine: Option<Fingerprint>,
-    /// The run's own verdict.
+    /// The outcome of the run's own verdict.
     pub outcome: Option<Outcome>,
-    /// True if the run ended before its plan.
+    /// True if the run ended before the end of its plan.
     pub partial: bool,
 }
 
@@ -80,8 +80,8 @@ const KEYS_WITHOUT_EFFECT: &[&str] =
     &["name", "thresholds", "threshold", "validity", "watch", "capacity"];
 /// Top-level keys that name the target. Variants are expected to differ in them.
 const KEYS_OF_TARGET: &[&str] = &["target", "reference"];
-/// Maximum distance of two heads, in blocks, at which parameters that depend on the head still
-/// select similar data.
+/// Maximum distance of two heads, in blocks. Up to this distance, parameters that depend on the
+/// head select similar data.
 const HEADS_APART_MAX: u64 = 128;
 /// Maximum difference between two shares of a method's calls that counts as chance, for runs of
 /// about a thousand calls.
@@ -107,7 +107,7 @@ pub struct Mismatch {
 pub enum Fact {
     /// The tool.
     Tool,
-    /// The chain family.
+    /// The family of the chain's methods.
     Family,
     /// The chain.
     Chain,
@@ -145,7 +145,7 @@ pub enum Fact {
     Governor,
     /// Cores that the generator may use.
     CpuLimit,
-    /// The target is on the generator's machine, or is not.
+    /// Whether the target is on the generator's machine.
     TargetLocal,
     /// Kernel version of the generator's machine.
     Kernel,
@@ -261,7 +261,8 @@ pub fn system_differences(a: &Facts, b: &Facts) -> Vec<Fact> {
     find_mismatches(a, b).into_iter().map(|mismatch| mismatch.fact).filter(is_of_system).collect()
 }
 
-/// Adds a mismatch from a fact, its values in both runs and its severity, if the values differ.
+/// Adds a mismatch if the values of a fact differ. The arguments are the fact, its values in both
+/// runs, and the severity.
 type Add<'a> = dyn FnMut(Fact, Value, Value, Weight) + 'a;
 
 /// Adds a mismatch if the fact is known for both runs and differs.

@@ -1,7 +1,7 @@
 //! Classifies the difference of a metric between two variants: better, worse, negligible, the same,
 //! or cannot tell.
 //!
-//! The unit of replication is the run, never the request: requests of one run are correlated, so
+//! The unit of replication is the run, never the request. Requests of one run are correlated, so
 //! thousands of them carry little more information than a few. A difference counts only if its
 //! whole confidence interval lies beyond a floor, which is the smallest difference that matters.
 //! Its p-value, corrected for the number of metrics, must also be at most 0.05.
@@ -17,7 +17,8 @@ use crate::analysis::statistics::series::estimate;
 use crate::analysis::statistics::welch::Estimate;
 use crate::analysis::statistics::{Interval, mean, median, ranks, resample, variance, welch};
 
-/// Significance level of a whole comparison: two of 40 A/A comparisons may report a difference.
+/// Significance level of a whole comparison. Of 40 A/A comparisons, which compare equal runs, two
+/// may report a difference.
 const LEVEL: f64 = 0.05;
 /// Smallest number of runs per variant for a rank test. Four runs of each can reach p = 0.029,
 /// three of each only 0.1.
@@ -39,7 +40,8 @@ const CALLS_MIN: u64 = 20;
 const CALLS_PER_INDEPENDENT: f64 = 10.0;
 /// Smallest number of seconds of a run for their spread to be used.
 const SECONDS_MIN: usize = 3;
-/// Smaller values are raised to this value before the logarithm is taken.
+/// Smaller values are raised to this value before their logarithm is computed, because 0 has no
+/// logarithm.
 const LOGARITHM_MIN: f64 = 1e-9;
 
 /// Returns the floor for one run per variant, in place of the unknown spread between runs.
@@ -56,7 +58,7 @@ fn floor_of_one_run(metric: Metric) -> f64 {
 }
 
 /// Returns the largest ratio of two single values that noise may explain, and the number of calls
-/// that each run needs. None for shares, which are judged by the number of calls.
+/// that each run needs. `None` for shares, which are judged by the number of calls.
 fn noise_limit(metric: Metric) -> Option<(f64, u64)> {
     match metric {
         Metric::FailedShare => None,
@@ -84,8 +86,9 @@ pub struct UnjudgedDifference {
     /// distribution of logarithms, and is not yet corrected for the number of metrics.
     pub difference: Difference,
     /// Two-sided p-value of a rank or sign test; `None` with too few runs. A single outlier cannot
-    /// make it small. It is never corrected: five runs of each variant reach 0.008 at best, and a
-    /// correction for ten metrics would raise that above the significance level.
+    /// make it small. It is never corrected for the number of metrics. Five runs of each variant
+    /// reach 0.008 at best, and a correction for ten metrics would raise that above the
+    /// significance level.
     pub robust_p: Option<f64>,
 }
 
@@ -102,7 +105,7 @@ pub struct Design {
 }
 
 /// Compares one metric of two variants. `None` if a variant has no value. The number of runs
-/// decides which test applies.
+/// decides which test applies. `random` returns random bits.
 pub fn compare(
     metric: Metric,
     a: &Values,
@@ -110,6 +113,7 @@ pub fn compare(
     design: Design,
     random: &mut dyn FnMut() -> u64,
 ) -> Option<UnjudgedDifference> {
+    // `x` and `y` are the values of both variants on the scale of `scale`.
     let (x, y) = (scale_all(metric, &a.runs), scale_all(metric, &b.runs));
     let (min_runs, max_runs) = (x.len().min(y.len()), x.len().max(y.len()));
     let mut difference = Difference {
@@ -147,7 +151,8 @@ pub fn compare(
     Some(UnjudgedDifference { difference, robust_p: test.and_then(|test| test.robust_p) })
 }
 
-/// The result of one statistical test. Changes are on the scale of [`scale`].
+/// The result of one statistical test. Changes are on the scale of [`scale`]. `interval` is `None`
+/// if the test has none; `robust_p` is as in [`UnjudgedDifference`].
 struct TestResult {
     change: f64,
     interval: Option<Interval>,
@@ -156,9 +161,9 @@ struct TestResult {
     basis: Basis,
 }
 
-/// Applies Student's t to the differences of all pairs. The intervals of a bootstrap alone would be
-/// too narrow: with six to ten pairs, nominal 95 % intervals contain the true value in only 70 to
-/// 86 % of all cases (`compare/tests/coverage.rs`). Those of Student's t contain it in 95 %.
+/// Applies Student's t to the differences of all pairs. Nominal 95 % intervals of Student's t
+/// contain the true value in 95 % of all cases. With six to ten pairs, intervals of a bootstrap
+/// alone contain it in only 70 to 86 % (`compare/tests/coverage.rs`).
 fn compare_pairs(
     x: &[f64],
     y: &[f64],
@@ -166,6 +171,7 @@ fn compare_pairs(
     random: &mut dyn FnMut() -> u64,
 ) -> Option<TestResult> {
     let differences: Vec<f64> = x.iter().zip(y).map(|(x, y)| y - x).collect();
+    // The mean of the differences is tested against 0.
     let exactly_zero = Estimate { mean: 0.0, variance: 0.0, freedom: f64::INFINITY };
     let test = welch::difference(exactly_zero, Estimate::of(&differences)?);
     let drift_bias = drift_within_pairs(x, y);
@@ -198,6 +204,7 @@ fn drift_within_pairs(x: &[f64], y: &[f64]) -> f64 {
     }
 }
 
+/// Compares several runs of each variant by the Mann–Whitney test and the Hodges–Lehmann shift.
 fn compare_by_ranks(x: &[f64], y: &[f64]) -> Option<TestResult> {
     let (change, interval) = ranks::hodges_lehmann(x, y)?;
     let robust_p = Some(ranks::mann_whitney(x, y)?.p);
@@ -205,6 +212,7 @@ fn compare_by_ranks(x: &[f64], y: &[f64]) -> Option<TestResult> {
     Some(TestResult { change, interval, p, robust_p, basis: Basis::Runs })
 }
 
+/// Compares two means by Welch's t-test.
 fn compare_few_runs((x, y): (Estimate, Estimate)) -> TestResult {
     let test = welch::difference(x, y);
     let interval = Some(test.interval);
@@ -323,6 +331,7 @@ fn scale(metric: Metric, value: f64) -> f64 {
     if metric.is_share() { value } else { value.max(LOGARITHM_MIN).ln() }
 }
 
+/// Applies [`scale`] to each value.
 fn scale_all(metric: Metric, values: &[f64]) -> Vec<f64> {
     values.iter().map(|value| scale(metric, *value)).collect()
 }
@@ -337,6 +346,7 @@ fn unscale(metric: Metric, difference: f64) -> f64 {
     if metric.is_share() { difference } else { difference.exp_m1() }
 }
 
+/// Applies [`unscale`] to both ends of an interval.
 fn unscale_interval(metric: Metric, interval: Interval) -> (f64, f64) {
     (unscale(metric, interval.low), unscale(metric, interval.high))
 }
@@ -355,6 +365,7 @@ pub fn judge_all(unjudged: Vec<UnjudgedDifference>) -> Vec<Difference> {
     unjudged.into_iter().map(judge_one).collect()
 }
 
+/// Returns the verdict of a difference whose p-value is already corrected.
 fn judge(difference: &Difference) -> ComparisonVerdict {
     let direction = |is_more: bool| match is_more == difference.metric.more_is_better() {
         true => ComparisonVerdict::Better,
@@ -378,8 +389,8 @@ fn judge(difference: &Difference) -> ComparisonVerdict {
     }
     let is_within_floors = low >= lower_floor && high <= difference.floor;
     let contains_zero = low <= ROUNDING_ERROR && high >= -ROUNDING_ERROR;
-    // A raised floor is the usual difference of equal variants. A difference below it may be real
-    // or noise.
+    // A raised floor is the usual difference of equal variants. A smaller difference may be real or
+    // noise.
     let has_raised_floor = difference.basis == Basis::WithinRun
         || difference.floor > floor_of(difference.metric, None);
     match (is_within_floors, contains_zero, has_raised_floor) {

@@ -12,8 +12,8 @@ use lab_model::results::run::Second;
 #[cfg(test)]
 mod tests;
 
-/// Weight of a failed call against a successful one when the start is moved backwards. With 9, the
-/// start moves back while more than one call in ten failed. A server that fails above some rate
+/// Weight of a failed call relative to a successful one when the start is moved backwards. With 9,
+/// the start moves back while more than one call in ten failed. A server that fails above some rate
 /// fails only a few calls at first.
 const ONSET_FAILURE_WEIGHT: i64 = 9;
 /// Smallest number of failed calls in a period; fewer may be chance.
@@ -48,6 +48,7 @@ struct Bucket {
 }
 
 impl Bucket {
+    /// Returns the number of failed calls of all classes.
     fn failed(&self) -> u64 {
         self.failed.iter().sum()
     }

@@ -2,7 +2,8 @@
 //! null, stalls, and drift of the latency. A subscription has a finding if its connections end, or
 //! if its notifications are missing or repeated.
 //!
-//! Advice about the plan is in `plan/lint.rs`, doubts about the generator are in `validity.rs`.
+//! A target stalls if it responds to hardly any call for a second. Advice about the plan is in
+//! `plan/lint.rs`; doubts about the generator are in `validity.rs`.
 
 use lab_model::plan::{Model, Plan};
 use lab_model::record::{Class, Totals};
@@ -22,23 +23,23 @@ const CALLS_MIN: u64 = 10;
 const SECONDS_MIN: usize = 5;
 /// A stalled second has less than this share of the median number of ended requests.
 const STALLED_SHARE: f64 = 0.75;
-/// In a stalled second, or in the next one, a call ends that took at least this long, in
-/// milliseconds.
+/// A second counts as stalled only if a call that ends in it, or in the next one, took at least
+/// this many milliseconds.
 const STALL_MS: f64 = 100.0;
-/// That call must also take at least this many times the median of all per-second latency medians.
+/// That call must also take at least this multiple of the median of all per-second latency medians.
 const STALL_LATENCY_RATIO_MIN: f64 = 10.0;
 /// Smallest median number of ended requests per second for the search for stalls. With fewer, a
 /// low second may be chance.
 const MEDIAN_REQUESTS_MIN: f64 = 20.0;
-/// Drift is reported if the latency in the last third of the run is at least this multiple of the
-/// latency in the first third, or the reverse. The latency is the mean of per-second medians.
+/// Drift is reported if the latencies in the first and the last third of the run differ by at least
+/// this factor. The latency is the mean of per-second medians.
 const DRIFT_RATIO_MIN: f64 = 2.0;
 /// Smallest difference of both means for drift to be reported, in milliseconds.
 const DRIFT_MS: f64 = 1.0;
 /// Drift is reported if the p-value of the trend (Mann-Kendall test) is below this.
 const DRIFT_P: f64 = 0.05;
 
-/// Something about the target that no threshold covers.
+/// A fact about the target that no threshold covers.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each field is a number of the sentence in wording/verdict.rs")]
 pub enum Finding {
@@ -51,7 +52,7 @@ pub enum Finding {
     /// The latency medians of a method rose or fell under a steady load. The numbers are means of
     /// per-second medians, in the first and last third of the run.
     Drift { method: String, first_ms: f64, last_ms: f64 },
-    /// Connections of a subscription failed or ended. The reason is the most frequent one.
+    /// Connections of a subscription failed or ended. `reason` is the most frequent reason.
     Unsubscribed { name: String, ended: u64, connections: u64, reason: String },
     /// Connections of a subscription did not receive blocks or logs that others received.
     Missing { name: String, missing: u64, connections: u64 },

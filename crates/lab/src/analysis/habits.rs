@@ -80,6 +80,7 @@ pub fn find_habit(
 }
 
 impl Habit {
+    /// Returns true if all conditions of the habit hold for a difference.
     fn explains(
         &self,
         difference: &ClassifiedDifference,

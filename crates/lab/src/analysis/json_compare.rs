@@ -26,25 +26,26 @@ const DEPTH_MAX: usize = 100;
 /// Differences that a plan allows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AllowedDifferences {
-    /// Pointers of ignored values.
+    /// Patterns of pointers whose values are not compared. `*` matches any index or name.
     pub ignore: Vec<String>,
-    /// Largest difference of two JSON numbers or hexadecimal quantities that is allowed, as a share
-    /// of the larger one. 0 allows none.
+    /// Largest allowed difference of two JSON numbers or hexadecimal quantities, as a share of the
+    /// larger number. 0 allows no difference.
     pub tolerance: f64,
-    /// Pointers of unordered arrays.
+    /// Patterns of pointers to arrays whose order does not matter.
     pub sets: Vec<String>,
 }
 
-/// One of two values that differ.
+/// The value of one response at the pointer of a difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The value as JSON text.
     Json(String),
-    /// The value is missing.
+    /// The response has no value there.
     Nothing,
-    /// No element of this unordered array equals the element of the other array.
+    /// The response has an unordered array there. None of its elements equals the other side's
+    /// element.
     NoMatch,
-    /// The length of an array; the other array has a different length.
+    /// The response has an array of this length; the other side's array has another length.
     Elements(usize),
 }
 
@@ -77,6 +78,7 @@ pub fn difference(
         (Ok(_), Ok(_)) => {
             walk.push(DifferenceClass::ErrorAgainstResult, "", &lossy(left), &lossy(right));
         }
+        // Both bodies are invalid for the same reason.
         (left_outcome, right_outcome) if left_outcome == right_outcome => {}
         _ => walk.push(DifferenceClass::NotJsonRpc, "", &lossy(left), &lossy(right)),
     }
@@ -88,12 +90,13 @@ fn text(raw: &[u8]) -> &str {
     std::str::from_utf8(raw).unwrap_or_default()
 }
 
-/// Returns bytes as text; invalid UTF-8 is replaced.
+/// Returns a body as text for a report. Invalid UTF-8 is replaced.
 fn lossy(raw: &[u8]) -> String {
     String::from_utf8_lossy(raw).into_owned()
 }
 
-/// Returns the first character of a value, or `0` for any number.
+/// Returns a character that stands for the type of a JSON value: its first character, or `0` for
+/// any number. Returns a space for an empty text.
 fn kind(value: &str) -> char {
     match value.as_bytes().first() {
         Some(b'-' | b'0'..=b'9') => '0',
@@ -107,6 +110,7 @@ fn parse_string(raw: &str) -> String {
     serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned())
 }
 
+/// The members of an object by name.
 type Members<'a> = BTreeMap<String, &'a RawValue>;
 /// The pointer of a member, and its values in two objects.
 type MemberPair<'a> = (String, Option<&'a RawValue>, Option<&'a RawValue>);
@@ -124,7 +128,8 @@ fn member_pairs<'a>(left: &'a str, right: &'a str, pointer: &str) -> Option<Vec<
     Some(names.into_iter().map(pair).collect())
 }
 
-/// Returns the canonical text of a value: sorted members, no white space, numbers by value.
+/// Returns the canonical text of a value: sorted members, no white space, numbers by value. `depth`
+/// is the number of arrays and objects around the value.
 fn canonical(raw: &str, depth: usize) -> String {
     let raw = raw.trim();
     match kind(raw) {
@@ -152,9 +157,10 @@ fn canonical(raw: &str, depth: usize) -> String {
     }
 }
 
-/// A decimal number of any size, in a form that is the same for equal numbers.
+/// The decimal number `digits` × 10^`exponent`, of any size. Equal numbers have equal fields.
 #[derive(Debug, PartialEq, Eq)]
 struct ExactNumber {
+    /// True if the number is below 0.
     negative: bool,
     /// Digits without leading and trailing zeros; empty for 0.
     digits: String,
@@ -197,7 +203,8 @@ fn are_equal_numbers(left: &str, right: &str, tolerance: f64) -> bool {
     is_exactly_equal || is_close()
 }
 
-/// Returns true if two texts are hexadecimal quantities within the tolerance.
+/// Returns true if two texts are hexadecimal quantities of at most 32 digits that differ by at most
+/// the tolerance. False for a tolerance of 0.
 fn are_close_quantities(left: &str, right: &str, tolerance: f64) -> bool {
     let parse = |text: &str| {
         let digits = text.strip_prefix("0x").filter(|digits| (1..=32).contains(&digits.len()))?;

@@ -2,7 +2,8 @@
 //! and the changes of each target's state. The targets and their methods bound the memory, so a
 //! probe may run without end.
 //!
-//! Times are durations since the start of the probe. This code does not send, wait or read a clock.
+//! A turn is one call to each target. Times are durations since the start of the probe. This code
+//! does not send, wait or read a clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,10 +19,10 @@ mod tests;
 const TIME_MIN_NANOS: u64 = 1_000;
 /// Significant decimal digits of these histograms. With two, a histogram takes about 30 kB.
 const SIGNIFICANT_DIGITS: u8 = 2;
-/// Number of heads that are stored for each target. Targets respond to one turn at different times,
-/// so the previous head is needed too.
+/// Number of heads that are stored for each target. Some targets have already reported the head of
+/// the next turn while others respond to this one, so the previous head is needed too.
 const HEADS_MAX: usize = 2;
-/// Maximum number of characters of a reason.
+/// Maximum number of characters of the reason of a failed call.
 const REASON_CHARS_MAX: usize = 160;
 
 /// Rules by which the state of a target changes.
@@ -30,7 +31,7 @@ pub struct Rules {
     /// Number of consecutive failed calls after which a target counts as failed. The same number of
     /// successful calls makes it count as recovered.
     pub calls_in_a_row: u32,
-    /// Maximum lag, in blocks, at which a target does not yet count as lagging.
+    /// A target lags if it is more than this many blocks behind other targets of its chain.
     pub lag_max: u64,
 }
 
@@ -41,7 +42,9 @@ pub struct ProbeState {
     pub elapsed: Duration,
     /// The targets, in the order of the command line.
     pub targets: Vec<TargetState>,
+    /// Rules by which states change.
     rules: Rules,
+    /// Events that [`ProbeState::take_events`] has not yet returned.
     events: Vec<Event>,
 }
 
@@ -70,7 +73,9 @@ pub struct TargetState {
     head_changed: Duration,
     /// Start of the first call of the last series of failed calls.
     failing_since: Duration,
+    /// Number of consecutive failed calls up to now.
     failed_in_a_row: u32,
+    /// Number of consecutive successful calls up to now.
     succeeded_in_a_row: u32,
 }
 
@@ -89,8 +94,7 @@ pub enum Status {
 /// A head that a target reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
-    /// Number of the turn in which the target reported the head. All targets are called once per
-    /// turn.
+    /// Number of the turn in which the target reported the head.
     turn: u64,
     /// Block number.
     number: u64,
@@ -109,7 +113,7 @@ pub struct FinishedCall<'a> {
     pub turn: u64,
     /// Number of the head; `None` if the call did not return it.
     pub head: Option<u64>,
-    /// Reason why the call failed.
+    /// Reason why the call failed; ignored if it succeeded.
     pub reason: &'a str,
 }
 
@@ -211,8 +215,8 @@ impl ProbeState {
             if target.status != Status::Up {
                 continue;
             }
-            // The lower limit prevents a change of state with each block if the lag is near
-            // `lag_max`.
+            // A target has caught up only at half of `lag_max`. Otherwise a lag near `lag_max`
+            // would change the state with each block.
             let caught_up = lag <= self.rules.lag_max / 2;
             let change = match target.lagging {
                 false if lag > self.rules.lag_max => Change::Lags { blocks: lag },

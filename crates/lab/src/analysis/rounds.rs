@@ -20,9 +20,10 @@ const FAULTY_ROUNDS_MAX: usize = 3;
 
 /// Returns the order of the variants in a round, by index. Rounds count from 0.
 ///
-/// In the Latin square each variant also follows each other variant equally often (Williams,
-/// Australian Journal of Scientific Research A 2, 1949). An odd number of variants needs a second,
-/// reversed square for this.
+/// With [`RunOrder::Abba`], every second round has the reverse order. In the Latin square each
+/// variant runs equally often at each place, and follows each other variant equally often. Source:
+/// Williams, Australian Journal of Scientific Research A 2, 1949. An odd number of variants needs a
+/// second, reversed square for this.
 pub fn order(order: RunOrder, variants: usize, round: usize) -> Vec<usize> {
     match order {
         RunOrder::Abba => {
@@ -78,7 +79,7 @@ pub struct Limits {
 pub struct Progress {
     /// Rounds that were run.
     pub rounds: usize,
-    /// Rounds that can be compared. If plans differ in this number, it is the lowest one.
+    /// Rounds that can be compared. If this number differs between plans, it is the lowest one.
     pub usable: usize,
     /// Consecutive rounds at the end in which a run failed.
     pub failed_rounds: usize,

@@ -1,7 +1,12 @@
-//! Describes how throughput grows with concurrency, by the universal scalability law (Gunther).
+//! Describes how throughput grows with concurrency, by Gunther's universal scalability law:
+//! X(N) = λN ÷ (1 + σ(N−1) + κN(N−1)).
 //!
-//! The curve only describes measured points. The capacity of a target follows from thresholds
-//! (`analysis/search.rs`).
+//! N is the concurrency: the mean number of iterations in flight. X(N) is the throughput in
+//! iterations per second. λ is the throughput at a concurrency of one. σ (contention) is the share
+//! of the work that runs serially. κ (coherency) is the cost of keeping shared data consistent.
+//!
+//! The curve describes measured points and does not decide the capacity. `analysis/search.rs` finds
+//! the capacity from thresholds.
 
 use lab_model::results::capacity::Scaling;
 
@@ -10,13 +15,15 @@ use crate::analysis::statistics::mean;
 /// Smallest number of different concurrencies for a fit. Source: Gunther, Guerrilla Capacity
 /// Planning, 2007, chapter 5.
 const POINTS_MIN: usize = 6;
-/// Maximum number of Gauss–Newton steps. Three or four are enough from the linear solution.
+/// Maximum number of Gauss–Newton steps. From the solution of the linear form, three or four steps
+/// usually suffice.
 const STEPS_MAX: usize = 20;
 
-/// Fits X(N) = λN ÷ (1 + σ(N−1) + κN(N−1)) to pairs of mean concurrency and throughput by least
-/// squares. Gunther's linear form gives the start values. Gauss–Newton on X refines them, so points
-/// of large N do not count more. σ and κ are at least 0. None for fewer than six different
-/// concurrencies, or if the fit fails.
+/// Fits the law to `points`, pairs of concurrency N and throughput X, by least squares.
+///
+/// Gunther's linear form gives the start values, but weighs points of large N too much.
+/// Gauss–Newton steps then minimize the squared errors of X itself. σ and κ are at least 0. Returns
+/// `None` for fewer than six different concurrencies, or if the fit fails.
 pub fn fit(points: &[(f64, f64)]) -> Option<Scaling> {
     let is_usable = |point: &&(f64, f64)| {
         point.0 > 0.0 && point.1 > 0.0 && point.0.is_finite() && point.1.is_finite()
@@ -40,7 +47,9 @@ pub fn fit(points: &[(f64, f64)]) -> Option<Scaling> {
     }
     let [lambda, sigma, kappa] = law;
     let mean_throughput = mean(&points.iter().map(|point| point.1).collect::<Vec<_>>())?;
+    // `spread` is the sum of the squared deviations from the mean, for R².
     let spread: f64 = points.iter().map(|point| (point.1 - mean_throughput).powi(2)).sum();
+    // The throughput is largest where the derivative of X(N) is 0.
     let peak = (kappa > 0.0 && sigma < 1.0).then(|| ((1.0 - sigma) / kappa).sqrt());
     Some(Scaling {
         lambda,
@@ -53,7 +62,7 @@ pub fn fit(points: &[(f64, f64)]) -> Option<Scaling> {
     })
 }
 
-/// λ, σ, κ.
+/// The parameters λ, σ and κ of the law, in this order.
 type Law = [f64; 3];
 
 /// Returns X(N), the throughput at a concurrency.
@@ -66,18 +75,21 @@ fn squared_error(law: Law, points: &[(f64, f64)]) -> f64 {
     points.iter().map(|(n, x)| (x - throughput_at(law, *n)).powi(2)).sum()
 }
 
-/// Solves the linear form N ÷ X = 1/λ + (σ/λ)(N−1) + (κ/λ)N(N−1), with weights X² ÷ N.
+/// Solves the linear form N ÷ X = 1/λ + (σ/λ)(N−1) + (κ/λ)N(N−1) by weighted least squares. The
+/// weight of a squared error is X² ÷ N.
 fn solve_linear_form(points: &[(f64, f64)]) -> Option<Law> {
     let row = |(n, x): &(f64, f64)| {
+        // Both sides of an equation are multiplied by the square root of X² ÷ N.
         let weight = x / n.sqrt();
         ([weight, weight * (n - 1.0), weight * n * (n - 1.0)], weight * n / x)
     };
+    // `a` is 1/λ, `b` is σ/λ and `c` is κ/λ.
     let [a, b, c] = least_squares(points.iter().map(row))?;
     let law = [1.0 / a, (b / a).max(0.0), (c / a).max(0.0)];
     (a > 0.0 && law.iter().all(|value| value.is_finite())).then_some(law)
 }
 
-/// Makes one Gauss–Newton step.
+/// Makes one Gauss–Newton step: linearizes the law at its parameters and solves for their changes.
 fn refine(law: Law, points: &[(f64, f64)]) -> Option<Law> {
     let [lambda, sigma, kappa] = law;
     let row = |(n, x): &(f64, f64)| {
@@ -92,9 +104,11 @@ fn refine(law: Law, points: &[(f64, f64)]) -> Option<Law> {
     (law[0] > 0.0 && law.iter().all(|value| value.is_finite())).then_some(law)
 }
 
-/// Returns the least-squares solution for three unknowns. A row has three coefficients and the
-/// value to approximate. The normal equations are solved by elimination with pivoting, after the
-/// columns are scaled. `None` if they have no unique solution.
+/// Returns the least-squares solution for three unknowns. A row is one equation: its three
+/// coefficients, and the value to approximate. `None` if there is no unique solution.
+///
+/// Each column of coefficients is scaled to a maximum of 1. Gaussian elimination with pivoting then
+/// solves the normal equations.
 fn least_squares(rows: impl Iterator<Item = ([f64; 3], f64)> + Clone) -> Option<[f64; 3]> {
     let mut scale = [0.0_f64; 3];
     for (row, _) in rows.clone() {

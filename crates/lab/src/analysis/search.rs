@@ -6,10 +6,12 @@
 //! of the boundary between passing and failing rates until a majority decides. It ends with a soak
 //! (a long run) at the highest rate that passed.
 //!
-//! A probe neither passes nor fails if the generator was the limit or if its numbers are invalid.
-//! After each probe that did not pass, a baseline at a low rate checks if the target has recovered.
-//! The search ends after two invalid baselines in a row. Before each probe the search pauses for
-//! one or more drain times; the plan configures the drain time.
+//! A probe neither passes nor fails if the generator was the limit or if its numbers are invalid. A
+//! baseline is a probe at a low rate. After each probe that did not pass, a baseline checks if the
+//! target has recovered. The search ends after two invalid baselines in a row. Before each probe
+//! the search pauses for one or more drain times; the plan configures the drain time.
+//!
+//! A level is a rate with all its probes (`levels.rs`).
 //!
 //! `judge` decides if a probe passes; `capacity.rs` starts the runs.
 
@@ -103,16 +105,17 @@ pub enum Step {
 const WAITS_MAX: u32 = 3;
 /// Maximum number of times that the first rate is halved if it fails: down to 1/64.
 const HALVINGS_MAX: i32 = 6;
-/// Smallest precision of an interval whose upper rate did not fail: the generator was the limit
-/// there, or the numbers were invalid. It is coarse, because that rate does not limit the target.
+/// Smallest precision of an interval whose upper rate did not fail, because the generator was the
+/// limit there or the numbers were invalid. It is coarse, because that rate is no limit of the
+/// target.
 const CEILING_PRECISION: f64 = 0.1;
-/// Maximum number of invalid baselines in a row; then the search ends.
+/// The search ends after this many invalid baselines in a row.
 const INVALID_BASELINES_MAX: usize = 2;
 /// The search ends at once if at least this share of the first baseline's calls failed.
 const BROKEN_SHARE: f64 = 0.5;
-/// Maximum number of soaks; then the search ends even if no soak passed.
+/// Maximum number of soaks. The search ends after the last one, even if no soak passed.
 const SOAKS_MAX: usize = 3;
-/// Smallest relative step down after a failed soak.
+/// Smallest step down after a failed soak, as a share of its rate.
 const SOAK_STEP: f64 = 0.05;
 
 /// Returns the next step. `history` has the probes in the order in which they ran.
@@ -136,6 +139,7 @@ pub fn next(settings: &Settings, history: &[Probe]) -> Step {
     if let Some(rate) = levels.rate_once_invalid() {
         return probe_step(Kind::Repeat, rate);
     }
+    // `upper` is the lowest rate that failed, or that neither passed nor failed.
     match (levels.highest_pass(), levels.upper()) {
         (None, None) => probe_step(Kind::Climb, round_rate(settings.rate_start)),
         (None, Some(_)) => step_down(settings, &levels),
@@ -172,6 +176,7 @@ fn count_trailing_invalid(history: &[Probe]) -> usize {
     history.iter().rev().take_while(invalid).count()
 }
 
+/// Returns why the search ends after invalid baselines, the last of which is `last_probe`.
 fn end_without_baseline(last_probe: &Probe) -> EndReason {
     match last_probe.outcome {
         ProbeOutcome::ClientLimited => EndReason::ClientLimited,
@@ -311,6 +316,7 @@ pub fn round_rate(rate: f64) -> f64 {
     (rate * scale).round() / scale
 }
 
+/// Returns the number of probes without baselines.
 fn count_probes(history: &[Probe]) -> usize {
     history.iter().filter(|probe| probe.kind != Kind::Baseline).count()
 }
@@ -330,9 +336,9 @@ pub struct Summary {
     pub highest_pass: Option<f64>,
     /// Lowest rate that failed.
     pub lowest_fail: Option<f64>,
-    /// Index of the last probe that failed at `lowest_fail`.
+    /// Index in the history of the last probe that failed at `lowest_fail`.
     pub failed_index: Option<usize>,
-    /// Index of the last probe that passed at `highest_pass`.
+    /// Index in the history of the last probe that passed at `highest_pass`.
     pub passed_index: Option<usize>,
     /// True if no rate passed above a rate that failed.
     pub monotone: bool,
@@ -340,11 +346,12 @@ pub struct Summary {
     pub boundary: Boundary,
     /// True if the last soak passed; `None` if it could not be judged or did not run.
     pub soak_held: Option<bool>,
-    /// Health at the first baseline, then the lasting worse health. `None` if the target recovered.
+    /// Health at the first baseline, and the lasting health that replaced it. `None` if the target
+    /// always recovered.
     pub degraded: Option<(Health, Health)>,
     /// Largest number of drain times that the target needed to recover.
     pub recovery_drains: u32,
-    /// The contradiction between early and late probes, if there is one.
+    /// The contradiction between early and late probes; `None` if they agree.
     pub changed: Option<Change>,
     /// True if the last two probes are invalid baselines, which end the search.
     pub baselines_invalid: bool,
@@ -370,6 +377,7 @@ pub fn summarize(settings: &Settings, history: &[Probe]) -> Summary {
     let highest_pass = soaked_rate.or(levels.highest_pass());
     let first_baseline =
         history.iter().find(|probe| probe.kind == Kind::Baseline && is_valid(probe));
+    // The reference health changes only if the target became worse for good.
     let degraded = reference_health(history)
         .zip(first_baseline)
         .filter(|(latest, first_baseline)| *latest != first_baseline.health);
@@ -402,9 +410,9 @@ pub struct Change {
 /// Smallest number of late probes that must contradict the early probes.
 const CONTRADICTIONS_MIN: usize = 2;
 
-/// Searches for an instant at which the outcome of some rates flips. Probes before that instant
-/// agree with each other, as do probes after it, but both groups contradict each other. Soaks are
-/// ignored, because a rate may pass a short probe and fail a long one.
+/// Searches for an instant at which the outcome of some rates flips. The probes before that instant
+/// agree with each other, and so do the probes after it. The late probes contradict the early ones.
+/// Soaks are ignored, because a rate may pass a short probe and fail a long one.
 fn find_change(history: &[Probe]) -> Option<Change> {
     let short_probes: Vec<&Probe> = history
         .iter()
@@ -438,7 +446,7 @@ struct Contradiction {
     fails_below: usize,
 }
 
-/// Returns the contradiction between the passes of `good` and the fails of `bad`. None if the
+/// Returns the contradiction between the passes of `good` and the fails of `bad`. `None` if the
 /// lowest fail is above the highest pass, or if one group contradicts itself.
 fn find_contradiction(good: &[&Probe], bad: &[&Probe]) -> Option<Contradiction> {
     let rates = |probes: &[&Probe], outcome| -> Vec<f64> {
@@ -456,6 +464,8 @@ fn find_contradiction(good: &[&Probe], bad: &[&Probe]) -> Option<Contradiction> 
 /// than this share of the limit.
 const CLIFF_MARGIN: f64 = 0.3;
 
+/// Returns the shape of the boundary. `Unknown` if the search has not narrowed it, or without
+/// margins.
 fn classify_boundary(settings: &Settings, levels: &Levels) -> Boundary {
     let ends = levels.highest_pass().zip(levels.lowest_fail());
     let Some((pass, fail)) = ends else { return Boundary::Unknown };

@@ -64,6 +64,7 @@ pub(crate) fn two_sided(z: f64) -> f64 {
     2.0 * standard_normal().sf(z.abs())
 }
 
+/// Returns the normal distribution with mean 0 and standard deviation 1.
 pub(crate) fn standard_normal() -> Normal {
     Normal::new(0.0, 1.0).expect("the standard deviation is positive")
 }

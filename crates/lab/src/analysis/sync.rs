@@ -1,12 +1,13 @@
 //! Analysis of sync speed: block heights over time.
 //!
-//! A [`SyncRun`] is one run of one variant. It has samples of the height, and counters of the page
-//! cache if they are known (`sync/sample.rs`).
+//! A [`SyncRun`] is one run of one variant: a node that synchronizes with its chain. It has samples
+//! of the node's block height, and counters of its page cache if they are known (`sync/sample.rs`).
 //!
 //! - `sync/run.rs` analyses one run.
 //! - `sync/lead.rs` compares two runs.
 //! - `sync/bins.rs` computes rates by height.
-//! - `sync/pauses.rs` finds stalls and the chain tip.
+//! - `sync/pauses.rs` finds stalls, and the chain tip: the point from which a node only waits for
+//!   new blocks.
 //! - `sync/judge.rs` compares variants over all their runs.
 //!
 //! `study.rs` reads the files, and `wording/conclude.rs` writes the sentences. The tests check the

@@ -7,8 +7,8 @@
 //!   breaks the threshold. With `sustained`, the windows must stay outside for that time;
 //! - with `sustained` alone: over windows of one second, which must stay outside for that time.
 //!
-//! Windows cover only the time of the selected stages, because only late calls end after that time.
-//! The caller leaves out the warm-up.
+//! Windows cover only the time of the stages that a threshold selects. Only late calls end after
+//! that time. The caller leaves out the warm-up.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,14 +25,16 @@ pub mod subscriptions;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of steps of a window. A window moves by one step. Longer windows have longer
-/// steps, which limits memory.
+/// Maximum number of steps of a window. A step lasts at least a second, and a window moves by one
+/// step. Longer windows have longer steps, which limits memory.
 const WINDOW_STEPS_MAX: u32 = 60;
 
 /// Evaluates the thresholds of one run.
 #[derive(Debug)]
 pub struct Judge {
+    /// The collected data. Thresholds with the same selector and window share an entry.
     collectors: Vec<Collector>,
+    /// The states of the thresholds, in the order of the plan.
     thresholds: Vec<ThresholdState>,
 }
 
@@ -43,13 +45,14 @@ pub struct ThresholdResult {
     pub outcome: ThresholdOutcome,
     /// The content of the note; `None` if the outcome needs no note.
     pub remark: Option<Remark>,
-    /// True if the server's error responses broke the threshold, whatever the generator's health.
-    /// They are most of the counted failures. Over the whole run they also exceed the limit alone,
-    /// unless the threshold aborted the run.
+    /// True if the server's own error responses broke the threshold, so the generator cannot be the
+    /// cause. They must be more than half of the counted calls. Over the whole run they alone must
+    /// also exceed the limit, unless the threshold aborted the run.
     pub by_server: bool,
     /// Distance of the value to the limit of a broken threshold, in the threshold's unit. With
-    /// `sustained`, the value stayed at least that far outside for the whole time. `None` if the
-    /// threshold was kept, or if the distance is unknown.
+    /// `sustained`, the value stayed at least that far outside for the whole time. Infinite if
+    /// missing data broke the threshold. `None` if the threshold was kept, or if the distance is
+    /// unknown.
     pub beyond: Option<f64>,
 }
 
@@ -110,8 +113,8 @@ impl Judge {
         Judge { collectors, thresholds }
     }
 
-    /// Adds the calls that ended between `from` and `to`. Returns true if a threshold aborts the
-    /// run.
+    /// Adds the calls that ended between `from` and `to`, since the start of the run. Returns true
+    /// if a threshold aborts the run.
     pub fn add_second(&mut self, from: Duration, to: Duration, totals: &Totals) -> bool {
         for collector in &mut self.collectors {
             collector.add(from, to, totals);
@@ -155,7 +158,8 @@ fn effective_window(threshold: &Threshold) -> Option<Duration> {
     threshold.window.or(if_sustained)
 }
 
-/// Data of all thresholds with the same selector and window.
+/// Data of all thresholds with the same selector and window. A selector names the metric, and the
+/// method and stages to which a threshold applies.
 #[derive(Debug)]
 struct Collector {
     selector: Selector,
@@ -167,6 +171,7 @@ struct Collector {
     sum: Sum,
     /// The incomplete step.
     step: Sum,
+    /// Length of a step; at least a second.
     step_length: Duration,
     /// The completed steps of the window, oldest first.
     steps: VecDeque<Step>,
@@ -180,6 +185,7 @@ struct Collector {
 /// takes far less memory.
 #[derive(Debug)]
 struct Step {
+    /// Counts of calls.
     counts: Counts,
     seconds: f64,
     /// Time in nanoseconds and number of calls of each bucket.
@@ -189,11 +195,13 @@ struct Step {
 /// Collected data, and the number of seconds under load that they cover.
 #[derive(Debug, Default)]
 struct Sum {
+    /// Times and counts of the calls.
     collected: Collected,
     seconds: f64,
 }
 
 impl Sum {
+    /// Removes all data.
     fn clear(&mut self) {
         self.collected.times.reset();
         (self.collected.counts, self.seconds) = (Counts::default(), 0.0);
@@ -201,6 +209,7 @@ impl Sum {
 }
 
 impl Collector {
+    /// Creates a collector without data.
     fn new(plan: &Plan, selector: Selector, window: Option<Duration>) -> Collector {
         let spans = plan.spans().filter(|(_, stage, _)| selector.selects_stage(stage.index));
         let spans = spans.map(|(_, _, span)| span).collect();
@@ -307,6 +316,7 @@ impl Collector {
     /// Returns the aggregated value in the threshold's unit. `None` without data.
     fn value(&self, aggregation: Aggregation) -> Option<f64> {
         let times = &self.sum.collected.times;
+        // The metric counts `counted` of `total` calls.
         let Counts { counted, total, .. } = self.sum.collected.counts;
         let seconds = self.sum.seconds;
         let ms = |nanos: f64| (!times.is_empty()).then_some(nanos / 1e6);
@@ -327,6 +337,7 @@ impl Collector {
     }
 }
 
+/// Converts seconds to a duration.
 fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
@@ -354,7 +365,7 @@ struct ThresholdState {
     collector_index: usize,
     /// Number of judged windows.
     windows: u64,
-    /// The worst value of a window, with its counts.
+    /// The worst value of a window, with the counts of that window.
     worst: Option<(f64, Counts)>,
     /// The current breach; `None` while the value is within its limit.
     breach: Option<Breach>,
@@ -380,13 +391,14 @@ impl ThresholdState {
     fn update(&mut self, collector: &Collector, from: Duration, to: Duration) -> bool {
         let in_windows = collector.window.is_some();
         if !in_windows || collector.has_moved {
-            // A second without data changes nothing: a server that hangs returns no data.
+            // A second without data does not end a breach, because a server that hangs returns no
+            // data.
             if let Some(value) = collector.value(self.threshold.aggregation) {
                 self.record(value, collector.sum.collected.counts, from, in_windows);
             }
         }
         if let Some(breach) = self.breach.filter(|_| in_windows) {
-            // Time without load does not count, because no call ends then that could end the
+            // Time without load does not count, because no call ends then, so nothing could end the
             // breach.
             let lasted = to.min(collector.window_end).saturating_sub(breach.from);
             // A second of the run may be slightly shorter than one second.
@@ -433,11 +445,13 @@ impl ThresholdState {
         }
     }
 
+    /// Returns true if the threshold is broken now, or was broken for good earlier.
     fn is_broken(&self, in_windows: bool) -> bool {
         self.aborting_breach.is_some()
             || if in_windows { self.broken.is_some() } else { self.breach.is_some() }
     }
 
+    /// Returns the outcome so far.
     fn threshold_result(&self, collector: &Collector) -> ThresholdResult {
         let in_windows = collector.window.is_some();
         let observed = match in_windows {
@@ -485,6 +499,7 @@ impl ThresholdState {
         ThresholdResult { outcome, remark, by_server, beyond: beyond.filter(|_| !kept) }
     }
 
+    /// Returns details of the outcome. `observed` is the reported value; `None` without data.
     fn remark(&self, observed: Option<f64>) -> Option<Remark> {
         let threshold = &self.threshold;
         if observed.is_none() {

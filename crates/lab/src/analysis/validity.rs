@@ -2,6 +2,10 @@
 //! itself did not limit the rate, and the target accepted the offered load. Each failed check
 //! returns a doubt.
 //!
+//! The engine threads send the calls. An iteration is one pass through the steps of a scenario. An
+//! open scenario schedules iterations at planned times; in a closed scenario each worker starts its
+//! next iteration when the last one has ended.
+//!
 //! The checks cover the time after the warm-up, except where they compute the plan's own limit.
 //! `verdict.rs` decides what follows from the doubts; `wording/verdict.rs` writes the sentences.
 
@@ -49,6 +53,23 @@ pub struct ValidityInput<'a> {
 }
 
 /// A reason to doubt the numbers. Shares are between 0 and 1; times without a unit are in seconds.
+///
+/// - `Busy`: the engine threads were busy for `lasted` seconds in a row, on average for `share` of
+///   the time. That period ended at `until`, since the start of the run.
+/// - `NoPorts`: number of connections that failed because no local port was free.
+/// - `Starved`: the engine threads waited for a core for `waited` seconds in total, which is
+///   `share` of their time.
+/// - `Heavy`: reading large responses may limit the generator. `share` is the method's part of all
+///   response bytes, and `bytes_each` the mean size of its responses.
+/// - `Delayed`: calls were sent late. `p99_ms` and `longest_ms` are scheduling delays. `median_ms`
+///   is the median service time, to which one limit in `allowed` refers.
+/// - `LimitedByPauses`: with `workers` workers on average, the pauses allow `allowed` iterations
+///   per second. The run reached `reached`.
+/// - `FewWorkers`: if each iteration took only `best_ms`, the workers would allow `allowed`
+///   iterations per second. The plan's highest rate is `peak`.
+/// - `Behind`: the target was too slow. An iteration took `mean_ms` on average, and `best_ms` at
+///   best.
+/// - `FewCalls`: methods with too few calls for their percentiles, with their numbers of calls.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each field is a number of the sentence in wording/verdict.rs")]
 pub enum Doubt {
@@ -121,8 +142,8 @@ pub struct Delivered {
 pub struct Doubts {
     /// Nothing was measured.
     pub empty: Option<Doubt>,
-    /// The engine threads had no CPU time or no free port left. If they were overloaded, starved or
-    /// late, a doubt about large responses may follow.
+    /// The engine threads had no CPU time or no free port left. A doubt about large responses
+    /// follows if the threads were overloaded, starved or late.
     pub overloaded: Vec<Doubt>,
     /// The engine threads waited for a core.
     pub starved: Option<Delay>,
@@ -132,8 +153,8 @@ pub struct Doubts {
     pub pauses: Vec<Doubt>,
     /// The plan has too few workers for its rate.
     pub workers: Vec<Doubt>,
-    /// The target did not accept the offered load. The number says by how much the delivered share
-    /// is below the smallest allowed share.
+    /// The target did not accept the offered load. The number is the smallest allowed share of
+    /// delivered iterations minus the delivered share.
     pub undelivered: Vec<(Doubt, f64)>,
 }
 
@@ -209,6 +230,7 @@ fn check_busy(seconds: &[Second]) -> Option<Doubt> {
     Some(Doubt::Busy { share: mean, lasted, until: longest[longest.len() - 1].at })
 }
 
+/// Returns true if the engine threads were busy in a second.
 fn is_busy(second: &Second) -> bool {
     second.generator_busy >= BUSY_SHARE
 }
@@ -290,6 +312,7 @@ pub(crate) fn is_late(validity: Validity, delay_p99_ms: f64, median_ms: f64) -> 
 
 /// The offered load of a scenario until the end of the run.
 struct OfferedLoad {
+    /// Counts of the scenario's iterations.
     iterations: Iterations,
     /// Seconds of its stages.
     seconds: f64,
@@ -299,6 +322,7 @@ struct OfferedLoad {
     peak: f64,
 }
 
+/// Returns the load that a scenario offered until the end of the run, with the warm-up.
 fn sum_offered_load(input: ValidityInput<'_>, scenario: &Scenario) -> OfferedLoad {
     let iterations = Iterations::default();
     let mut offered = OfferedLoad { iterations, seconds: 0.0, level_seconds: 0.0, peak: 0.0 };
@@ -337,8 +361,8 @@ fn check_pauses(input: ValidityInput<'_>, scenario: &Scenario) -> Option<Doubt> 
 }
 
 /// Returns a doubt if too few of the scheduled iterations started. The doubt names the limit: the
-/// plan or the target. The number says by how much the delivered share is below the smallest
-/// allowed share.
+/// plan or the target. The number is the smallest allowed share of delivered iterations minus the
+/// delivered share.
 ///
 /// The best time of each method, weighted by its calls, is the target's time without queueing. If
 /// the workers are too few for the rate even at that time, the plan is the limit. Otherwise the
@@ -374,6 +398,8 @@ fn check_delivery(input: ValidityInput<'_>, scenario: &Scenario) -> Option<(Doub
 /// method. Failed calls count only if no call succeeded, because a target may reject calls faster
 /// than it serves them. Returns 0 without calls.
 fn best_iteration_seconds(input: ValidityInput<'_>, scenario: &Scenario) -> f64 {
+    // A slot is a combination of stage, method and class of result. Its cell has the times of its
+    // calls.
     let cells = input.all.cells.iter().filter(|(slot, _)| belongs_to(scenario, **slot));
     let cells: Vec<_> = cells.filter(|(_, cell)| !cell.service.is_empty()).collect();
     let any_succeeded = cells.iter().any(|(slot, _)| slot.class == Class::Ok);

@@ -2,21 +2,27 @@
 //!
 //! The first rule that applies decides:
 //! 1. nothing was measured: invalid;
-//! 2. a failure that the generator cannot have caused: fail. The generator causes no error response
-//!    and no wrong result. It causes 429 responses only up to the share of late sends. It causes a
-//!    timeout only if its own delay is at least as long as the timeout. It causes a latency above
-//!    the limit only if its delay is at least the excess. If its threads had no CPU time left, its
-//!    delay is unbounded;
+//! 2. a failure that the generator cannot have caused: fail;
 //! 3. the generator was the limit, or the plan has too few workers for its rate: client-limited.
 //!    Broken thresholds are reported, but do not count;
-//! 4. a threshold was broken by less than the generator's delay: invalid;
+//! 4. a broken threshold that the generator's late sends may have caused: invalid;
 //! 5. only thresholds about throughput are broken, and the plan's own pauses limited the
 //!    throughput: client-limited;
 //! 6. the user stopped the run: invalid, because a threshold might have broken later;
-//! 7. the plan's own pauses limited the rate: client-limited. This holds even if all thresholds
-//!    were kept, because such a load slows down with the target;
-//! 8. otherwise measured if the plan has no thresholds, else pass. Late sends do not matter here:
-//!    they only add to latencies, so a latency limit that was kept with them is kept without them.
+//! 7. the plan's own pauses limited the rate: client-limited. Kept thresholds do not change this,
+//!    because such a load slows down with the target;
+//! 8. the plan has no thresholds: measured;
+//! 9. otherwise: pass. Late sends only add to latencies, so they cannot hide a broken limit.
+//!
+//! The generator can cause only these failures:
+//! - 429 responses, and iterations that start late, up to the share of calls that it sent late;
+//! - a timeout, if its delay is at least the timeout;
+//! - a latency above the limit, if its delay is at least the excess;
+//! - too little throughput under a closed load, in which each worker waits for a response before
+//!   its next call.
+//!
+//! It never causes an error response or a wrong result. Its delay is unbounded if its threads had
+//! no CPU time left, or if the plan has too few workers.
 
 use lab_model::metrics::{Metric, Samples, Unit};
 use lab_model::plan::threshold::{Aggregation, Operator};
@@ -51,11 +57,12 @@ pub struct VerdictInput<'a> {
     pub methods: &'a [Row],
     /// Methods with a period in which most of their calls failed.
     pub failure_periods: &'a [(String, FailurePeriod)],
-    /// Responses that were compared with those of a reference.
+    /// Comparison of sampled responses with those of the reference, a second server whose responses
+    /// count as right. `None` if the plan has no reference.
     pub compared: Option<&'a Compared>,
     /// Seconds in which the target stalled under a closed load; `None` if there were none.
     pub stalls: Option<&'a Stalls>,
-    /// Reason and time of an end before the end of the plan; `None` if the plan ran to its end.
+    /// Reason and time of an end before the end of the plan. `None` if the plan ran to its end.
     pub early_end: Option<EarlyEnd>,
 }
 
@@ -72,7 +79,8 @@ pub struct RunVerdict {
     pub warnings: Vec<Reason>,
 }
 
-/// A reason for a verdict. Shares are between 0 and 1; times without a unit are in seconds.
+/// A reason for a verdict. Shares are between 0 and 1; times without a unit are in seconds. In
+/// `StoppedByUser` and `Aborted`, `at` is the time of the end and `of` is the planned duration.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each field is a number of the sentence in wording/verdict.rs")]
 pub enum Reason {
@@ -97,9 +105,11 @@ pub enum Reason {
     ManyFailed { method: String, share: f64, class: Class },
     /// A threshold was kept only because the workers of a closed load send nothing during stalls.
     KeptByStalls { threshold: String, stalls: Stalls },
-    /// Responses of a method differ from the reference's.
+    /// Responses of a method differ from the reference's: `wrong` of `calls` compared calls.
+    /// `first` is the first such response.
     Wrong { method: String, calls: u64, wrong: u64, reference: String, first: Option<Difference> },
-    /// No response could be compared.
+    /// No response could be compared. `unanswered` calls had no response from the reference, and
+    /// the reference was too slow for `skipped` calls.
     NotCompared { reference: String, unanswered: u64, skipped: u64 },
 }
 
@@ -138,6 +148,7 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
     failures.add_wrong_responses(input);
     failures.add_stalls(input);
     let doubts = input.doubts;
+    // `missing` is by how much the share of iterations that started in time is too low.
     for (doubt, missing) in &doubts.undelivered {
         failures.push(FailureKind::IterationShare(*missing), Reason::Doubt(doubt.clone()));
     }
@@ -185,9 +196,12 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
 }
 
 /// Splits the generator's limits into reasons of the verdict and warnings. Too few workers are
-/// always a reason. Waits for a core are only a warning if they cannot have changed the outcome: no
-/// closed load adapted to them, and they explain no failure. Overload of the engine threads is only
-/// a warning if there is no such load, no failure, no late send, and no lack of workers.
+/// always a reason.
+///
+/// Waits for a core are only a warning if they explain no failure, and if no unpaced closed load
+/// slowed down with them. Overload of the engine threads, which send the calls, is only a warning
+/// if nothing depends on it. That is, the run has no unpaced closed load, no failure, no late send
+/// and enough workers.
 fn split_limits(input: VerdictInput<'_>, failures: &Failures) -> (Vec<Reason>, Vec<Reason>) {
     let doubts = input.doubts;
     let is_unpaced = |scenario: &lab_model::plan::Scenario| {
@@ -224,18 +238,18 @@ fn add_early_end(input: VerdictInput<'_>, outcome: Outcome, reasons: &mut Vec<Re
     }
 }
 
-/// The kind of a failure, which decides if the generator can have caused it.
+/// The kind of a failure. It decides if the generator can have caused the failure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum FailureKind {
     /// The server's own error responses or wrong results.
     Server,
-    /// Too many HTTP 429 responses; the value is the share of calls beyond the limit.
+    /// Too many HTTP 429 responses. The value is the share of calls beyond the limit.
     RateLimited(f64),
     /// Calls without a response.
     NoResponse,
-    /// Too long a time; the value is the milliseconds beyond the limit.
+    /// A time was too long. The value is the excess in milliseconds.
     Time(f64),
-    /// Too few iterations that started in time; the value is the share beyond the limit.
+    /// Too few iterations started in time. The value is the missing share of iterations.
     IterationShare(f64),
     /// Too little throughput.
     Throughput,
@@ -278,14 +292,17 @@ impl Failure {
     }
 }
 
-/// All failures of a run, with findings that do not change the verdict.
+/// All failures and findings of a run.
 #[derive(Debug, Default)]
 struct Failures {
+    /// The failures. They may change the verdict.
     list: Vec<Failure>,
+    /// Findings about the target. They never change the verdict.
     findings: Vec<Reason>,
 }
 
 impl Failures {
+    /// Adds a failure.
     fn push(&mut self, kind: FailureKind, reason: Reason) {
         self.list.push(Failure { kind, reason });
     }
@@ -364,7 +381,8 @@ impl Failures {
 
     /// Adds methods with a large share of failed calls over the whole run.
     fn add_partly_failing_methods(&mut self, input: VerdictInput<'_>) {
-        // A slow method may fail too, so a broken threshold about times does not hide its failures.
+        // A slow method may also fail, so a broken threshold about times does not count as a report
+        // of its failures.
         let is_failure = |failure: &Failure| {
             !matches!(failure.kind, FailureKind::Time(_) | FailureKind::Throughput)
         };
@@ -438,8 +456,8 @@ impl Failures {
     }
 }
 
-/// The run fails if at least this share of a method's calls failed. It does not apply if the plan
-/// has a threshold about the failures of this method.
+/// The run fails if at least this share of a method's calls failed, unless the plan has a threshold
+/// about the failures of this method.
 const FAILING_SHARE: f64 = 0.25;
 /// Smallest number of failed calls for `FAILING_SHARE` to apply.
 const FAILED_CALLS_MIN: f64 = 10.0;
@@ -453,7 +471,7 @@ fn has_own_threshold(plan: &Plan, method: &str) -> bool {
     })
 }
 
-/// Returns the kind of a failure whose most frequent failed calls have this class.
+/// Returns the kind of a failure if most of its failed calls have this class.
 fn kind_of_class(class: Class) -> FailureKind {
     if class.failed_by_server() { FailureKind::Server } else { FailureKind::NoResponse }
 }
@@ -474,7 +492,8 @@ fn kind_of_threshold(
         Samples::CallShare(_) => FailureKind::NoResponse,
         Samples::CallTimes(..) | Samples::TransactionTimes(_) => FailureKind::Time(beyond),
         Samples::IterationTimes(_) => {
-            // Each call of an iteration can be late, so each may explain its part of the excess.
+            // Each call of an iteration can be late, so the delay of one call need only explain its
+            // share of the excess.
             let steps = plan.mixes.iter().map(|mix| mix.steps.len()).max().unwrap_or(1);
             FailureKind::Time(beyond / steps.max(1) as f64)
         }

@@ -42,7 +42,8 @@ fn is_same_search(a: &CapacityResult, b: &CapacityResult) -> bool {
     a.thresholds == b.thresholds && plan_differences(&facts(a), &facts(b)).is_empty()
 }
 
-/// Compares the capacities of two systems. `None` if a capacity is only a lower bound or unknown.
+/// Compares the capacities of two systems by all searches with the plan of the first one. `None` if
+/// a capacity is only a lower bound or unknown.
 fn compare_pair(a: &System, b: &System, random: &mut dyn FnMut() -> u64) -> Option<Difference> {
     let first_search = &a.searches.first()?.result;
     let capacities_of = |system: &System| -> Option<Vec<Capacity>> {
@@ -66,9 +67,11 @@ fn compare_pair(a: &System, b: &System, random: &mut dyn FnMut() -> u64) -> Opti
 
 /// The capacity that a search found. Rates are iterations per second.
 struct Capacity {
+    /// Highest rate that passed.
     highest_pass: f64,
+    /// Lowest rate that failed.
     lowest_fail: f64,
-    /// Number of calls of all probes.
+    /// Number of calls of all probes of the search.
     calls: u64,
 }
 

@@ -136,8 +136,7 @@ impl Results {
 /// Reads all results of the arguments. Each argument has the user's name for a system, if there is
 /// one, and paths.
 ///
-/// # Errors
-/// If a path cannot be read or contains no result, or if a file is not a result.
+/// Fails if a path cannot be read or contains no result, or if a file is not a result.
 pub fn read(arguments: &[(Option<String>, Vec<PathBuf>)]) -> Result<Results, ReadFault> {
     let mut results = Results::default();
     for (system, paths) in arguments {

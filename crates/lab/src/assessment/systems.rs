@@ -29,7 +29,8 @@ impl Group {
             && self.machine.cores == machine.cores
     }
 
-    /// Returns the user's name; else the host of a local target, or the address of a remote one.
+    /// Returns the user's name. Without one, returns the host of a local target, or the address of
+    /// a remote target.
     fn short_name(&self) -> String {
         let Group { target, machine, .. } = self;
         match &self.given_name {

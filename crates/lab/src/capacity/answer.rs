@@ -11,7 +11,7 @@ use crate::analysis::scaling::fit;
 use crate::analysis::search::{Summary, summarize};
 use crate::wording::number::short;
 
-/// Maximum relative difference between the counted calls in flight and Little's law without a
+/// Largest relative difference between the counted calls in flight and Little's law that causes no
 /// warning.
 const LITTLES_LAW_TOLERANCE: f64 = 0.3;
 /// Smallest number of calls in flight that is compared with Little's law. For fewer calls, one
@@ -25,6 +25,7 @@ pub(super) fn build(search: Search<'_>, end: EndReason, seconds: f64) -> Capacit
     let failed_probe = summary.failed_index.map(|index| &search.finished[index]);
     let passed_probe = summary.passed_index.map(|index| &search.finished[index]);
     let binding = failed_probe.and_then(|probe| probe.binding.clone());
+    // True if no rate failed, so the highest pass is only a lower bound of the capacity.
     let at_least = summary.lowest_fail.is_none() && summary.highest_pass.is_some();
     let answer = Answer {
         end,
@@ -132,8 +133,9 @@ fn list_costs(finished: &FinishedProbe, probe: usize) -> Vec<ProcessCost> {
     target_processes.filter_map(cost).collect()
 }
 
-/// Fits the scaling law to throughput and iterations in flight of the valid probes. Failed calls
-/// may be cheaper, so probes with 1 % or more of them are left out.
+/// Fits the scaling law (`analysis/scaling.rs`) to throughput and iterations in flight of the valid
+/// probes. Failed calls may be cheaper, so probes in which at least 1 % of the calls failed are
+/// left out.
 fn fit_scaling(finished: &[FinishedProbe]) -> Option<Scaling> {
     let valid = finished.iter().filter(|probe| {
         matches!(probe.row.outcome, ProbeOutcome::Pass | ProbeOutcome::Fail)

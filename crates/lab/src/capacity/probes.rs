@@ -17,25 +17,29 @@ use crate::run::RUN_OVERHEAD;
 
 /// Smallest number of calls of a baseline for a stable median.
 const BASELINE_CALLS_MIN: f64 = 20.0;
-/// Time in which the probe's rate fills the queue of waiting iterations. It is short, because the
-/// target must work off the queue after the probe. Dropped iterations reveal too high a rate, too.
+/// Time in which the probe's rate would fill the queue of waiting iterations. It is short, because
+/// the target must work off the queue after the probe. Iterations that the full queue drops also
+/// reveal that the rate is too high.
 const QUEUE_TIME: Duration = Duration::from_secs(2);
-/// Minimum length of the queue, in iterations, unless the plan sets a shorter one. At low rates a
-/// short pause of the target then drops no iteration.
+/// Smallest capacity of that queue, in iterations, unless the plan sets a smaller one. At low rates
+/// a short pause of the target then drops no iteration.
 const QUEUE_MIN: usize = 100;
 /// Smallest number of calls that must lie beyond a percentile.
 const BEYOND_MIN: f64 = 10.0;
-/// Maximum time after the warm-up of a probe that is extended to get enough calls beyond a
-/// percentile.
+/// Probes are extended until enough calls lie beyond the percentiles, but at most to this time
+/// after the warm-up.
 const EXTENDED_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// The plan of a search. The plans of the probes are derived from it.
 #[derive(Clone, Debug)]
 pub(super) struct Probes {
+    /// The plan, with default thresholds after the first baseline if it had none.
     pub(super) plan: Plan,
     /// Each scenario's share of the rate, in the order of the plan.
     shares: Vec<f64>,
+    /// Settings of the search.
     pub(super) settings: Settings,
+    /// Warnings about the plan.
     pub(super) warnings: Vec<String>,
 }
 
@@ -224,6 +228,7 @@ const SLOWER: f64 = 10.0;
 /// jitter.
 const SLOW_MS: f64 = 100.0;
 
+/// Returns a threshold over all methods and the whole run: the metric must stay below `limit`.
 fn threshold(metric: Metric, aggregation: Aggregation, limit: f64, text: String) -> Threshold {
     Threshold {
         selector: Selector { metric, method: None, stages: None },

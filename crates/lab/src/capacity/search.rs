@@ -84,6 +84,7 @@ pub(super) struct Environment<'a> {
     pub(super) now: &'a dyn Fn() -> Duration,
     /// Returns true if the user has stopped the search.
     pub(super) is_stopped: &'a dyn Fn() -> bool,
+    /// Saves the run of a probe.
     pub(super) save: &'a mut SaveRun<'a>,
 }
 
@@ -142,9 +143,13 @@ pub(super) fn search_in(
 
 /// A finished probe: its row of the result, and data for the summary.
 pub(super) struct FinishedProbe {
+    /// The probe's row in the result of the search.
     pub(super) row: ProbeRow,
+    /// The limit that the probe broke; `None` if it did not fail.
     pub(super) binding: Option<Binding>,
+    /// Totals by method, without the warm-up.
     pub(super) methods: Vec<Row>,
+    /// The watched processes with their CPU time per request.
     pub(super) processes: Vec<ProcessFacts>,
     pub(super) warnings: Vec<String>,
     /// Mean number of calls in flight.
@@ -153,6 +158,7 @@ pub(super) struct FinishedProbe {
 
 /// The state of a running search.
 pub(super) struct Search<'a> {
+    /// The plan of the search, from which the plans of the probes are derived.
     pub(super) probes: Probes,
     environment: Environment<'a>,
     /// The finished probes, as input of `analysis/search.rs`.

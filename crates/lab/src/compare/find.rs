@@ -14,8 +14,7 @@ const RESULT_FILE: &str = "result.json";
 /// one variant each. A report of erigontech/rpc-tests about several servers has one variant per
 /// server.
 ///
-/// # Errors
-/// If a file cannot be read, or if there are no results.
+/// Fails if a file cannot be read, or if there are no results.
 pub fn variants_at(path: &Path) -> Result<Vec<Variant>, ImportFault> {
     if !path.is_dir() {
         return read_file(path);
@@ -30,8 +29,7 @@ pub fn variants_at(path: &Path) -> Result<Vec<Variant>, ImportFault> {
 
 /// Merges the runs at all paths into one variant with the given name.
 ///
-/// # Errors
-/// As [`variants_at`].
+/// Fails as [`variants_at`] does.
 pub fn merge_runs(name: &str, paths: &[PathBuf]) -> Result<Variant, ImportFault> {
     let mut merged = Variant::named(name);
     for path in paths {

@@ -1,4 +1,5 @@
-//! Compares variants and returns a [`CompareResult`]. This code reads no files and prints nothing.
+//! Compares variants and returns a [`CompareResult`]. A variant has the runs of one target, build
+//! or setting (`variant.rs`). This code reads no files and prints nothing.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +20,8 @@ use crate::wording::{comparability, difference};
 /// How variants are compared.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Runs of one variant, compared with itself (A/A). Their spread is the smallest difference
-    /// that counts. `None` if there are no such runs.
+    /// Equal runs, made to measure the spread between runs (A/A). A difference counts only if it is
+    /// larger than their spread. `None` if there are no such runs.
     pub control_runs: Option<Variant>,
     /// True if run n of one variant belongs to run n of the other.
     pub paired: bool,
@@ -30,9 +31,9 @@ pub struct Options {
     pub bootstrap: bool,
 }
 
-/// Metrics with a verdict, each with its replacement. If a variant has no latencies (from the
-/// scheduled send), service times (from the actual send) replace them. The list is short, because
-/// each further metric makes all differences harder to detect.
+/// The metrics that get a verdict, each with its replacement. If a variant has no latencies (from
+/// the scheduled send), service times (from the actual send) replace them. The list is short,
+/// because each further metric makes all differences harder to detect.
 const METRICS: [(Metric, Option<Metric>); 5] = [
     (Metric::LatencyP50, Some(Metric::ServiceP50)),
     (Metric::LatencyP95, Some(Metric::ServiceP95)),
@@ -42,7 +43,7 @@ const METRICS: [(Metric, Option<Metric>); 5] = [
 ];
 
 /// Compares every other variant with the first. If a mismatch refuses the comparison, the result
-/// has no differences, unless [`Options::despite_mismatches`] is set.
+/// has no differences, unless [`Options::despite_mismatches`] is set. `random` returns random bits.
 pub fn compare(
     mut variants: Vec<Variant>,
     options: &Options,
@@ -328,6 +329,7 @@ fn warn_of_order(first: &Variant, other: &Variant) -> Option<String> {
 /// Returns a warning about metrics whose change has the opposite sign of the difference between
 /// their medians.
 fn warn_of_directions(result: &CompareResult) -> Option<String> {
+    // True if the medians and the change point in opposite directions.
     let is_against = |difference: &&Difference| {
         let median_difference = difference.b - difference.a;
         // A change below the floor does not matter, in whatever direction.

@@ -11,8 +11,9 @@ use crate::target::{Client, Reply, number};
 
 /// Maximum number of transactions of a block for which calls are made.
 const TRANSACTIONS_MAX: usize = 3;
-/// A hash and an address that exist on no chain.
+/// A hash that exists on no chain.
 const UNKNOWN_HASH: &str = "0x00000000000000000000000000000000000000000000000000000000deadbeef";
+/// An address that exists on no chain.
 const UNKNOWN_ADDRESS: &str = "0x00000000000000000000000000000000deadbeef";
 /// A block number above the head of every chain.
 const FAR_BLOCK: u64 = 1 << 40;
@@ -20,8 +21,9 @@ const FAR_BLOCK: u64 = 1 << 40;
 /// The calls so far, without repetitions.
 #[derive(Default)]
 struct Calls {
+    /// The calls in the order in which they were added.
     list: Vec<Call>,
-    /// The calls of `list`.
+    /// The same calls as in `list`, for a fast search.
     known: HashSet<Call>,
 }
 
@@ -36,8 +38,8 @@ impl Calls {
     }
 }
 
-/// Returns the calls about the block `newest` and the `count - 1` blocks before it, and the numbers
-/// of the blocks that the server did not return.
+/// Returns the calls about the block `newest` and the `count - 1` blocks before it. The second list
+/// has the numbers of the blocks that the server did not return.
 pub(super) fn default_calls(
     client: &Client,
     family: Family,

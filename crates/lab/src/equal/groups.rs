@@ -17,13 +17,15 @@ const REQUEST_BYTES_MAX: usize = 500;
 /// The habit that is reported for values that the user ignores.
 const IGNORED_HABIT: &str = "--ignore";
 
-/// The properties that all differences of a group share. Groups are sorted by these fields, so the
-/// groups that count in the verdict come before allowed ones.
+/// The properties that all differences of a group share. Groups are sorted by these fields. The
+/// groups that count in the verdict come first, because `is_allowed` is the first field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct GroupKey {
+    /// True if a habit or the user allows the difference.
     is_allowed: bool,
     method: String,
     class: DifferenceClass,
+    /// JSON pointer relative to the response; `*` replaces the indexes of arrays.
     pointer: String,
     /// Name of the habit that explains the difference, if there is one.
     habit: Option<String>,
@@ -37,13 +39,17 @@ pub(super) struct Groups<'a> {
     /// True if habits allow differences. False for servers of the same version, because these have
     /// the same habits.
     habits_apply: bool,
+    /// Counts of calls by method.
     methods: BTreeMap<String, MethodRow>,
+    /// The groups so far.
     rows: BTreeMap<GroupKey, DifferenceRow>,
 }
 
 /// The finished rows of the result.
 pub(super) struct Grouped {
+    /// Counts of calls by method.
     pub(super) methods: Vec<MethodRow>,
+    /// The listed groups, the ones that count in the verdict first.
     pub(super) differences: Vec<DifferenceRow>,
     /// Number of groups that are not listed.
     pub(super) omitted: u64,
@@ -82,6 +88,7 @@ impl<'a> Groups<'a> {
         }
         let mut counted = BTreeSet::new();
         for (key, difference) in keys {
+            // A call counts once in each group, whatever the number of its differences.
             let is_first_of_call = counted.insert(key.clone());
             let row = self.rows.entry(key).or_insert_with_key(|key| row_of(key, call, difference));
             row.calls += u64::from(is_first_of_call);

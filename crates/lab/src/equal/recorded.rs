@@ -1,5 +1,5 @@
-//! Selects recorded calls: those that are safe to send to two servers and whose responses can be
-//! compared. Block tags are replaced with the number of the common block.
+//! Selects the recorded calls that are safe to send to two servers and whose responses can be
+//! compared. Replaces block tags with the number of the common block.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -34,6 +34,8 @@ pub(super) fn select_calls<'a>(
             Err(_) => continue,
         };
         for call in decoded.into_iter().flatten() {
+            // The row is the method's entry in the method table of the family; `None` for an
+            // unknown method.
             let row = methods_of(family).method(&call.method);
             if let Some(reason) = find_skip_reason(family, &call.method, row, options.all_methods) {
                 *skipped.entry((call.method.into_owned(), reason)).or_default() += 1;
@@ -65,9 +67,12 @@ fn find_skip_reason(
     }
     match row {
         None => (!all_methods).then_some(SkipReason::Unknown),
+        // A call is unsafe if it or its repetition has an effect, or if later calls must go to the
+        // same server (`sticky`).
         Some(row) if row.repeat != Repeat::Safe || row.sticky || row.write => {
             Some(SkipReason::Unsafe)
         }
+        // The response depends on the node's transaction pool, or on something else than the chain.
         Some(row) if matches!(row.validity, Validity::Mempool | Validity::Never) => {
             (!all_methods).then_some(SkipReason::NodeSpecific)
         }

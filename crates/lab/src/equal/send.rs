@@ -1,7 +1,8 @@
 //! Sends a call to both servers and compares the responses.
 //!
-//! A difference counts only if it persists: both servers are called again. If the response depends
-//! on the head, both servers must also report the same head before and after the calls.
+//! A difference counts only if the responses also differ when both servers are called again. If the
+//! response depends on the head, both servers must also report the same head before and after the
+//! calls.
 
 use std::time::Duration;
 
@@ -16,11 +17,11 @@ use crate::target::{Client, read_head_with};
 const REPEATS: u32 = 2;
 /// Maximum number of attempts to compare responses at the same head.
 const SAME_HEAD_ATTEMPTS: u32 = 20;
-/// Wait between these attempts.
+/// Wait between attempts at the same head.
 const SAME_HEAD_WAIT: Duration = Duration::from_millis(250);
 /// Maximum number of attempts while the status is 429.
 const RATE_LIMITED_ATTEMPTS: u32 = 4;
-/// First wait between these attempts. Each further wait is twice as long.
+/// First wait after status 429. Each further wait is twice as long.
 const RATE_LIMITED_WAIT: Duration = Duration::from_millis(500);
 
 /// The result of a call to both servers.
@@ -85,6 +86,8 @@ impl Pair<'_> {
                 Outcome::Compared(found_differences) if found_differences.is_empty() => {
                     return outcome;
                 }
+                // Both servers had the same head before and after the calls, so the difference
+                // counts.
                 _ if heads_before.0 == heads_before.1 && heads_before == read_heads() => {
                     return outcome;
                 }

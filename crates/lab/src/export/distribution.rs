@@ -1,5 +1,6 @@
 //! Converts the run's histograms of times to the formats of exports: statistics, a native histogram
-//! or a classic histogram.
+//! or a classic histogram. A [`Form`] is the requested format; a [`Shape`] has the converted
+//! values.
 //!
 //! All results are in seconds. In sums and buckets, a value counts as the middle of its bucket in
 //! the run's histogram. The width of that bucket is a thousandth of the value.
@@ -11,7 +12,7 @@ use super::{Stat, Trends};
 #[cfg(test)]
 mod tests;
 
-/// The format in which distributions are exported.
+/// The requested format of exported distributions.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Form {
     /// The format that the user chose for remote write.
@@ -27,14 +28,16 @@ pub(super) struct Distribution {
     pub(super) count: u64,
     /// Sum of the values in seconds.
     pub(super) sum: f64,
+    /// The values, converted to the requested [`Form`].
     pub(super) shape: Shape,
 }
 
-/// The exported part of a distribution besides count and sum.
+/// The converted values of a distribution. Each variant belongs to one [`Form`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Shape {
     /// Statistics with their values.
     Stats(Vec<(Stat, f64)>),
+    /// A native histogram.
     Native(Native),
     /// The number of values up to each of [`BOUNDS`].
     Classic(Vec<u64>),
@@ -130,6 +133,7 @@ fn stat_of(stat: Stat, times: &Times, sum: f64) -> f64 {
     }
 }
 
+/// Converts nanoseconds to seconds.
 fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }

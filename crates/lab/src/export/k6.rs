@@ -2,8 +2,8 @@
 //!
 //! `docs/metrics.md` lists the differences from k6 too. The label `name` is the JSON-RPC method. A
 //! JSON-RPC error with HTTP 200 is not an expected response. The failed share covers all calls of a
-//! method, so that it can be averaged; in k6 it is 0 or 1 for each value of `expected_response`.
-//! Durations are measured from the scheduled time of a call.
+//! method, so that it can be averaged. In k6 the share is 0 or 1 for each value of
+//! `expected_response`. Durations are measured from the scheduled time of a call.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,8 @@ use super::table::{Entry, Metric, RunEntry, RunSamples, merge, metrics};
 /// Labels of requests; the first four are k6's system tags of the same names.
 const REQUESTS: &[&str] = &["scenario", "name", "status", "expected_response", "method", "proto"];
 
-/// Every metric.
+/// Every metric that has a name in k6. `table.rs` describes the macro `metrics!`; `out` is its
+/// [`RunSamples`].
 pub(super) const METRICS: &[RunEntry] = metrics! {
     "k6_http_reqs" Counter, REQUESTS, "Calls that ended.":
         |out| {

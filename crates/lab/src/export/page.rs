@@ -3,6 +3,7 @@
 use super::table::{Kind, Metric};
 use super::{k6, probe, table};
 
+/// Text before the table of the metrics of a run.
 const HEAD: &str = "
 # Metrics of a run
 
@@ -18,6 +19,7 @@ a classic histogram. A distribution without values is left out.
 | --- | --- | --- | --- | --- |
 ";
 
+/// Text before the table of the metrics under k6's names.
 const K6: &str = "
 ## Under k6's names
 
@@ -36,6 +38,7 @@ Dashboards made for k6's Prometheus output work with these metrics. Their native
 | --- | --- | --- | --- | --- |
 ";
 
+/// Text after the tables of a run's metrics.
 const END: &str = "
 ## Example queries
 
@@ -48,6 +51,7 @@ const END: &str = "
 | whether the generator kept up | `histogram_quantile(0.99, rate(weir_lab_scheduling_delay_seconds[30s])) < 0.001` |
 ";
 
+/// Text before the table of the metrics of a probe.
 const PROBE: &str = "
 # Metrics of a probe
 
@@ -91,6 +95,7 @@ pub fn declarations() -> Vec<Declaration> {
 }
 
 impl Declaration {
+    /// Returns the declaration of a metric.
     fn of(metric: &Metric) -> Declaration {
         let kind = match metric.kind {
             Kind::Counter => "counter",

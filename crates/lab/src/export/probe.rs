@@ -1,4 +1,5 @@
-//! The table of all metrics of a probe. To add a metric, add an entry here.
+//! The table of all metrics of a probe (`weir probe`), which calls targets at a steady interval
+//! without end. To add a metric, add an entry here; `table.rs` describes the macro `metrics!`.
 //!
 //! Label values come from the command line, from plans and from the targets' client versions, so
 //! the number of series is bounded.
@@ -17,7 +18,7 @@ pub(super) fn collect_samples(state: &ProbeState) -> Vec<Sample> {
 }
 
 impl SampleBuilder<'_, ProbeState> {
-    /// Adds the value of each target that has one.
+    /// Adds the value of each target; leaves out targets for which `value_of` returns `None`.
     fn each_target(&mut self, value_of: impl Fn(&TargetState) -> Option<u64>) {
         for target in &self.source.targets {
             if let Some(value) = value_of(target) {
@@ -27,9 +28,10 @@ impl SampleBuilder<'_, ProbeState> {
     }
 }
 
+/// Labels of most metrics.
 const TARGET: &[&str] = &["target"];
 
-/// Every metric.
+/// Every metric of a probe. `out` is the [`SampleBuilder`].
 pub(super) const METRICS: &[ProbeEntry] = metrics! {
     "weir_probe_target" Info, &["target", "family", "client", "chain"],
         "The target's family of methods, its client and its chain id, as it first reported them.":

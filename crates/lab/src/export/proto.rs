@@ -37,6 +37,7 @@ pub(super) struct TimeSeries {
     pub(super) histograms: Vec<Histogram>,
 }
 
+/// A label of a series. The label `__name__` is the name of its metric.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Message)]
 pub(super) struct Label {
     #[prost(string, tag = "1")]
@@ -58,16 +59,22 @@ pub(super) struct Point {
 /// A native histogram with integer counts.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Histogram {
+    /// Number of values; always set.
     #[prost(uint64, optional, tag = "1")]
     pub(super) count_int: Option<u64>,
+    /// Sum of the values in seconds.
     #[prost(double, tag = "3")]
     pub(super) sum: f64,
+    /// Resolution: each doubling of the value has `2^schema` buckets.
     #[prost(sint32, tag = "4")]
     pub(super) schema: i32,
+    /// Upper bound of the zero bucket in seconds.
     #[prost(double, tag = "5")]
     pub(super) zero_threshold: f64,
+    /// Number of values in the zero bucket; always set.
     #[prost(uint64, optional, tag = "6")]
     pub(super) zero_count_int: Option<u64>,
+    /// The indexes of the buckets with values above the zero bucket.
     #[prost(message, repeated, tag = "11")]
     pub(super) positive_spans: Vec<Span>,
     /// The difference of each bucket's count from the previous one.
@@ -85,6 +92,7 @@ pub(super) struct Span {
     /// buckets since the previous span.
     #[prost(sint32, tag = "1")]
     pub(super) offset: i32,
+    /// Number of buckets.
     #[prost(uint32, tag = "2")]
     pub(super) length: u32,
 }
@@ -126,7 +134,9 @@ impl TimeSeries {
     }
 }
 
-/// Returns the series of the samples, all with one timestamp in milliseconds since 1970.
+/// Returns the series of the samples, all with one timestamp in milliseconds since 1970. `labels`
+/// are added to every series. A distribution becomes several series, unless it is a native
+/// histogram.
 pub(super) fn series(
     samples: &[Sample],
     names: Names,

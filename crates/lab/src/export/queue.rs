@@ -1,9 +1,10 @@
-//! The queue of pushes and the times of their retries. It does no I/O; `remote.rs` sends the
-//! pushes. The current time is an argument, from any clock that begins at zero.
+//! The queue of pushes and the times of their retries. A push is one request of remote write with
+//! its samples. This code does no I/O; `remote.rs` sends the pushes. The current time is an
+//! argument, from any clock that begins at zero.
 //!
 //! Pushes are sent in order, so the samples of each series stay in order of time. While one push is
-//! retried, the others wait. As the specification requires or allows, network errors and the
-//! statuses 5xx and 429 are retried, and other statuses are not.
+//! retried, the others wait. Network errors and the statuses 5xx and 429 are retried, and other
+//! statuses are not. The specification requires or allows this.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,14 +29,16 @@ const ERROR_CHARS_MAX: usize = 300;
 /// A queued request with the number of its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Push {
+    /// The compressed body of the request.
     pub(super) body: Vec<u8>,
+    /// Number of samples in the body.
     pub(super) samples: u64,
 }
 
 /// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// 2xx.
+    /// A status of 2xx: the receiver stored the samples.
     Stored,
     /// Another status, with the wait of the `Retry-After` header if there is one.
     Status(u16, Option<Duration>),
@@ -65,6 +68,7 @@ pub struct PushSummary {
 /// The queue of pushes. Only its first push is sent.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
+    /// The pushes, oldest first.
     pending: VecDeque<Push>,
     /// Bytes of all queued pushes.
     queued_bytes: usize,
@@ -72,6 +76,7 @@ pub(super) struct Queue {
     attempts: u32,
     /// Earliest time of the next attempt.
     not_before: Duration,
+    /// Counts of the samples so far.
     pub(super) summary: PushSummary,
 }
 
@@ -138,11 +143,13 @@ impl Queue {
         self.summary.retried += 1;
     }
 
+    /// Removes the first push and counts its samples as discarded.
     fn discard_first(&mut self) {
         self.summary.discarded += self.pending.front().map_or(0, |push| push.samples);
         self.remove_first();
     }
 
+    /// Removes the first push. The next push may be sent at once.
     fn remove_first(&mut self) {
         if let Some(push) = self.pending.pop_front() {
             self.queued_bytes -= push.body.len();

@@ -1,8 +1,8 @@
 //! Pushes the metrics of a run or probe to a receiver of Prometheus remote write 1.0.
 //!
-//! The thread that displays the run collects the samples every few seconds. Another thread encodes,
-//! sends and retries, so a slow or dead receiver never slows a run. Samples wait in a bounded queue
-//! (`queue.rs`). Samples that do not fit are discarded and counted.
+//! The thread that displays the run's progress collects the samples every few seconds. Another
+//! thread encodes, sends and retries, so a slow or dead receiver never slows a run. Samples wait in
+//! a bounded queue (`queue.rs`). Samples that do not fit are discarded and counted.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -39,8 +39,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of series in one request, each with one sample. Prometheus's own sender also
 /// sends up to 2,000 samples.
 const SERIES_MAX: usize = 2_000;
-/// Maximum number of batches of samples that wait for the sending thread. At the default interval,
-/// an attempt takes less time than these batches cover.
+/// Maximum number of batches that wait for the sending thread. A batch has the samples of one
+/// instant. An attempt to send ends before the channel is full, because four batches cover 20
+/// seconds.
 const PENDING_BATCHES_MAX: usize = 4;
 /// Maximum number of bytes that are read from an error response.
 const ERROR_BYTES_MAX: u64 = 64 * 1024;
@@ -88,7 +89,9 @@ impl fmt::Debug for Settings {
 /// A running export by remote write.
 #[derive(Debug)]
 pub struct RemoteWrite {
+    /// The requested format of distributions.
     form: Form,
+    /// The metrics of a run, under the names that the user chose.
     table: &'static [RunEntry],
     /// Time of the next push, since the start of the run.
     next_push: Duration,
@@ -98,6 +101,7 @@ pub struct RemoteWrite {
     batches: SyncSender<Batch>,
     /// The error of the last attempt, if it failed.
     error: Arc<Mutex<Option<String>>>,
+    /// The sending thread.
     thread: JoinHandle<PushSummary>,
 }
 
@@ -178,7 +182,8 @@ impl RemoteWrite {
     fn put(&mut self, samples: Vec<Sample>) {
         match self.batches.try_send((samples, Instant::now())) {
             Ok(()) => {}
-            // If the thread has ended, it panicked. `finish` detects that.
+            // The thread ends early only by a panic. `finish` then returns a summary without its
+            // counts.
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.skipped += 1,
         }
     }
@@ -194,9 +199,11 @@ impl RemoteWrite {
 
 /// The state of the sending thread.
 struct Sender {
+    /// Where the pushes are sent.
     receiver: Endpoint,
     /// The error of the last attempt, if it failed.
     error: Arc<Mutex<Option<String>>>,
+    /// The naming scheme of the metrics.
     names: Names,
     labels: Labels,
     queue: Queue,
@@ -209,6 +216,7 @@ struct Sender {
     origin_unix: Duration,
     /// The time of the last push in milliseconds since 1970.
     timestamp: i64,
+    /// Source of the randomness that spreads retries over time.
     random: RandomState,
 }
 

@@ -1,9 +1,9 @@
 //! An HTTP server from which a run's metrics can be scraped: `GET /metrics` returns them as
 //! OpenMetrics text.
 //!
-//! The thread that displays the run collects the samples every few seconds. The size of requests,
-//! their time and the number of connections are limited. So a client can only occupy one of a few
-//! connections for a short time.
+//! The thread that displays the run's progress collects the samples every few seconds. The server
+//! limits the size of a request, the time of a connection and the number of connections. These
+//! limits protect the run from its scrapers.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -41,8 +41,8 @@ mod tests;
 /// Time between two collections, as in remote write. Each collection takes some of the run's CPU
 /// time.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum length of a request head. Scrapers send a few hundred bytes, but hyper accepts no lower
-/// limit.
+/// Maximum length of a request head. It is the smallest maximum that hyper accepts. Scrapers send
+/// only a few hundred bytes.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 /// Maximum number of concurrent connections. Further connections are closed at once.
 const CONNECTIONS_MAX: usize = 8;
@@ -57,14 +57,16 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// An HTTP server for scrapes. It runs in its own thread until it is finished or dropped.
 #[derive(Debug)]
 pub struct Scrape {
+    /// The metrics of a run, under the names that the user chose. A probe has a table of its own.
     table: &'static [RunEntry],
     /// Time of the next collection, since the start of the run.
     next_collection: Duration,
     /// The address on which the server listens.
     address: SocketAddr,
     metrics: Arc<LatestMetrics>,
-    /// Stops the thread when it is dropped.
+    /// Stops the thread when the sender is dropped.
     stop: Option<oneshot::Sender<()>>,
+    /// The thread of the server; `None` once it has ended.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -78,7 +80,8 @@ struct LatestMetrics {
 }
 
 impl Scrape {
-    /// Starts listening. Port 0 means any free port.
+    /// Starts listening. Port 0 means any free port. `names` selects the table of the run's
+    /// metrics, and `labels` are added to every series.
     ///
     /// # Errors
     /// Fails if it cannot listen on the address, or if the thread cannot be started.
@@ -120,8 +123,8 @@ impl Scrape {
         self.address
     }
 
-    /// Collects the metrics of a run if a collection is due. It is called at the end of each second
-    /// and never waits for a scraper.
+    /// Collects the metrics of a run if a collection is due or the run has ended. The caller calls
+    /// it at the end of each second. It never waits for a scraper.
     pub fn update(&mut self, progress: &Progress<'_>) {
         if progress.elapsed < self.next_collection && progress.elapsed < progress.duration {
             return;
@@ -130,11 +133,13 @@ impl Scrape {
         self.put(collect_samples(self.table, progress, &Form::Classic));
     }
 
-    /// Collects the metrics of a probe. Never waits for a scraper.
+    /// Collects the metrics of a probe (`weir probe`, which calls targets at intervals to watch
+    /// them). It never waits for a scraper.
     pub fn update_probe(&self, state: &ProbeState) {
         self.put(probe::collect_samples(state));
     }
 
+    /// Replaces the samples that the next scrape gets.
     fn put(&self, samples: Vec<Sample>) {
         *self.metrics.samples.lock() = Arc::new(samples);
     }
@@ -179,6 +184,7 @@ async fn serve(listener: TcpListener, metrics: Arc<LatestMetrics>) {
 }
 
 impl LatestMetrics {
+    /// Responds to a request: the metrics for `GET /metrics`, else an error.
     fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         const PLAIN: &str = "text/plain; charset=utf-8";
         let (status, content_type, body) = match (request.method(), request.uri().path()) {
@@ -244,6 +250,8 @@ impl Collector for SampleCollector {
     }
 }
 
+/// Encodes a number, or a distribution as a classic histogram. All distributions of a scrape have
+/// this shape, because [`Form::Classic`] was requested.
 fn encode_value(encoder: &mut MetricEncoder<'_>, sample: &Sample) -> fmt::Result {
     match &sample.value {
         Value::Number(value) if sample.metric.kind == Kind::Counter => {

@@ -3,6 +3,9 @@
 //!
 //! Label values come from plans, methods, classes and hosts, so the plan bounds the number of
 //! series.
+//!
+//! A slot is a combination of stage, method and class of result. Its cell has the histograms of its
+//! calls (`record.rs` of lab-model).
 
 use std::collections::BTreeMap;
 
@@ -56,6 +59,7 @@ pub(super) type RunEntry = Entry<fn(&mut RunSamples<'_, '_>)>;
 pub(super) enum Kind {
     /// Never decreases.
     Counter,
+    /// Rises and falls.
     Gauge,
     /// A distribution of times.
     Histogram,
@@ -69,22 +73,26 @@ pub(super) struct Sample {
     pub(super) metric: &'static Metric,
     /// Values of the metric's labels, in the order of their names.
     pub(super) labels: Vec<String>,
+    /// The number or distribution.
     pub(super) value: Value,
 }
 
+/// The value of a sample.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Number(f64),
     Distribution(Distribution),
 }
 
-/// Builds the samples of a metric from a source, which is the state of a run or of a probe.
+/// Builds the samples of a metric from a source. The source is the state of a run ([`Progress`]) or
+/// of a probe.
 pub(super) struct SampleBuilder<'a, S> {
+    /// State of the run or probe.
     pub(super) source: &'a S,
     /// Format of distributions.
     pub(super) form: &'a Form,
     pub(super) metric: &'static Metric,
-    /// The samples so far, those of earlier metrics included.
+    /// The samples so far, including those of earlier metrics.
     pub(super) samples: Vec<Sample>,
 }
 
@@ -111,23 +119,25 @@ pub(super) fn collect_samples<S>(
 }
 
 impl<S> SampleBuilder<'_, S> {
-    /// Adds a number with the values of the metric's labels.
+    /// Adds a number. `labels` has a value for each label of the metric, in the order of their
+    /// names.
     pub(super) fn number(&mut self, labels: &[&str], value: f64) {
         self.push(labels, Value::Number(value));
     }
 
-    /// Adds a count with the values of the metric's labels.
+    /// Adds a count. `labels` is as in [`SampleBuilder::number`].
     pub(super) fn count(&mut self, labels: &[&str], value: u64) {
         self.number(labels, value as f64);
     }
 
-    /// Adds a distribution, unless it has no values.
+    /// Adds a distribution, unless it has no values. `labels` is as in [`SampleBuilder::number`].
     pub(super) fn times(&mut self, labels: &[&str], times: &Times) {
         if !times.is_empty() {
             self.push(labels, Value::Distribution(Distribution::of(times, self.form)));
         }
     }
 
+    /// Adds a sample. Panics if the number of label values does not match the metric.
     fn push(&mut self, labels: &[&str], value: Value) {
         let names = self.metric.labels;
         assert_eq!(names.len(), labels.len(), "{} has these labels: {names:?}", self.metric.name);
@@ -137,11 +147,12 @@ impl<S> SampleBuilder<'_, S> {
 }
 
 impl<'p> RunSamples<'_, 'p> {
+    /// Returns the plan of the run.
     pub(super) fn plan(&self) -> &'p Plan {
         self.source.plan
     }
 
-    /// Returns the scenario, stage and method of a slot.
+    /// Returns the names of the scenario, stage and method of a slot.
     pub(super) fn names(&self, slot: Slot) -> [&'p str; 3] {
         let stage = self.plan().stages().nth(usize::from(slot.stage));
         let (scenario, stage) = stage
@@ -193,7 +204,8 @@ pub(super) fn merge<'h, K: Ord>(parts: impl Iterator<Item = (K, &'h Times)>) -> 
 }
 
 /// Declares a table of metrics. An entry has the name, kind, unit, labels and help of a metric, and
-/// the function that adds its samples.
+/// the function that adds its samples: `"name" Kind in "unit", &[labels], "help": |out| …;`. The
+/// unit may be left out.
 macro_rules! metrics {
     ($($name:literal $kind:ident $(in $unit:literal)?, $labels:expr, $help:literal: $samples:expr;)+) => {
         &[$(Entry {
@@ -210,10 +222,12 @@ macro_rules! metrics {
 }
 pub(super) use metrics;
 
+/// Labels of metrics about calls.
 const CALLS: &[&str] = &["scenario", "stage", "method", "class"];
+/// Labels of metrics about iterations.
 const STAGE: &[&str] = &["scenario", "stage"];
 
-/// Every metric.
+/// Every metric of a run. `out` is the [`SampleBuilder`].
 pub(super) const METRICS: &[RunEntry] = metrics! {
     "weir_lab_run" Info, &["plan", "target", "client"], "The plan of the run and its target.":
         |out| {

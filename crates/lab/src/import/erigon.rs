@@ -3,10 +3,12 @@
 //!
 //! The first lines of a report have facts about the machine, with the name in column 13 and the
 //! value in column 14. A header that begins with `Daemon` follows. A report may cover several
-//! servers (the column `Daemon`). Each server becomes a variant, and each repetition becomes a run
-//! at its rate. Two kinds of repetitions would distort a comparison, so they are left out: the
-//! first repetition of a rate if it ran on cold caches, and repetitions in which the client ran out
-//! of ports.
+//! servers (the column `Daemon`). Each server becomes a variant of a comparison, and each
+//! repetition becomes a run at its rate.
+//!
+//! Two kinds of repetitions would distort a comparison, so they are left out. The first repetition
+//! of a rate is left out if it ran on cold caches. Repetitions in which the client ran out of ports
+//! are left out, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,6 +20,7 @@ use super::{ImportFault, csv_reader, label};
 use crate::analysis::comparability::Tool;
 use crate::variant::{P95_CALLS_MIN, P99_CALLS_MIN, Run, Variant};
 
+/// The header of the table. The columns `50` to `99` are percentiles of the times.
 const HEADER: &str = "Daemon,TestNo,TG-Threads,Qps,Time,Min,Mean,50,90,95,99,Max,Ratio,Error";
 /// Number of columns of the header.
 const COLUMNS: usize = 14;
@@ -102,7 +105,7 @@ pub(super) fn read(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFa
     Ok(variants.collect())
 }
 
-/// Parses a line of the table. The error says what is wrong with it.
+/// Parses a line of the table. The error describes the first invalid column.
 fn parse_repetition(record: &csv::StringRecord) -> Result<Repetition, String> {
     if record.len() != COLUMNS {
         return Err(format!("{} columns instead of {COLUMNS} as in the header", record.len()));
@@ -118,6 +121,7 @@ fn parse_repetition(record: &csv::StringRecord) -> Result<Repetition, String> {
     let seconds = column(4).parse().ok().filter(|seconds: &f64| *seconds > 0.0);
     let seconds = seconds.ok_or_else(|| format!("Time is {:?}, not seconds above 0", column(4)))?;
     let mut times_ms = [0.0; 4];
+    // The columns `Mean`, `50`, `95` and `99`.
     for (time, index) in times_ms.iter_mut().zip([6, 7, 9, 10]) {
         let text = column(index);
         *time = go_duration_ms(text).ok_or_else(|| {
@@ -153,7 +157,7 @@ fn error_kind(error: &str) -> Option<ErrorKind> {
     }
 }
 
-/// Builds the variant of one server.
+/// Builds the variant of one server. `facts` describe the machine and the test, by name.
 fn build_variant(
     name: String,
     repetitions: &[&Repetition],
@@ -242,8 +246,9 @@ fn build_run(
         target_local: true,
         ..Fingerprint::default()
     });
-    // The timeout limits the latencies, so they would look too good.
+    // The timeout cuts off the longest times, so the percentiles would look too good.
     if repetition.error != Some(ErrorKind::TimedOut) {
+        // Each metric with the number of calls that it needs, in the order of `times_ms`.
         let metrics = [
             (Metric::ServiceMean, 1),
             (Metric::ServiceP50, 1),

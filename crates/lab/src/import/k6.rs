@@ -4,6 +4,9 @@
 //!
 //! k6's `http_req_duration` starts when the request is sent and excludes connecting. So it is
 //! compared with service times, never with latency from the scheduled start.
+//!
+//! A submetric covers the calls with some tags. Its name ends in the tags, as in
+//! `http_req_duration{method:eth_call}`.
 
 use std::path::Path;
 
@@ -72,6 +75,7 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), Imp
 
 /// Returns the name and the values of every metric, from any of the formats.
 fn metrics(value: &Value) -> Vec<(&str, &Value)> {
+    /// Returns the object with the numbers of a metric.
     fn values(metric: &Value) -> &Value {
         metric.get("values").unwrap_or(metric)
     }
@@ -95,7 +99,7 @@ fn method_of(tags: &str) -> Option<&str> {
     is_method.then(|| method.trim().trim_matches('"'))
 }
 
-/// Adds the times of a metric or submetric.
+/// Adds the times of a metric or submetric. `tags` is the part of its name in braces.
 fn put_times(run: &mut Run, tags: &str, values: &Value) {
     let Some(method) = method_of(tags) else { return };
     // All values of a submetric without samples are zero.

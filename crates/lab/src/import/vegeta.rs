@@ -35,7 +35,7 @@ pub(super) fn is_report(value: &Value) -> bool {
     value.get("latencies").is_some_and(Value::is_object)
 }
 
-/// Reads the run of a JSON report (`vegeta report -type=json`).
+/// Reads the run of a JSON report (`vegeta report -type=json`), and notes on it.
 pub(super) fn report(value: &Value, path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
     let mut run = Run::new(&label(path), Tool::Vegeta);
     let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_f64);
@@ -158,7 +158,7 @@ pub(super) fn csv(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), Imp
 /// The requests of a run, grouped by second.
 #[derive(Default)]
 struct Hits {
-    /// The requests by the second of their send, since 1970.
+    /// The requests by the second in which they were sent, since 1970.
     seconds: BTreeMap<i64, Second>,
     /// Times of the first and the last send, in nanoseconds since 1970.
     span: Option<(i64, i64)>,
@@ -169,13 +169,15 @@ struct Hits {
 /// The requests that were sent in one second.
 #[derive(Default)]
 struct Second {
+    /// Latency of each request.
     latencies_ms: Vec<f64>,
+    /// Number of failed requests.
     failed: u64,
 }
 
 impl Hits {
-    /// Adds a request that was sent at `sent_at`. Both times are in nanoseconds. Requests that
-    /// failed without a free port are only counted.
+    /// Adds a request that was sent at `sent_at`. That time and the latency are in nanoseconds.
+    /// Requests that failed because no port was free are only counted.
     fn add(&mut self, sent_at: i64, code: u16, latency: i64, error: &str) {
         if OUT_OF_PORTS.iter().any(|text| error.contains(text)) {
             self.out_of_ports += 1;
@@ -189,7 +191,7 @@ impl Hits {
         second.failed += u64::from(!(200..400).contains(&code));
     }
 
-    /// Computes the values of the run.
+    /// Computes the values of the run. Returns the run and notes on it.
     fn into_run(mut self, path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
         let (Some((&first_second, _)), Some((&last_second, _))) =
             (self.seconds.first_key_value(), self.seconds.last_key_value())

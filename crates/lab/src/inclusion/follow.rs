@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::target::number;
 
-/// Maximum number of blocks that one poll reads. A chain hardly produces more between two polls. If
-/// it does, the older blocks are skipped.
+/// Maximum number of blocks that one poll reads. Few chains produce more blocks between two polls.
+/// If there are more, the oldest are skipped.
 const BLOCKS_MAX: usize = 1_000;
 /// Maximum number of stored hashes of read blocks. After a reorg of fewer blocks than this, only
 /// the blocks of the new branch are read.
@@ -93,7 +93,7 @@ impl ChainFollower {
         fetch: &mut dyn FnMut(Option<u64>) -> Result<Option<Block>, String>,
     ) -> Result<u64, String> {
         let newest = fetch(None)?.ok_or("there is no newest block")?;
-        // There is no new block. Behind a load balancer the block may even be an older block.
+        // There is no new block. A load balancer may even return an older block of another node.
         if newest.number <= self.start_number || self.was_read(&newest.hash) {
             return Ok(0);
         }

@@ -217,8 +217,8 @@ fn draw_chart(frame: &mut Frame<'_>, area: Rect, state: &State) {
     frame.render_widget(chart, area);
 }
 
-/// Returns the counts of calls without success, by class. JSON-RPC errors have their most frequent
-/// codes.
+/// Returns the counts of calls without success, by class. The count of JSON-RPC errors is followed
+/// by their most frequent codes.
 fn format_failures(state: &State) -> Line<'static> {
     if state.classes.is_empty() {
         return Line::styled("no call failed", GOOD);
@@ -263,7 +263,8 @@ fn format_generator(state: &State) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Returns the largest values of pressure and CPU of a host, or `None` if they were not sampled.
+/// Returns the largest values of CPU use and of pressure (the time in which tasks waited) of a
+/// host. `None` if they were not sampled.
 fn format_host(sample: &HostSample) -> Option<Line<'static>> {
     const VALUES_MAX: usize = 6;
     let is_listed = |name: &str| name.starts_with("cpu") || name.starts_with("psi");

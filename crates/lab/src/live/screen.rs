@@ -2,8 +2,8 @@
 //!
 //! A separate thread reads keys and draws, so a slow terminal never slows a run. The thread draws
 //! on standard error, because standard output is for the result. When a key stops the run, the
-//! thread restores the terminal at once. Ctrl-C is then a signal again, so the user can interrupt
-//! the end of the run.
+//! thread restores the terminal at once. From then on, Ctrl-C is a signal and not a key, so the
+//! user can interrupt the end of the run.
 
 use std::io::{self, Stderr, Write as _};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::run::{Progress, Stop};
 #[cfg(test)]
 mod tests;
 
-/// Interval of polls for keys, which is also the maximum time until a new state is drawn.
+/// Interval of polls for keys. A new state is drawn after at most this time.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The full screen of a run. It ends when it is finished or dropped.
@@ -51,8 +51,8 @@ impl Screen {
     /// Switches to the full screen. The keys `q`, Esc and Ctrl-C request `stop`. The environment
     /// variable `NO_COLOR` disables colours (<https://no-color.org>).
     ///
-    /// # Errors
-    /// Fails if standard error is not a suitable terminal. The terminal is not changed then.
+    /// # Errors Fails if standard error is not a suitable terminal. In that case the terminal is
+    /// not changed.
     pub fn start(plan: &Arc<Plan>, stop: &Arc<Stop>) -> io::Result<Screen> {
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let shared = Arc::new(Shared {

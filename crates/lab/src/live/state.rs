@@ -29,7 +29,8 @@ pub(super) struct State {
     /// The last second.
     pub(super) second: Second,
     pub(super) rates: RateSeries,
-    /// Rows of the table: each called method. If there are several, the first row has their totals.
+    /// Rows of the table: one per called method. If there are several methods, the first row has
+    /// their totals.
     pub(super) rows: Vec<MethodRow>,
     /// Classes of calls without success with their counts, most frequent first.
     pub(super) classes: Vec<(Class, u64)>,
@@ -39,7 +40,7 @@ pub(super) struct State {
     pub(super) iterations: Iterations,
     /// p99 of the scheduling delay over the run, in milliseconds.
     pub(super) scheduling_delay_p99_ms: f64,
-    /// The last sample of each host.
+    /// The last sample of each host, such as the generator's and the target's.
     pub(super) hosts: Vec<HostSample>,
     pub(super) thresholds: Vec<ThresholdOutcome>,
     /// The period of the table's latencies. A wide screen shows both periods.
@@ -84,9 +85,9 @@ pub(super) struct MethodRow {
 /// Planned and started iterations per second over the run so far, in points of equal length.
 #[derive(Clone, Debug)]
 pub(super) struct RateSeries {
-    /// Doubles each time the number of points reaches [`POINTS_MAX`].
+    /// Length of a point. It doubles each time the number of points reaches [`POINTS_MAX`].
     seconds_per_point: u64,
-    /// The seconds since the last point.
+    /// Sums of the seconds since the last point.
     incomplete: IncompletePoint,
     pub(super) points: Vec<Rates>,
 }

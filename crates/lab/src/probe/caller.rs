@@ -19,12 +19,12 @@ use crate::target::{self, Client, Reason};
 
 /// JSON-RPC id of the calls that read the head.
 const HEAD_CALL_ID: u64 = 1;
-/// The head is read in each turn whose number is a multiple of this.
+/// The head is read in each turn whose number is a multiple of this number.
 const HEAD_TURNS: u64 = 2;
 
 /// The thread of one target.
 pub(super) struct Caller {
-    /// Index of the target in the state.
+    /// Index of the target in `state`.
     pub(super) index: usize,
     pub(super) target: ProbeTarget,
     /// The client waits for a turn before each request that identifies the target.
@@ -32,6 +32,7 @@ pub(super) struct Caller {
     pub(super) turns: Arc<Turns>,
     pub(super) state: Arc<Mutex<ProbeState>>,
     pub(super) stop: Arc<Stop>,
+    /// Start of the probe; turn 0.
     pub(super) origin: Instant,
 }
 
@@ -60,8 +61,8 @@ impl Caller {
         }
     }
 
-    /// Identifies the target and prepares its calls. Retries until both succeed. Returns `None` if
-    /// the stop is requested.
+    /// Identifies the target and prepares its calls, in as many attempts as needed. Returns `None`
+    /// if the stop is requested.
     fn identify(&self) -> Option<Calls> {
         loop {
             if self.stop.is_requested() {
@@ -79,12 +80,13 @@ impl Caller {
         }
     }
 
-    /// Identifies the target once and prepares its calls. The error describes the reason of a
-    /// failure.
+    /// Makes one attempt to identify the target and prepare its calls. The error is the reason for
+    /// the failure.
     fn prepare(&self) -> Result<Calls, String> {
         let mut plan = self.target.plan.clone();
         if self.target.default_calls {
-            // Default calls draw no parameters from the chain, so the probe fetches no chain data.
+            // Default calls of any family draw no parameters from the chain. The
+            // probe therefore fetches no chain data.
             default_calls::set(&mut plan, Family::Ethereum);
         }
         let probed = target::probe_with(&self.client, &plan);
@@ -121,7 +123,8 @@ impl Caller {
         calls.plan_calls.advance();
     }
 
-    /// Records a finished call. `head_of` returns the head from the body of a successful response.
+    /// Records a finished call. `class_of` returns the class of a response from its HTTP status and
+    /// body. `head_of` returns the head from the body of a successful response.
     fn record(
         &self,
         method: &str,

@@ -1,5 +1,6 @@
-//! The times at which calls may be sent, which limit the rate. They are multiples of one interval
-//! since a common origin, so all targets are called at the same instants.
+//! The turns of a probe: the times at which calls may be sent, which limit the rate. A turn's time
+//! is a multiple of one interval after a common origin, so all targets are called at the same
+//! instants.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -27,7 +28,8 @@ pub(super) struct Turn {
     pub(super) number: u64,
     /// Time of the turn.
     pub(super) at: Instant,
-    /// Number of unused turns between the previous turn of this target and this turn.
+    /// Number of turns that this target missed since its previous turn, because a call took too
+    /// long.
     pub(super) skipped: u64,
 }
 

@@ -1,5 +1,8 @@
 //! The document of several results: one system, or a comparison of systems.
 //!
+//! A system is a target on its machine. The evidence is all results and their comparisons. The
+//! assessment is what follows from the evidence. `analysis/assessment.rs` defines both.
+//!
 //! This file defines the order of the sections. It also builds the sections that follow from the
 //! assessment: findings, conclusions, caveats, recommendations, risks and next steps. The
 //! submodules build the sections about the data.
@@ -66,13 +69,14 @@ pub(super) fn document(assessed: &Assessed) -> Document {
     }
 }
 
-/// Creates a section whose anchor exists on the page and in Markdown.
+/// Creates a section that links can lead to, on the page and in Markdown.
 fn section(id: &'static str, title: &'static str) -> Section {
     let anchor = Block::Paragraph(Span::Anchor(id.to_owned()).into());
     Section::new(id, title).nav(title).on(MARKDOWN, anchor)
 }
 
-/// Returns the numbers of systems, results and studies, and the times of the first and last start.
+/// Returns a line with the numbers of systems, results and studies, and with the times of the first
+/// and the last start.
 fn lead(assessed: &Assessed) -> String {
     let results = setup::results(assessed);
     let mut started: Vec<&str> = results.iter().map(|result| result.started).collect();
@@ -133,7 +137,8 @@ fn head(assessed: &Assessed) -> Section {
         .on(MARKDOWN, list)
 }
 
-/// Adds a list, with a heading for the terminal. An empty list becomes the sentence `if_empty`.
+/// Adds a list of sentences, with a heading that only the terminal prints. An empty list becomes
+/// the sentence `if_empty`.
 fn add_list(section: Section, heading: &'static str, items: Vec<Text>, if_empty: &str) -> Section {
     let section = section.on(TERMINAL, Block::Note(heading.into()));
     match items.is_empty() {
@@ -248,7 +253,8 @@ fn caveats(assessed: &Assessed) -> Section {
 /// Returns the recommendations with links to their findings.
 fn recommendations(assessed: &Assessed) -> Section {
     let assessment = &assessed.assessment;
-    // Advice that contains a rate applies to one system. With several systems, its name is added.
+    // Advice that contains a rate applies to one system. If there are several systems, the advice
+    // begins with the system's name.
     let system_prefix = |recommendation: &Derived<Advice>| {
         let has_rate = matches!(
             recommendation.statement,
@@ -270,7 +276,7 @@ fn recommendations(assessed: &Assessed) -> Section {
     add_list(section, "Recommendations:", items.collect(), NO_RECOMMENDATION)
 }
 
-/// Formats statements with links to the findings or caveats on which they are based.
+/// Formats statements, each with a link to the finding or caveat on which it is based.
 fn derived<T: Display>(statements: &[Derived<T>]) -> Vec<Text> {
     let item = |derived: &Derived<T>| {
         text![derived.statement.to_string(), " Because of ", link_to_basis(derived.basis), "."]

@@ -1,5 +1,9 @@
 //! The document of a capacity search: the capacity, the probes by rate, and the first broken limit.
-//! A probe is a short run at one rate.
+//!
+//! A probe is a short run at one rate. It passes if it keeps all thresholds. The capacity lies at
+//! the boundary: between the highest rate that passed and the lowest rate that failed. A baseline
+//! is a probe at a low rate, and a soak is a long probe at the highest rate that passed. The
+//! binding limit is the threshold that broke first at the lowest rate that failed.
 
 use lab_model::results::capacity::{
     Answer, Binding, Boundary, CapacityResult, EndReason, Kind, ProbeOutcome, ProbeRow,
@@ -19,7 +23,7 @@ pub(crate) mod example;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of probes on the terminal. The probes nearest to the boundary are listed.
+/// Maximum number of probes on the terminal. These are the probes nearest to the boundary.
 const PROBES_MAX: usize = 20;
 /// Maximum number of warnings on the terminal.
 const WARNINGS_MAX: usize = 3;
@@ -73,7 +77,7 @@ pub(super) fn answer(result: &CapacityResult) -> String {
     }
 }
 
-/// Returns the reason why a search ended, as the rest of "ended because …".
+/// Returns the reason why a search ended, as the end of the sentence "ended because …".
 fn describe_end(answer: &Answer) -> &'static str {
     match answer.end {
         EndReason::Converged => "the boundary is known with the requested precision",
@@ -165,7 +169,7 @@ fn describe_search(result: &CapacityResult) -> String {
     format!("{} in {}", plural(result.probes.len() as u64, "probe"), span(result.duration))
 }
 
-/// Returns the terminal's summary, which is between the capacity and the probes.
+/// Returns the summary that the terminal prints between the capacity and the probes.
 fn summary(result: &CapacityResult) -> Section {
     let costs = result.costs.iter();
     let costs = costs.map(|cost| format!("{} {} ms", cost.process, short(cost.cpu_ms_per_request)));
@@ -278,7 +282,7 @@ fn band(result: &CapacityResult) -> Vec<Shape> {
     bounds.map(|x| Shape::Band(x, Ink::Limited, 0.28)).into_iter().collect()
 }
 
-/// Draws a probe as a dot in the colour of its outcome. Soaks are larger.
+/// Draws a probe as a dot in the colour of its outcome. The dot of a soak is larger.
 fn dot(probe: &ProbeRow, y: f64) -> Shape {
     let (ink, filled) = match probe.outcome {
         ProbeOutcome::Pass => (Ink::Good, true),
@@ -390,7 +394,8 @@ fn number(index: usize, probe: &ProbeRow) -> Text {
 }
 
 /// Returns the parameters of the scaling law that was fitted to the probes (Universal Scalability
-/// Law). `None` if there is no fit.
+/// Law): `lambda` is the rate with one iteration in flight, `sigma` the share of serial work, and
+/// `kappa` the cost of coordination between two iterations. `None` if there is no fit.
 fn scaling(result: &CapacityResult) -> Option<Section> {
     let fit = result.scaling.as_ref()?;
     let peak = fit.peak_in_flight.zip(fit.peak_rate);

@@ -1,7 +1,9 @@
-//! Draws charts as SVG for the HTML page. The crate `plotters` draws them with placeholder colours.
-//! Classes then replace these colours, so the style sheet can colour charts in light and dark mode.
+//! Draws charts as SVG for the HTML page. The crate `plotters` draws them with placeholder colours,
+//! which are then replaced by classes of the style sheet. The style sheet defines the colours for
+//! light and dark mode.
 //!
-//! The code of each report section chooses the shapes. Axes are in `chart/axis.rs`.
+//! Each report section chooses the shapes of its charts. A chart may have a strip: a narrow bar
+//! above the plot. Axes are in `chart/axis.rs`.
 
 pub(super) mod axis;
 
@@ -95,7 +97,8 @@ impl Ink {
         u8::try_from(number).unwrap_or(0)
     }
 
-    /// Returns a placeholder colour. [`apply_theme`] replaces it by the class in the finished SVG.
+    /// Returns a placeholder colour, in which only the blue part depends on the ink.
+    /// [`apply_theme`] replaces it by the class in the finished SVG.
     fn colour(self, opacity: f64) -> RGBAColor {
         RGBColor(1, 2, self.number()).mix(opacity)
     }
@@ -112,15 +115,16 @@ pub(super) type Points = Vec<(f64, f64)>;
 /// A shape of a chart. Later shapes of a list are drawn on top of earlier shapes.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
-    /// A curve, with a gap for each missing point, and with its width in tenths of a pixel.
+    /// A curve with a gap for each missing point. The number is the width in tenths of a pixel.
     Curve(Vec<Option<(f64, f64)>>, Ink, u32),
-    /// The area between a curve and the bottom, with its opacity from 0 to 1.
+    /// The area between a curve and the bottom. The number is the opacity, from 0 to 1.
     Area(Points, Ink, f64),
-    /// A rectangle over the whole height, between two x values, with its opacity from 0 to 1.
+    /// A rectangle over the whole height, between two x values. The last number is the opacity.
     Band((f64, f64), Ink, f64),
-    /// A cell of the strip along the top edge, between two x values, with its opacity from 0 to 1.
+    /// A cell of the strip along the top edge, between two x values. The last number is the
+    /// opacity.
     Cell((f64, f64), Ink, f64),
-    /// A vertical line over the whole height, with an optional label at its top.
+    /// A vertical line over the whole height at an x value, with an optional label at its top.
     Mark(f64, Ink, Option<String>),
     /// A single point, with its radius in pixels. It is a circle line if `filled` is false.
     Dot { at: (f64, f64), ink: Ink, radius: i32, filled: bool },
@@ -162,7 +166,9 @@ impl Chart {
     }
 }
 
+/// The area that plotters draws on, in drawing units.
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+/// An error of plotters.
 type Fault = DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>;
 
 impl Chart {
@@ -267,7 +273,7 @@ impl Chart {
             }
             Shape::Mark(x, ink, _) => {
                 let ends = vec![to_units((*x, top)), to_units((*x, bottom))];
-                // Widths in drawing units: 1 pixel and 1.5 pixels.
+                // The widths are in drawing units: 4 units are 1 pixel, and 6 are 1.5 pixels.
                 let width = if *ink == Ink::Stage { 4 } else { 6 };
                 root.draw(&PathElement::new(ends, ink.colour(1.0).stroke_width(width)))?;
             }

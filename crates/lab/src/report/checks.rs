@@ -2,8 +2,8 @@
 //!
 //! The format is the subset that Jenkins' `junit-10.xsd` and Maven Surefire's
 //! `surefire-test-report.xsd` share. A case fails if the target missed a requirement. It is an
-//! error if the result is not valid or not complete, and skipped if only this case cannot be
-//! decided.
+//! error if the whole result is invalid or incomplete. It is skipped if the result is valid, but
+//! cannot decide this case.
 
 use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::compare::{CompareResult, Weight};
@@ -27,7 +27,7 @@ mod tests;
 pub struct Checks {
     /// Name of the suite: the command and its subject.
     name: String,
-    /// Class name of all cases, by which CI servers group them.
+    /// Class name of all cases, such as `weir.load`. CI servers group cases by it.
     class: &'static str,
     /// Start, as RFC 3339 in UTC. `None` if it is unknown.
     started: Option<String>,
@@ -36,6 +36,7 @@ pub struct Checks {
     cases: Vec<Case>,
 }
 
+/// A test case: one requirement of a result, such as a threshold.
 #[derive(Clone, Debug, PartialEq)]
 struct Case {
     name: String,
@@ -47,9 +48,9 @@ struct Case {
 #[derive(Clone, Debug, PartialEq)]
 enum CaseOutcome {
     Passed,
-    /// Type and reason of the failure.
+    /// The type of the failure, a fixed word, and the reason.
     Failed(&'static str, String),
-    /// Type and reason of the error.
+    /// The type of the error, a fixed word, and the reason.
     Error(&'static str, String),
     /// Reason why the case is skipped.
     Skipped(String),

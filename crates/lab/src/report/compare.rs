@@ -19,9 +19,11 @@ pub(in crate::report) mod tests;
 
 /// Width of an interval's bar in pixels.
 const BAR_WIDTH: f64 = 180.0;
-/// Factor of the change at the right end of a bar. The left end is the reciprocal of this factor.
+/// Factor at the right end of a bar. The left end is its reciprocal: a bar reaches from a third of
+/// the first variant's value to three times that value.
 const FACTOR_MAX: f64 = 3.0;
-/// Maximum number of characters of a mismatch's value on the terminal.
+/// Maximum number of characters of a mismatch's value on the terminal. A mismatch is a fact, such
+/// as the CPU, in which the compared runs differ.
 const VALUE_CHARS_MAX: usize = 60;
 
 /// Builds the document of a comparison.
@@ -89,7 +91,8 @@ fn variants(result: &CompareResult) -> Section {
     Section::new("variants", "Variants").lead(&lead).on(ALL, Block::Table(table))
 }
 
-/// Returns the facts in which the variants are not comparable, or `None` if there are none.
+/// Returns the facts in which the variants differ although they should not. `None` if there are
+/// none.
 pub(super) fn mismatches(result: &CompareResult) -> Option<Section> {
     let shorten = |value: &str| match value.char_indices().nth(VALUE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &value[..end]),
@@ -140,7 +143,7 @@ pub(super) fn differences(result: &CompareResult, variant: &str) -> Option<Secti
         Column::text("verdict") => tone(tone_class(difference.verdict), difference.verdict.as_str()),
         Column::text("basis").only(FILES) => Span::Small(difference.basis.as_str().to_owned()),
     );
-    // Each method is a group, with its name above its metrics.
+    // Each method becomes a group: a row with its name, and a sub-row per metric.
     let rows = std::mem::take(&mut table.groups).into_iter().flatten();
     for (difference, row) in differences.iter().zip(rows) {
         if table.groups.last().is_none_or(|group| group[0].cells[0] != row.cells[0]) {
@@ -177,8 +180,8 @@ fn bar_position(change: f64) -> f64 {
     BAR_WIDTH / 2.0 * (1.0 + factor.ln() / FACTOR_MAX.ln())
 }
 
-/// Draws a change and its interval as an SVG bar. Returns `None` for shares, because their changes
-/// are not factors.
+/// Draws a change and its interval as an SVG bar. A grey field marks changes that do not matter.
+/// Returns `None` for shares, because their changes are not factors.
 fn bar(difference: &Difference) -> Option<String> {
     if difference::is_share(difference) || !difference.change.is_finite() {
         return None;
@@ -212,8 +215,8 @@ fn bar(difference: &Difference) -> Option<String> {
 const CAUTION: &str = "Per core and per request. Machines differ in more than cores: use these figures \
                        to choose what to measure side by side, not to decide which is faster.";
 
-/// Returns figures per core and per request. `None` if there are less than three variants and all
-/// are from one machine.
+/// Returns values per core and per request. `None` if all variants ran on one machine and there are
+/// fewer than three.
 pub(super) fn normalised_section(result: &CompareResult) -> Option<Section> {
     let mut machines: Vec<&str> =
         result.normalised.iter().map(|row| row.machine.as_str()).collect();

@@ -3,13 +3,13 @@
 //! One function per kind of result builds the document (`run.rs`, `capacity.rs`, `compare.rs`,
 //! `equal.rs`, `study.rs`, `load_study.rs`, `assessment.rs`). Three renderers write it:
 //! `terminal.rs`, `markdown.rs` and `page.rs` (HTML). Each block has the [`Formats`] in which it
-//! appears.
+//! appears. "The page" is always the HTML page.
 
 use std::ops::BitOr;
 
 use super::chart::{Chart, Ink};
 
-/// A set of output formats, with one bit per format.
+/// A set of output formats, with one bit per format. `|` combines two sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Formats(u8);
 
@@ -39,7 +39,7 @@ impl BitOr for Formats {
 pub(super) struct Document {
     /// Command that made the result. The page shows it above its heading.
     pub(super) command: &'static str,
-    /// The page's heading.
+    /// Heading of the page.
     pub(super) title: String,
     /// The title of the browser window without the command.
     pub(super) window: String,
@@ -52,8 +52,7 @@ pub(super) struct Document {
     pub(super) glossary: bool,
 }
 
-/// A heading with its blocks. The terminal prints no headings. It prints an empty line before each
-/// section that is not tight.
+/// A heading with its blocks. The terminal prints an empty line instead of the heading.
 #[derive(Default)]
 pub(super) struct Section {
     /// Anchor on the page; empty for a section without heading.
@@ -85,7 +84,7 @@ impl Section {
         self
     }
 
-    /// Removes all formats except these from each block.
+    /// Restricts each block to these formats. A block without a remaining format does not appear.
     pub(super) fn only(mut self, formats: Formats) -> Section {
         self.blocks.iter_mut().for_each(|(block_formats, _)| block_formats.0 &= formats.0);
         self
@@ -97,7 +96,8 @@ impl Section {
     }
 }
 
-/// A part of a section. A "class" is a class of the page's style sheet (`page/style.css`).
+/// A part of a section. A "class" is a class of the page's style sheet (`page/style.css`), which
+/// sets the colour: `pass`, `fail`, `invalid`, `bad`, and so on. It is empty for the normal colour.
 pub(super) enum Block {
     /// The reason why the result is partial, as a sentence without a full stop.
     Partial(&'static str),
@@ -123,9 +123,10 @@ pub(super) enum Block {
     /// A chart and its legend: colours with their texts.
     Figure(Chart, Vec<(Ink, String)>),
     Code(String),
-    /// Collapsible blocks: the summary, true if the blocks are visible at first, and the blocks.
+    /// Collapsible blocks: the text that is always visible, true if the blocks are visible at
+    /// first, and the blocks.
     Fold(String, bool, Vec<Block>),
-    /// A name and a text on the terminal.
+    /// A line on the terminal: a name in the left column, and a text.
     Line(&'static str, Text),
     /// A heading within a section.
     Subheading(String),
@@ -212,7 +213,7 @@ pub(super) struct Table {
 /// A row.
 pub(super) struct Row {
     pub(super) cells: Vec<Text>,
-    /// If set, the row has one cell, which spans all columns except this many at the left. `None`
+    /// Number of columns at the left that stay empty, if one cell spans all other columns. `None`
     /// if the row has a cell per column.
     pub(super) across: Option<usize>,
     /// True if the row is a sub-row of the row above.
@@ -252,13 +253,13 @@ impl Table {
         self.columns.push(Column { head, page_head, ..Column::number("") });
     }
 
-    /// Adds a row with a cell per column.
+    /// Adds a row with a cell per column, as a group without sub-rows.
     pub(super) fn row(&mut self, cells: Vec<Text>) {
         self.groups.push(vec![Row { cells, across: None, is_sub_row: false, formats: ALL }]);
     }
 
-    /// Adds sub-rows to each row. `class` is the style class of a row with its sub-rows. `sub_rows`
-    /// gets the index of the row.
+    /// Adds sub-rows to each row. `class` is the style class of each group. `sub_rows` returns the
+    /// sub-rows of the row with this index.
     pub(super) fn with_sub_rows(
         mut self,
         class: &'static str,
@@ -298,7 +299,7 @@ pub(super) enum Span {
     Name(String),
     Bold(String),
     Small(String),
-    /// A text, and the name of the glossary entry that explains it.
+    /// A text, and the name of the glossary entry that explains it. The page links the two.
     Term(String, String),
     /// A class of the style sheet, and the text in the colour of that class.
     Tone(&'static str, String),
@@ -364,7 +365,8 @@ impl Text {
     }
 }
 
-/// Creates text in a colour of the style sheet, or plain text if the class is empty.
+/// Creates text in the colour of a class of the style sheet, such as `bad`, `kept` or `limited`. If
+/// the class is empty, creates plain text.
 pub(super) fn tone(class: &'static str, text: impl Into<String>) -> Text {
     let text = text.into();
     if class.is_empty() { Text::from(text) } else { Span::Tone(class, text).into() }
@@ -383,7 +385,7 @@ pub(super) fn bold(text: impl Into<String>) -> Text {
     Span::Bold(text.into()).into()
 }
 
-/// Concatenates texts.
+/// Concatenates texts: `text!["a ", code("b")]`.
 macro_rules! text {
     ($($part:expr),+ $(,)?) => {
         $crate::report::document::Text([$($crate::report::document::Text::from($part)),+].map(|text| text.0).concat())
@@ -393,8 +395,8 @@ macro_rules! text {
 macro_rules! cells {
     ($($cell:expr),* $(,)?) => { vec![$($crate::report::document::Text::from($cell)),*] };
 }
-/// Creates a table with a row for each item of an iterator. Each column is written as a [`Column`],
-/// `=>`, and the expression of its cell.
+/// Creates a table with a row for each item of an iterator. `table!(items, |item| HEAD => CELL, …)`
+/// lists the columns: `HEAD` is a [`Column`], and `CELL` the expression of its cell for one item.
 macro_rules! table {
     ($rows:expr, |$row:pat_param| $($column:expr => $cell:expr),+ $(,)?) => {{
         let mut table = $crate::report::document::Table::new([$($column),+]);

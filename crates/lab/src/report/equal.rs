@@ -1,4 +1,7 @@
-//! The document of a comparison of two servers' responses.
+//! The document of a comparison of two servers' responses (`weir equal`).
+//!
+//! A habit is a known way in which correct clients differ (`analysis/habits.rs`). A difference that
+//! a habit explains is allowed. A difference counts if it makes the servers different.
 
 use lab_model::results::equal::{DifferenceRow, EqualResult, EqualVerdict, MethodRow};
 
@@ -40,7 +43,8 @@ pub(super) fn document(result: &EqualResult) -> Document {
     }
 }
 
-/// Returns the verdict with the conclusion.
+/// Returns the verdict with the conclusion, and a sentence on the habits. The class is that of the
+/// verdict's colour in the style sheet.
 fn head(result: &EqualResult) -> Section {
     let (word, conclusion) = (result.verdict.as_str().to_owned(), wording::conclusion(result));
     let class = match result.verdict {
@@ -56,7 +60,7 @@ fn head(result: &EqualResult) -> Section {
         .on(ALL, habits().map(|sentence| Block::Note(sentence.into())))
 }
 
-/// Returns the two servers with their heads and clients.
+/// Returns the two servers with their clients and their heads (the numbers of their newest blocks).
 fn servers(result: &EqualResult) -> Section {
     let unknown = || "unknown".to_owned();
     let table = table!([("A", &result.a), ("B", &result.b)], |(letter, server)|
@@ -88,8 +92,8 @@ fn methods(methods: &[MethodRow]) -> Section {
     Section::new("methods", "Methods").on(ALL, Block::Table(table.at_most(METHODS_MAX, "method")))
 }
 
-/// Returns the differences that count, or the allowed differences if `counts` is false. `None` if
-/// there are no such differences.
+/// Returns the section of the differences that count, or of the allowed ones if `counts` is false.
+/// `None` if there are no such differences.
 fn differences(result: &EqualResult, counts: bool) -> Option<Section> {
     let rows: Vec<&DifferenceRow> =
         result.differences.iter().filter(|row| row.counts == counts).collect();
@@ -113,7 +117,7 @@ fn differences(result: &EqualResult, counts: bool) -> Option<Section> {
     (!rows.is_empty()).then_some(section)
 }
 
-/// Returns the table for the terminal, which lists examples below the table.
+/// Returns the table for the terminal. Its examples follow in a list.
 fn terminal_table(rows: &[&DifferenceRow], counts: bool) -> Table {
     let table = table!(rows, |row|
         Column::text("method") => code(&row.method),
@@ -125,7 +129,7 @@ fn terminal_table(rows: &[&DifferenceRow], counts: bool) -> Table {
     table.at_most(DIFFERENCES_MAX, "difference")
 }
 
-/// Returns the table for Markdown and the page, which have an example of each difference.
+/// Returns the table for Markdown and the page. Each row has an example.
 fn file_table(rows: &[&DifferenceRow]) -> Table {
     table!(rows, |row|
         Column::text("method") => code(&row.method),
@@ -139,12 +143,13 @@ fn file_table(rows: &[&DifferenceRow]) -> Table {
     )
 }
 
-/// Returns the class of a difference, which is red if the difference counts.
+/// Returns the name of a difference's class, in red if `counts` is true. `broken` is the red of the
+/// style sheet.
 fn class(row: &DifferenceRow, counts: bool) -> Text {
     if counts { tone("broken", row.class.as_str()) } else { row.class.as_str().into() }
 }
 
-/// Formats a JSON pointer. An empty pointer is the whole response.
+/// Formats a JSON pointer. An empty pointer refers to the whole response.
 fn pointer(pointer: &str) -> &str {
     if pointer.is_empty() { "(whole response)" } else { pointer }
 }

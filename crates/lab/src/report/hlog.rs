@@ -20,7 +20,7 @@ const LEGEND: &str =
 /// Nanoseconds per millisecond, which is the unit of each line's maximum.
 const NANOS_PER_MS: f64 = 1e6;
 
-/// Returns the log as bytes.
+/// Returns the log as bytes. `totals` refers to `methods` by index.
 pub(super) fn log(
     result: &RunResult,
     totals: &Totals,
@@ -57,7 +57,8 @@ pub(super) fn log(
     Ok(bytes)
 }
 
-/// Returns the start and length of a slot's stage, or of the whole run if the stage is unknown.
+/// Returns the start and length of a slot's stage, or of the whole run if the stage is unknown. A
+/// slot is a combination of stage, method and class.
 fn stage_time(result: &RunResult, slot: Slot) -> (Duration, Duration) {
     let seconds = |time: f64| Duration::try_from_secs_f64(time).unwrap_or_default();
     match result.stages.get(usize::from(slot.stage)) {

@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 /// MD5 of the empty string, k6's id of the root group.
 const ROOT_ID: &str = "d41d8cd98f00b204e9800998ecf8427e";
 
-/// Returns the result without the warm-up in the format of k6's `--summary-export`. In
-/// `thresholds`, true means broken.
+/// Returns the result without the warm-up in the format of k6's `--summary-export`. As in k6, a
+/// threshold is true if it was broken.
 ///
 /// The format is that of
 /// <https://grafana.com/docs/k6/latest/results-output/end-of-test/#summary-export>; a test compares
@@ -56,6 +56,7 @@ fn name_of(metric: Metric) -> &'static str {
     metric.k6().unwrap_or(metric.as_str())
 }
 
+/// The data of the summary. `totals` refers to `methods` by index.
 struct SummaryWriter<'a> {
     result: &'a RunResult,
     totals: &'a Totals,
@@ -63,8 +64,8 @@ struct SummaryWriter<'a> {
 }
 
 impl SummaryWriter<'_> {
-    /// Returns one metric over the calls that the tags select. Thresholds select calls in the same
-    /// way.
+    /// Returns one metric over the calls that the tags select, such as `method:eth_call`.
+    /// Thresholds select calls in the same way.
     fn metric(&self, metric: Metric, tags: &str) -> Value {
         // k6 counts HTTP requests, and a batch of calls is one request.
         if metric == Metric::Calls && tags.is_empty() {
@@ -87,7 +88,7 @@ impl SummaryWriter<'_> {
         let (min, max) = (busy_workers().min().unwrap_or(0), busy_workers().max().unwrap_or(0));
         let k6_metrics = [
             ("http_req_connecting", trend(&self.pad_with_zeros(&[&self.totals.connect_time]))),
-            // Busy workers at the end of each second.
+            // k6's virtual users: the workers that are busy at the end of a second.
             (
                 "vus",
                 json!({ "value": busy_workers().next_back().unwrap_or(0), "min": min, "max": max }),
@@ -101,7 +102,8 @@ impl SummaryWriter<'_> {
         metrics.extend(k6_metrics.map(|(name, value)| (name.to_owned(), value)));
     }
 
-    /// Converts tags to a selector. An unknown name selects nothing.
+    /// Converts tags to a selector of calls. A method, stage or scenario that the run does not have
+    /// selects no calls.
     fn selector(&self, metric: Metric, tags: &str) -> Selector {
         let method_index = |name: &str| self.methods.iter().position(|method| **method == *name);
         let method = tag(tags, "method").map(|name| method_index(name).unwrap_or(usize::MAX));
@@ -117,7 +119,8 @@ impl SummaryWriter<'_> {
         Selector { metric, method, stages }
     }
 
-    /// Adds a zero for every request without a time, as k6 does for http_req_connecting.
+    /// Merges histograms, and adds a zero for every request without a time. k6 does the same for
+    /// `http_req_connecting`: a request on a reused connection counts as zero.
     fn pad_with_zeros(&self, histograms: &[&Times]) -> Times {
         let mut padded = lab_model::record::empty_times();
         for &histogram in histograms {

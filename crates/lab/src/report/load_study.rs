@@ -1,6 +1,9 @@
-//! The document of a study of load runs. It has tables of methods and variants for each plan, then
-//! the differences with their intervals, the A/A control (the first variant compared with itself),
-//! the drift of the machine, and the runs in their order.
+//! The document of a study of load runs, which compares variants of a target.
+//!
+//! For each plan it has tables of methods and variants, the differences with their intervals, and
+//! the A/A control. The control compares the first variant with itself, which shows how large
+//! chance differences are. Then follow the drift of the machine from round to round, and the runs
+//! in their order. A round runs every variant once.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +47,7 @@ pub(super) fn document(result: &LoadStudyResult) -> Document {
     sections.push(counts::section(result));
     for (index, plan) in result.plans.iter().enumerate() {
         sections.push(Some(tables(result, index, plan)));
-        // Without a usable round there is nothing to compare.
+        // A plan without a usable round has nothing to compare.
         if plan.rounds > 0 {
             let mismatches = compare::mismatches(&plan.comparison);
             sections.push(
@@ -75,7 +78,7 @@ pub(super) fn document(result: &LoadStudyResult) -> Document {
     }
 }
 
-/// Describes the arrangement of the runs in one line.
+/// Describes the order and number of the runs in one line.
 fn arrangement(result: &LoadStudyResult) -> String {
     let design = &result.design;
     let count = |number: usize, noun: &str| plural(number as u64, noun);
@@ -193,7 +196,7 @@ fn details(plan: &PlanResult) -> Vec<Option<Section>> {
         .collect()
 }
 
-/// Returns the A/A control: the first variant compared with itself. `None` if the study has no
+/// Returns the differences of the A/A control from the first variant. `None` if the study has no
 /// control.
 fn control(plan: &PlanResult) -> Option<Section> {
     let control = plan.control.as_ref()?;
@@ -202,15 +205,16 @@ fn control(plan: &PlanResult) -> Option<Section> {
     Some(Section { title: format!("A/A control: {name}"), ..section })
 }
 
-/// Returns values per core and per request. It leaves out the caution about different machines,
-/// because all variants are measured on the same machine.
+/// Returns values per core and per request. Unlike `weir compare`, it omits the caution about
+/// different machines, because all variants run on the same machine.
 fn per_request(index: usize, plan: &PlanResult) -> Option<Section> {
     let mut section = compare::normalised_section(&plan.comparison)?.only(FILES);
     section.blocks.retain(|(_, block)| matches!(block, Block::Table(_)));
     Some(Section { id: format!("normalised-{index}"), ..section })
 }
 
-/// Returns the drift of the machine and of the baseline over the rounds.
+/// Returns the drift over the rounds of the machine and of the baseline, which is the first
+/// variant.
 fn drift(result: &LoadStudyResult) -> Section {
     let percent_change = |change: f64| format!("{:+.1} %", change * 100.0);
     let trend = |p: Option<f64>| match is_trend(p) {

@@ -66,7 +66,7 @@ fn inline(text: &Text) -> String {
         Span::Link(text, to) if to.starts_with('#') => format!("[{}]({to})", escape(text)),
         Span::Term(text, _) | Span::Link(text, _) | Span::Tone(_, text) => escape(text),
         Span::Anchor(id) => format!("<a id=\"{id}\"></a>"),
-        // The replacements prevent text that would end the code span or the table's cell.
+        // A backtick would end the code span, and a bar would end the table's cell.
         Span::Code(text) | Span::Name(text) => {
             format!("`{}`", replace_controls(text).replace('`', "'").replace('|', "\\|"))
         }

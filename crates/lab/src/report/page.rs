@@ -63,7 +63,7 @@ fn section(section: &Section) -> Markup {
     }
 }
 
-/// Renders a block of a section. Tables, lists, facts, columns and figures get a frame.
+/// Renders a block of a section. A table, list, figure, or block of facts or columns gets a frame.
 fn framed_block(block: &Block) -> Markup {
     use Block::{Columns, Facts, Figure, List, Table};
     match block {

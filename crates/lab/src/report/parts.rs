@@ -45,8 +45,8 @@ pub(super) fn left_out<'a>(
 }
 
 /// Returns the section of the first bottleneck with its evidence, or `None` if there is no finding.
-/// If `formats` is [`PAGE`], the section is a card. Otherwise it has lines for the terminal, if
-/// `formats` has the terminal, and for Markdown.
+/// If `formats` is [`PAGE`], the section is a card. Otherwise it has a paragraph for Markdown, and
+/// a line for the terminal if `formats` includes the terminal.
 pub(super) fn bottleneck(finding: Option<&Finding>, formats: Formats) -> Option<Section> {
     let finding = finding?;
     let evidence = || Block::List(List::of(&finding.evidence));
@@ -120,8 +120,9 @@ pub(super) fn origin(plan: &PlanFacts, target: &TargetFacts, machine: &Fingerpri
         .on(PAGE, Block::Columns(vec![run_facts, machine_facts]))
 }
 
-/// Returns the command that repeats the run, and the plan's text. If the URL has a masked secret,
-/// the command reads the URL from the environment variable `TARGET`.
+/// Returns the command that repeats the run, and the plan's text. `command` is the subcommand, such
+/// as `load`. If the URL has a masked secret, the command reads the URL from the environment
+/// variable `TARGET`.
 pub(super) fn repeat(
     plan: &PlanFacts,
     target: &TargetFacts,

@@ -36,7 +36,7 @@ pub fn client_habits() -> String {
     text
 }
 
-/// Returns a source as Markdown; a URL becomes a link.
+/// Returns a source as Markdown. A URL at its start becomes a link; `URL: REMARK` keeps the remark.
 fn link(source: &str) -> String {
     match source.split_once(": ") {
         Some((url, remark)) if url.starts_with("https://") => format!("<{url}>: {remark}"),

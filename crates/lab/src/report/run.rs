@@ -25,7 +25,8 @@ const REASONS_MAX: usize = 4;
 /// Maximum number of thresholds on the terminal.
 const THRESHOLDS_MAX: usize = 6;
 
-/// Builds the document of a run.
+/// Builds the document of a run. `methods` are the plan's methods; `totals` refers to them by
+/// index.
 pub(super) fn document(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Document {
     let timeline = build_timeline(result);
     let text_formats = TERMINAL | MARKDOWN;
@@ -72,7 +73,7 @@ pub(super) fn latency_over_time(result: &RunResult) -> Section {
     over_time::latency(result, &build_timeline(result))
 }
 
-/// Formats the warm-up as an addition to the duration, or returns nothing without a warm-up.
+/// Formats the warm-up as an addition to the duration. Returns an empty text if there is none.
 fn format_warmup(result: &RunResult) -> String {
     match result.plan.warmup {
         0.0 => String::new(),
@@ -131,7 +132,7 @@ fn summary_text(result: &RunResult) -> Text {
     ]
 }
 
-/// Returns the most important values for the page.
+/// Returns the most important values for the page: style class, value and description.
 fn tiles(result: &RunResult) -> Vec<(&'static str, String, Text)> {
     // A failed share of 1 % or more is red.
     let failed_class = |failed_share: f64| if failed_share >= 0.01 { "bad" } else { "" };
@@ -201,7 +202,7 @@ fn table(thresholds: Vec<&ThresholdOutcome>) -> Table {
     )
 }
 
-/// Returns "kept" or "broken", in colour.
+/// Returns the text "kept" or "broken" in its colour.
 pub(super) fn verdict_of(threshold: &ThresholdOutcome) -> Text {
     if threshold.kept { tone("kept", "kept") } else { tone("broken", "broken") }
 }

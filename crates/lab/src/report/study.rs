@@ -3,7 +3,9 @@
 //! Each variant has one colour in all charts. If a variant has several runs, thin lines show the
 //! runs, and a thick line shows the median of the variant. The first variant is the reference: in
 //! charts of leads, a value above zero means that the other variant is ahead of it.
-//! `wording/conclude.rs` writes the conclusions.
+//!
+//! A bin is a range of block heights; all bins have the same width. The tip is the newest block of
+//! the chain. `wording/conclude.rs` explains the terms, and writes the conclusions.
 
 mod charts;
 
@@ -72,8 +74,8 @@ pub(super) fn document(result: &StudyResult) -> Document {
     }
 }
 
-/// Returns the verdict about the other variants if all verdicts agree, otherwise "cannot tell".
-/// `None` if there is no other variant.
+/// Returns the verdict about the other variants, or "cannot tell" if their verdicts differ. `None`
+/// if there is no other variant.
 fn verdict(result: &StudyResult) -> Option<ComparisonVerdict> {
     let mut verdicts = result.conclusions.iter().filter_map(|conclusion| conclusion.word);
     let first_verdict = verdicts.next()?;
@@ -117,7 +119,7 @@ fn describe_setup(result: &StudyResult) -> String {
     parts.join(" · ")
 }
 
-/// Returns the verdict over all variants.
+/// Returns the verdict over all variants, with a summary.
 fn head(result: &StudyResult) -> Section {
     let verdict = verdict(result);
     let class = match verdict {
@@ -145,8 +147,8 @@ fn head(result: &StudyResult) -> Section {
         .on(TERMINAL | MARKDOWN, Block::Paragraph(describe_setup(result).into()))
 }
 
-/// Returns the main result of the first pair of variants as tiles. `None` if there is no such pair,
-/// or if it has no common height.
+/// Returns tiles with the main result: how the second variant compares with the first. `None` if
+/// there is no second variant, or if not every run reached a common height.
 fn tiles(result: &StudyResult) -> Option<Block> {
     let against = result.against.first()?;
     let row = main_row(result, against)?;
@@ -165,8 +167,8 @@ fn tiles(result: &StudyResult) -> Option<Block> {
     Some(Block::Tiles(tiles.to_vec()))
 }
 
-/// Returns the section of conclusions. On the HTML page it leaves out the verdict, which the page
-/// has at the top.
+/// Returns the section of conclusions. The page has the verdict at its top, so the section omits it
+/// there.
 fn conclusions(result: &StudyResult) -> Section {
     let items = result.conclusions.iter().map(|conclusion| {
         let variant =
@@ -230,8 +232,8 @@ fn times(result: &StudyResult) -> Section {
         .on(ALL, Block::Table(table))
 }
 
-/// Formats the median, with the range over runs if `with_range` is true. Returns a dash if there
-/// are no times.
+/// Formats the median of the times of a variant's runs. If `with_range` is true, adds the fastest
+/// and the slowest. Returns a dash if there are no times.
 fn variant_time(times: &[f64], with_range: bool) -> String {
     let Some(median_time) = median(times) else { return String::from("–") };
     match sorted(times).as_slice() {
@@ -253,7 +255,7 @@ fn signed(seconds: f64) -> String {
     format!("{sign}{}", time(seconds.abs()))
 }
 
-/// Returns the cells of a difference: seconds, change, interval and verdict.
+/// Returns the cells of a difference: seconds, relative change, 95 % interval and verdict.
 fn difference_cells(row: &TimeRow) -> Vec<Text> {
     let Some(comparison) = &row.comparison else {
         return cells!["–", "–", "–", "not reached"];
@@ -272,7 +274,8 @@ fn bins(result: &StudyResult) -> Section {
     let variants = &result.variants;
     let has_hit_ratios =
         variants.iter().any(|variant| variant.hit_ratios.iter().any(Option::is_some));
-    // The unit in the head, the values by bin, and the format of a value.
+    // The end of a column's head, a function that returns a variant's values by bin, and one that
+    // formats a value.
     type Quantity = (&'static str, fn(&VariantRow) -> &[Option<f64>], fn(f64) -> String);
     let quantities: [Quantity; 3] = [
         (" blocks/s", |variant| &variant.rates, short),

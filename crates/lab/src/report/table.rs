@@ -1,6 +1,7 @@
 //! Writes `series.csv`, `methods.csv` and `samples.csv` for spreadsheets and data frames.
 //!
-//! Column names include the unit. A cell without a value is empty, never zero.
+//! Column names include the unit. A cell without a value is empty, never zero. A line is a row of
+//! the file; [`Row`] is a row of the result, which becomes several lines.
 
 use lab_model::record::Class;
 use lab_model::results::Quantiles;
@@ -30,13 +31,13 @@ pub fn series(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     csv("series.csv", &rows)
 }
 
-/// Returns the cells of a second's totals. They have no stage and no percentiles.
+/// Returns the cells of the line with a second's totals. The stage and the percentiles are empty.
 fn totals_line(second: &Second) -> Vec<String> {
     let counts = Class::ALL.map(|column| second.count(|class| class == column));
     let mut row = vec![second.at.to_string(), String::from("all"), String::new()];
     row.push(counts.iter().sum::<u64>().to_string());
     row.extend(counts.iter().map(u64::to_string));
-    // The percentiles.
+    // The four percentiles are empty.
     row.extend([const { String::new() }; 4]);
     let iterations = [second.scheduled, second.started, second.dropped, second.requests];
     row.extend(iterations.iter().map(u64::to_string));
@@ -46,7 +47,7 @@ fn totals_line(second: &Second) -> Vec<String> {
     row
 }
 
-/// Returns the cells of a method in a second.
+/// Returns the cells of the line of a method in a second.
 fn method_line(result: &RunResult, second: &Second, method: &MethodSecond) -> Vec<String> {
     let stage = result.stages.get(method.stage);
     let mut row = vec![second.at.to_string(), method.method.clone()];
@@ -56,13 +57,14 @@ fn method_line(result: &RunResult, second: &Second, method: &MethodSecond) -> Ve
     row.extend(counts.iter().map(u64::to_string));
     let times = [method.p50_ms, method.p95_ms, method.p99_ms, method.max_ms];
     row.extend(times.iter().map(f64::to_string));
-    // The columns from `scheduled` on, which only the totals have.
+    // The nine columns from `scheduled` on are empty, because only the totals have them.
     row.extend([const { String::new() }; 9]);
     row
 }
 
-/// Writes one line per method and class of the run without its warm-up, where the stage is empty.
-/// Then writes such lines for each stage. Only class `all` has shares and service times.
+/// Returns `methods.csv`: a line per method and class of outcome. The first lines are about the
+/// whole run without its warm-up and have no stage. The lines of each stage follow. Only the class
+/// `all`, which is the sum of all classes, has shares and service times.
 pub(super) fn methods(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     let first_columns = [
         "stage",
@@ -87,7 +89,8 @@ pub(super) fn methods(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     csv("methods.csv", &rows)
 }
 
-/// Adds the lines of methods: first all classes together, then each class.
+/// Adds the lines of each method: first all classes together, then each class. `stage` is empty for
+/// the whole run.
 fn push_rows<'a>(
     rows: &mut Vec<Vec<String>>,
     stage: &str,
@@ -103,17 +106,17 @@ fn push_rows<'a>(
         for class in &row.classes {
             let name = class.class.as_str().to_owned();
             let mut cells = vec![stage.into(), row.method.clone(), name, class.calls.to_string()];
-            // The shares.
+            // The shares are empty.
             cells.extend([const { String::new() }; 4]);
             cells.extend(quantiles(&class.latency));
-            // The service times.
+            // The service times are empty.
             cells.extend([const { String::new() }; QUANTILES.len()]);
             rows.push(cells);
         }
     }
 }
 
-/// Writes every sample of every run of a study.
+/// Returns `samples.csv`: every sample of every run of a sync study.
 pub(super) fn samples(variants: &[VariantRuns]) -> Result<Vec<u8>, ReportFault> {
     let head = [
         "variant", "run", "elapsed", "time", "height", "used", "hit", "miss", "spill", "memory",
@@ -146,7 +149,8 @@ pub(super) fn samples(variants: &[VariantRuns]) -> Result<Vec<u8>, ReportFault> 
     csv("samples.csv", &rows)
 }
 
-/// Names of the columns of [`quantiles`]. The last two are the confidence interval of the p99.
+/// Names of the columns of [`quantiles`]. The last two are the ends of the 95 % confidence interval
+/// of the p99.
 const QUANTILES: [&str; 10] =
     ["mean", "min", "p50", "p90", "p95", "p99", "p999", "max", "p99_low", "p99_high"];
 

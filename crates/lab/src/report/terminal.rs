@@ -8,7 +8,8 @@ use super::document::{Block, Document, Row, Span, TERMINAL, Table, Text};
 
 /// Width of a line of prose, in characters.
 const LINE_CHARS: usize = 160;
-/// Maximum width of a column, in characters.
+/// Maximum width of a column, in characters. A longer cell is not shortened, but its row is not
+/// aligned.
 const CELL_MAX: usize = 70;
 /// Maximum length of a name in a table, in characters.
 const NAME_MAX: usize = 32;
@@ -89,7 +90,7 @@ fn table_lines(table: &Table, colour: Colour) -> Vec<String> {
             line += if position == 0 { "" } else { "  " };
             let is_last = position > 0 && position + 1 == cells.len();
             match table.columns[columns[position]].align_left {
-                // The last cell is wrapped below the line if it does not fit.
+                // If the last cell does not fit, it moves to the lines below.
                 true if is_last && char_count(&line) + char_count(&text) > LINE_CHARS => {
                     wrapped_lines = wrap_with_indent(&" ".repeat(widths[0] + 2), &text);
                 }

@@ -10,7 +10,7 @@ use lab_model::results::run::{MethodSecond, RunResult, Second};
 /// Maximum number of points across a chart: one for every two pixels.
 const POINTS_MAX: usize = 400;
 
-/// A run in steps of equal length, with a point per step.
+/// A run in steps of equal length, with a point per step. A step covers one or more seconds.
 pub(super) struct Timeline {
     /// Length of a step in seconds.
     pub(super) step: usize,

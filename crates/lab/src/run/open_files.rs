@@ -1,4 +1,5 @@
-//! Advice for a plan whose workers need more open files than this machine allows.
+//! Advice for a plan that needs more open files than this machine allows. Each worker of a plan
+//! needs a connection, and each connection is an open file.
 
 use lab_engine::engine::{EngineFault, files_needed};
 use lab_model::plan;
@@ -18,8 +19,8 @@ struct FittingValue {
 /// variable of the plan to set, and its largest value that fits. `None` if the run failed for
 /// another reason, or if no variable helps.
 ///
-/// `text` is the content of the plan's file and `name` its name. `overrides` has the variables of
-/// the command line.
+/// `text` is the content of the plan's file and `name` its name. `overrides` has the variables that
+/// the command line sets (`--set`).
 pub fn advice(
     fault: &RunFault,
     text: &str,
@@ -51,9 +52,9 @@ pub fn advice(
     ))
 }
 
-/// Returns the largest value below `current` for which the open files are enough, and the number of
-/// files that it needs. A binary search tries whole numbers first, then tenths below 1. `None` if
-/// no value fits, for example because the files do not depend on the variable.
+/// Returns the largest value below `current` that fits, and the number of files that it needs. A
+/// value fits if it needs at most `allowed` files. A binary search tries whole numbers first, then
+/// tenths below 1. `None` if no value fits, for example if the variable does not change the files.
 ///
 /// `files_with` returns the number of files for a value, or `None` if the plan rejects the value.
 fn find_largest_fit(

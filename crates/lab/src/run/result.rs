@@ -40,6 +40,7 @@ pub(super) struct RunData<'a> {
     pub(super) watched: HostFacts,
     /// Comparison with the reference node; `None` if the plan names no reference.
     pub(super) compared: Option<Compared>,
+    /// Counts of each subscription of the plan.
     pub(super) subscriptions: Vec<SubscriptionRow>,
     /// `None` if the plan sends no transactions.
     pub(super) transactions: Option<TransactionsRow>,
@@ -135,7 +136,8 @@ impl RunData<'_> {
             subscriptions: self.subscriptions,
             transactions,
         };
-        // If the target did not fall behind the planned load, late iterations do not count.
+        // Dropped and waiting iterations count as a failure only if the target fell behind the
+        // planned load. `undelivered` is empty if it did not.
         let behind_series: &[Second] =
             if doubts.undelivered.is_empty() { &[] } else { &result.series };
         let first_failure_at =
@@ -149,13 +151,14 @@ impl RunData<'_> {
 /// Returns the points of the time series that begin after the warm-up.
 fn points_after_warmup(series: &[Second], warmup: f64) -> &[Second] {
     let first_after = series.partition_point(|second| second.at <= warmup);
-    // If the warm-up ends within a point, that point is left out too.
+    // A point of a long run covers several seconds. If the warm-up ends within it, it is omitted
+    // too.
     let ends_within_point =
         first_after > 0 && first_after < series.len() && series[first_after - 1].at < warmup;
     &series[first_after + usize::from(ends_within_point)..]
 }
 
-/// Returns each method that failed for some time, with that period.
+/// Returns each method that failed for some time, with the period of its failures.
 fn find_failure_periods(plan: &Plan, series: &[Second]) -> Vec<(String, FailurePeriod)> {
     let timeout = plan.target.timeout.as_secs_f64();
     let period_of =
@@ -164,8 +167,8 @@ fn find_failure_periods(plan: &Plan, series: &[Second]) -> Vec<(String, FailureP
 }
 
 /// Returns the earliest time, in seconds, at which a threshold was broken, a method began to fail,
-/// or an iteration was dropped or had to wait. `behind_series` is the time series of a target that
-/// fell behind the planned load, otherwise empty.
+/// or an iteration was dropped or had to wait. `behind_series` is the time series if the target
+/// fell behind the planned load, otherwise it is empty.
 fn find_first_failure(
     threshold_results: &[ThresholdResult],
     failure_periods: &[(String, FailurePeriod)],

@@ -1,7 +1,8 @@
 //! Turns the runs of a sync study into its result by applying every rule of `analysis/sync.rs`.
 //!
 //! A run has samples of the height over time. In this file a "sync" is the part of a run until it
-//! reached the tip of the chain.
+//! reached the tip (the newest block of the chain). A row is the part of the result about one
+//! variant, run or height. A bin is a range of heights; all bins have the same width.
 
 use lab_model::results::study::{
     Accesses, Against, Align, Bin, PairRow, RunRow, SCHEMA, Source, Stall, StudyResult, TimeRow,
@@ -19,8 +20,8 @@ use crate::wording::conclude;
 
 /// Default number of heights to which times are compared.
 const HEIGHTS_DEFAULT: u64 = 8;
-/// Number of parts into which a step between default heights is divided. If a run reached the tip,
-/// the last height is the highest multiple of such a part below the tip.
+/// Number of parts into which the step between two default heights is divided. If a run reached the
+/// tip, the last height is the highest multiple of a part that is below the tip.
 const STEP_PARTS: u64 = 10;
 /// Maximum number of requested heights.
 const HEIGHTS_MAX: usize = 100;
@@ -55,7 +56,7 @@ pub struct Options {
     pub block_time: f64,
     /// True if stalls (times without progress) are subtracted from times.
     pub subtract_stalls: bool,
-    /// True if the runs of the variants with the same number form a pair.
+    /// True if the runs form pairs: the first runs of two variants, their second runs, and so on.
     pub paired: bool,
     /// True if the study ended before its plan.
     pub partial: bool,
@@ -80,7 +81,7 @@ impl Options {
     }
 }
 
-/// Analyses the runs of variants. `left_out` has the unusable runs by variant, with reasons. The
+/// Analyses the runs of variants. `left_out` has the reasons why runs are unusable, by variant. The
 /// randomisation tests take their random numbers from `random`.
 ///
 /// # Errors
@@ -227,7 +228,7 @@ impl Parameters<'_> {
         }
     }
 
-    /// Returns the row of a variant. `sync` is the same variant until the tip.
+    /// Returns the row of a variant. `sync` is the same variant, with its runs until the tip.
     fn variant(
         &self,
         (variant, sync): (&VariantRuns, &VariantRuns),
@@ -351,8 +352,8 @@ impl Parameters<'_> {
         }
     }
 
-    /// Compares the times to all heights. The main height comes first in the input of [`judge`], as
-    /// that function requires.
+    /// Compares the times of two variants to all heights. [`judge`] requires that the main height
+    /// comes first.
     fn times(
         &self,
         (a, b): (&VariantRow, &VariantRow),
@@ -402,7 +403,7 @@ impl Parameters<'_> {
     }
 }
 
-/// Returns the time of a run to a height.
+/// Returns the time of a run to a height, which is unknown if the run began at or above it.
 fn time_to(run: &SyncRun, height: u64, stalls: &[Stall], tip: Option<Tip>) -> TimeTo {
     let reached = run.first_sample_at(height).filter(|_| run.first().height < height);
     let elapsed = reached.map(|sample| sample.at - run.origin);
@@ -465,7 +466,7 @@ fn warnings(variants: &[VariantRuns]) -> Vec<String> {
     warnings
 }
 
-/// Reduces a curve to [`POINTS_MAX`] points. The last point is always included.
+/// Reduces a curve to about [`POINTS_MAX`] points. The last point is always included.
 fn thin_out<P: Copy>(points: &[P]) -> Vec<P> {
     let step = points.len().div_ceil(POINTS_MAX).max(1);
     let mut thinned_points: Vec<P> = points.iter().copied().step_by(step).collect();

@@ -25,7 +25,7 @@ pub enum StudyFault {
         /// The missing data.
         what: String,
     },
-    /// The variants or the options are unusable; the text is the message.
+    /// The variants or the options cannot be used; the text is the message.
     #[error("{0}")]
     Option(String),
     /// A program, file or port cannot be used; the text is the message.

@@ -1,7 +1,8 @@
 //! Study files: the variants, which differ in one setting, and the number and order of their runs.
 //!
-//! The tables below declare the keys of the file. They are also the source of `docs/study-file.md`.
-//! `runner.rs` runs a study.
+//! The tables below declare the keys of the file, one per line: `KEY: TYPE = DEFAULT;`. A
+//! `required` key must be set. `described "TEXT"` is an optional key, whose absence means TEXT. The
+//! tables are also the source of `docs/study-file.md`. `runner.rs` runs a study.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -15,7 +16,7 @@ use settings::{Diagnostics, Location, ReadContext, Report};
 #[cfg(test)]
 mod tests;
 
-/// Allowed number of variants. The maximum is low because all variants may run at the same time.
+/// Allowed number of variants. The maximum is low, because all variants may run at the same time.
 const VARIANTS: RangeInclusive<usize> = 2..=8;
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
@@ -56,8 +57,8 @@ settings::table! {
         command: List<AnyString> = described "each variant has its own";
         /// How often each variant runs.
         repeats: Integer<1, 100> = "5";
-        /// True if the first variant runs once before all others without being counted. Then work that
-        /// is slow only once, such as a node that computes its blocks, affects no variant.
+        /// True if the first variant runs once before all others without being counted. Then work
+        /// that is slow only once, such as a node that computes its blocks, affects no variant.
         warm_up: Bool = "false";
         /// How the variants of one repeat run.
         order: Order = required;
@@ -157,7 +158,8 @@ pub fn read(text: &str, file: &str) -> Result<Study, Diagnostics> {
     }
 }
 
-/// Checks the values of a file and returns the study.
+/// Checks the values of a file and returns the study, which may be used only if the report has no
+/// error.
 fn check(file: StudyFile, report: &mut Report<'_>) -> Study {
     for setup in file.setup.iter() {
         check_command(&setup.command.location, &setup.command, report);
@@ -236,8 +238,8 @@ fn placeholders(word: &str) -> Vec<String> {
     names.filter(is_name).map(str::to_owned).collect()
 }
 
-/// Returns the settings in which the variants differ, by name: options, other words by position,
-/// and environment variables.
+/// Returns the names of the settings in which the variants differ. Reports an error if these are
+/// not the settings that the key `differ` declares; see [`settings_of`] for the names.
 fn differing_settings(study_file: &StudyFile, report: &mut Report<'_>) -> Vec<String> {
     let settings: Vec<BTreeMap<String, String>> =
         study_file.variant.iter().map(|variant| settings_of(study_file, variant)).collect();
@@ -284,8 +286,9 @@ fn differing_settings(study_file: &StudyFile, report: &mut Report<'_>) -> Vec<St
     differing
 }
 
-/// Returns the settings of a variant: options by name, other words by position, and environment
-/// variables.
+/// Returns the settings of a variant, with their values. An option has its own name, such as
+/// `--cache`. Another word has the name `word N` by position. An environment variable has the name
+/// `$NAME`.
 fn settings_of(study_file: &StudyFile, variant: &VariantTable) -> BTreeMap<String, String> {
     let setting = variant.setting.as_deref().unwrap_or_default();
     let words: Vec<String> = study_file
@@ -336,7 +339,8 @@ impl Study {
                 _ => variant.name.to_string(),
             })
             .collect();
-        // The number of runs in a repeat that take place one after another.
+        // The number of runs of a repeat that take place one after another. Runs that take place
+        // side by side count as one.
         let runs_in_turn = match *self.file.order {
             Order::SideBySide => 1,
             Order::Alternate => u32::try_from(self.file.variant.len()).unwrap_or(1),

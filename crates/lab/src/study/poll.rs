@@ -1,4 +1,5 @@
-//! Polls the heights of running nodes and records them as samples.
+//! Polls the heights of running nodes and records them as samples. A height is the number of a
+//! node's newest block.
 //!
 //! Each node has its own thread, so a node that hangs does not delay the others. A failed poll is a
 //! gap and not an error, because nodes may restart during a study.
@@ -24,10 +25,11 @@ use crate::target::client::Reply;
 use crate::target::{Client, detect_family, head_method, number};
 use crate::wording::number::count;
 
-/// Interval at which the threads check if the study was stopped.
+/// Interval at which the threads of the nodes, and the thread that records, check if they must
+/// stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum number of polled heights that wait to be recorded. Each node adds one height per poll
-/// interval.
+/// Maximum number of polled heights that wait to be recorded. Each node adds one height per
+/// interval of [`PollOptions::every`].
 const QUEUE_MAX: usize = 64;
 /// Maximum number of nodes.
 const NODES_MAX: usize = 16;
@@ -35,7 +37,7 @@ const NODES_MAX: usize = 16;
 /// A node to poll.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Name of the variant that the node stands for.
+    /// Name of the variant. Each node is a variant of the study.
     pub name: String,
     /// URL of the node.
     pub url: String,
@@ -87,8 +89,9 @@ pub const fn block_time(family: Family) -> f64 {
     }
 }
 
-/// Polls nodes until the duration is over, the height is reached, or the study is stopped. Returns
-/// the family of the first node, and one run per node.
+/// Polls nodes until the duration is over, the height is reached, or the study is stopped. Calls
+/// `on_poll` with the elapsed time and the states of all nodes once per poll interval. Returns the
+/// family of the first node, and one run per node.
 ///
 /// # Errors
 /// Fails if a node is unreachable at the start, is of an unknown family, or never returns a height,
@@ -132,7 +135,7 @@ pub fn poll(
     Ok((family, runs?))
 }
 
-/// Polls one node. This runs in the node's thread.
+/// Polls one node in the node's thread. `node` is its index.
 fn poll_node(
     node: usize,
     target: &Target,
@@ -165,7 +168,7 @@ fn poll_node(
     }
 }
 
-/// Returns the height of a node. The error describes the reason of a failed poll.
+/// Returns the height of a node, or the reason why the poll failed.
 fn read_height(client: &Client, family: Family) -> Result<u64, String> {
     let method = head_method(family);
     match client.call(method, "[]").map_err(|fault| fault.to_string())? {
@@ -192,7 +195,7 @@ struct NodeRecord {
     file: Option<BufWriter<File>>,
 }
 
-/// Records polled heights until an end condition holds.
+/// Records polled heights until one of the conditions of [`poll`] ends the study.
 fn record(
     nodes: &[Node],
     watch: &PollOptions,

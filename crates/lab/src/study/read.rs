@@ -29,8 +29,8 @@ use crate::analysis::sync::SyncRun;
 /// Memory limits of reading a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Maximum length of a line in bytes, and of a statistic that covers several lines. Real
-    /// samples are shorter. The limit bounds the memory for a file without line breaks.
+    /// Maximum length in bytes of a line, and of a sample that covers several lines. Real samples
+    /// are shorter. The limit bounds the memory for a file without line breaks.
     pub(super) line_bytes: usize,
     /// Limits of a run.
     pub(super) run: RunLimits,

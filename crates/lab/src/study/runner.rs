@@ -2,7 +2,10 @@
 //! samples that the variants wrote.
 //!
 //! Every process has its own process group (`runner/process.rs`). This module kills the group when
-//! the run ends, when the study is stopped, and when the module returns, even with an error.
+//! the run ends, when the study is stopped, and when [`run`] returns, even with an error.
+//!
+//! A repeat runs every variant once. A setup process is a process that all runs need, such as a
+//! server; it runs during the whole study.
 
 pub(in crate::study) mod process;
 
@@ -29,9 +32,10 @@ use process::{Process, Usage};
 const START_APART_MAX: Duration = Duration::from_secs(1);
 /// Interval at which the runner checks if a process has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
-/// Reason of a run that the user stopped.
+/// Reason why a run is unusable if the user stopped it.
 const STOPPED: &str = "it was stopped by the user";
-/// Maximum number of usage samples of a run. At this number, every second sample is dropped.
+/// Maximum number of usage samples (memory, CPU, disk) of a run. At this number, every second
+/// sample is dropped.
 const USAGE_MAX: usize = 100_000;
 /// Timeout of an attempt to connect to a setup process.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -41,8 +45,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct StudyRuns {
     /// Usable runs by variant; a variant may have none.
     pub variants: Vec<VariantRuns>,
-    /// Reasons why runs are left out, by variant. A usable run is also left out if another run of
-    /// its repeat is unusable.
+    /// By variant: the reasons why its runs are left out. A usable run is also left out if another
+    /// run of its repeat is unusable.
     pub exclusion_reasons: Vec<Vec<String>>,
     /// True if the study ended before its plan.
     pub partial: bool,
@@ -101,12 +105,12 @@ struct Run<'a> {
     began: f64,
     /// Usage samples, each with its time in seconds since 1970.
     usage: Vec<(f64, Usage)>,
-    /// Time from the start of the variants until the runner noticed the end of the process, and the
-    /// reason if the run is unusable. `None` while the process runs.
+    /// Time from the start of the variants until the runner noticed the end of the process. The
+    /// error is the reason why the run is unusable. `None` while the process runs.
     ended: Option<(Duration, Result<(), String>)>,
 }
 
-/// An ended run, or the reason why it is unusable.
+/// A run that has ended. The error of `run` is the reason why it is unusable.
 struct EndedRun {
     /// Index of the variant.
     variant_index: usize,
@@ -115,7 +119,8 @@ struct EndedRun {
 }
 
 /// Runs a study in the folder `base`. Samples remain in `base/runs`; scratch folders are removed.
-/// `weir` is the program that replaces `{weir}`.
+/// `weir` is the program that replaces the placeholder `{weir}` in commands. `groups` collects the
+/// process groups, so the program can kill them when it exits.
 ///
 /// # Errors
 /// Fails if a folder cannot be created, or a process cannot be started. A failure of a started
@@ -235,8 +240,8 @@ impl<'a> Runner<'a> {
         Err(fault(format!("accepts no connection at {address} within {:?}", setup.ready_timeout)))
     }
 
-    /// Runs the first variant and discards the run. This does work that is slow only the first
-    /// time, so the counted runs are not affected.
+    /// Runs the first variant and discards the run. Some work is slow only the first time; after
+    /// this run it no longer affects the counted runs.
     fn warm_up(&self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<(), StudyFault> {
         on_event(Event::Begins {
             repeat: 0,
@@ -299,7 +304,7 @@ impl<'a> Runner<'a> {
         Ok(ended)
     }
 
-    /// Starts a variant.
+    /// Starts the process of a variant, with empty folders for its data and its samples.
     fn start(&self, variant_index: usize, repeat: u32) -> Result<Run<'a>, StudyFault> {
         let variant = &self.study.file.variant[variant_index];
         let folder = self.base.join("runs").join(format!("{}-{repeat}", variant.name));
@@ -340,7 +345,8 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Samples the runs until all have ended. Stops them at the timeout or if the study is stopped.
+    /// Samples the resource usage of the runs until all have ended. Stops a run at the timeout, and
+    /// all runs if the study is stopped. A run that reaches the timeout is usable.
     fn watch(&self, runs: &mut [Run<'_>], on_event: &mut dyn FnMut(Event<'_>)) {
         let started = Instant::now();
         let mut next_sample = Duration::ZERO;
@@ -395,7 +401,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Reads the samples of an ended run and removes its scratch folder.
+    /// Reads the samples of an ended run and removes its scratch folder. `start_distance` is the
+    /// time between the first and the last start of the variants that ran side by side.
     fn end(
         &self,
         run: Run<'_>,

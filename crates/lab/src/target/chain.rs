@@ -1,6 +1,7 @@
-//! Fetches the chain data from which parameters are drawn: the head, the hashes of recent blocks,
-//! and the transactions and addresses in these blocks. It fetches only the kinds of data that the
-//! plan draws from, and stops when there is enough for varied parameters.
+//! Fetches the chain data from which parameters are drawn. This is the head (the number of the
+//! newest block), the hashes of recent blocks, and the transactions and addresses in them. It
+//! fetches only the kinds of data that the plan draws from, and stops when there is enough for
+//! varied parameters.
 
 use lab_engine::chain::ChainFacts;
 use lab_model::plan::{Draw, Piece, Plan, Step, Template};
@@ -14,12 +15,14 @@ use super::{Reason, TargetFault};
 const BLOCKS_MAX: u64 = 64;
 /// Maximum number of blocks that are fetched with all their transactions.
 const FULL_BLOCKS_MAX: u64 = 16;
-/// Number of transactions or addresses after which no more blocks with transactions are fetched.
+/// Number of entries that is enough for a list of transaction hashes or of addresses. No more
+/// blocks are fetched with transactions once the needed lists have as many.
 const ENTRIES_ENOUGH: usize = 1_000;
-/// Maximum number of stored transactions and of stored addresses.
+/// Maximum number of stored transaction hashes, and of stored addresses.
 const ENTRIES_MAX: usize = 4_096;
 
-/// The kinds of chain data that a plan uses. A field is true if the plan draws from that kind.
+/// The kinds of chain data that a plan uses. A field is true if the plan draws parameters from this
+/// kind of data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NeededData {
     head: bool,
@@ -41,7 +44,8 @@ impl NeededData {
         needed
     }
 
-    /// Adds the data from which a call's parameters are drawn.
+    /// Adds the data that a call needs. Its template consists of fixed text and of draws; a draw is
+    /// a place where the engine inserts a random value.
     fn add(&mut self, template: &Template) {
         for piece in &template.params {
             let Piece::Draw(draw) = piece else { continue };
@@ -92,6 +96,9 @@ pub(crate) fn head_method(family: Family) -> &'static str {
 }
 
 /// Fetches the needed data into `chain`. `head` is the target's head, if it returned one.
+///
+/// # Errors
+/// Fails if the plan needs a head or hashes and the target returns none.
 pub(super) fn fetch(
     client: &Client,
     family: Family,
@@ -132,7 +139,8 @@ pub(super) fn fetch(
         method: block_method(family).to_owned(),
         answer: last_failure.clone(),
     };
-    // A young chain may have no transactions. If a mix needs one, the engine reports the lack.
+    // A young chain may have no transactions, so their absence is a fault only if the blocks are
+    // missing too. The engine reports it if a call needs a transaction.
     if needed.block_hashes && chain.block_hashes.is_empty() {
         return Err(missing("block hashes"));
     }
@@ -142,7 +150,7 @@ pub(super) fn fetch(
     Ok(())
 }
 
-/// Returns the method that returns a block with its transactions.
+/// Returns the name of the method that returns a block.
 fn block_method(family: Family) -> &'static str {
     match family {
         Family::Ethereum => "eth_getBlockByNumber",
@@ -151,8 +159,8 @@ fn block_method(family: Family) -> &'static str {
     }
 }
 
-/// Returns a block, or a description of the response if the response is no block.
-/// `with_transactions` is true if the block must contain whole transactions instead of hashes.
+/// Fetches a block. `with_transactions` is true if it must contain whole transactions instead of
+/// their hashes; blocks of Bitcoin always have hashes. The error describes the response.
 fn fetch_block(
     client: &Client,
     family: Family,
@@ -201,7 +209,8 @@ fn add_block(block: &Value, family: Family, chain: &mut ChainFacts) {
     }
 }
 
-/// Adds a text, unless it is empty, a duplicate, or needs escaping in JSON, or the list is full.
+/// Adds a text to a list with at most `max_entries` entries. Ignores a text that is empty, a
+/// duplicate, or needs escaping in JSON. Ignores every text if the list is full.
 fn add_text(value: &Value, max_entries: usize, texts: &mut Vec<Box<str>>) {
     let Some(text) = value.as_str() else { return };
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());

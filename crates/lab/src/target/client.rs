@@ -22,9 +22,9 @@ use super::{Reason, TargetFault};
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Largest response; a block with all its transactions has a few million bytes.
+/// Maximum size of a response. A block with all its transactions has a few million bytes.
 const RESPONSE_BYTES_MAX: u64 = 64 << 20;
-/// HTTP status that is reported for a response over a WebSocket, because such a response has none.
+/// HTTP status that is returned with a response over a WebSocket, which has no status of its own.
 const STATUS_OK: u16 = 200;
 /// Deepest nesting of arrays and objects in a response.
 const DEPTH_MAX: usize = 128;
@@ -34,7 +34,7 @@ const SHOWN_BYTES: usize = 80;
 const LIMITED_ATTEMPTS: u32 = 4;
 /// Wait after the first response with HTTP status 429. It doubles with each attempt.
 const LIMITED_WAIT: Duration = Duration::from_millis(500);
-/// Shortest timeout of a call. The plan's timeout may be shorter, because it suits the load.
+/// Shortest timeout of a call. The plan's timeout may be shorter, because it is meant for the load.
 const TIMEOUT_MIN: Duration = Duration::from_secs(5);
 /// Longest timeout of a call. A target that hangs is reported after this time.
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
@@ -49,7 +49,8 @@ pub(crate) struct Client {
     websocket: Mutex<Option<BlockingWebSocket>>,
     /// Timeout of a call.
     timeout: Duration,
-    /// Blocks until the next call may be sent. If `None`, calls are sent at once.
+    /// A function that blocks until the next request may be sent. If `None`, requests are sent at
+    /// once.
     pace: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -173,13 +174,14 @@ impl Client {
     }
 
     /// Sends a request body as a WebSocket message. Returns status 200 and the response. If the
-    /// server refuses the WebSocket with 401 or 429, returns that status.
+    /// server refuses to open the WebSocket with status 401 or 429, returns that status.
     fn send_message(&self, body: &[u8]) -> Result<(u16, Vec<u8>), ureq::Error> {
         let call = |websocket: &mut BlockingWebSocket| {
             websocket.call(body, RESPONSE_BYTES_MAX as usize, self.timeout)
         };
         let mut open_websocket = self.websocket.lock();
-        // The server may have closed an idle WebSocket. The call is then sent over a new one.
+        // The server may have closed an idle WebSocket. In that case the call fails, and is sent
+        // again over a new WebSocket. A timeout is not retried.
         if let Some(mut websocket) = open_websocket.take() {
             match call(&mut websocket) {
                 Ok(response) => {
@@ -236,8 +238,9 @@ impl Client {
         TargetFault { url: self.target.url.to_string(), reason }
     }
 
-    /// Turns an error into a fault. If the server may not speak HTTP, sends a request over another
-    /// connection, because the client library does not return the bytes of such a response.
+    /// Turns an error into a fault. If the server may speak another protocol than HTTP, sends a
+    /// request over another connection to read the first bytes of its response. The client library
+    /// does not return these bytes.
     fn explain(&self, error: &ureq::Error) -> TargetFault {
         let reason = match self.reason(error) {
             reason @ (Reason::Closed | Reason::Other { .. }) if !self.target.url.tls() => {
@@ -254,7 +257,7 @@ impl Client {
         self.fault(reason)
     }
 
-    /// Returns the reason of an error.
+    /// Returns the reason for an error of the client library.
     pub(crate) fn reason(&self, error: &ureq::Error) -> Reason {
         use std::io::ErrorKind;
         let url = &self.target.url;
@@ -284,9 +287,9 @@ impl Client {
     }
 }
 
-/// Returns the configuration of every HTTP client of the lab. The clients follow no redirects. They
-/// ignore a proxy in the environment, which would also get requests to local servers. If
-/// `insecure` is true, they accept any certificate.
+/// Returns the configuration of every HTTP client of the lab. `roots` are the trusted authorities.
+/// If `insecure` is true, the client accepts any certificate. It follows no redirects. It ignores
+/// the environment's proxy, which would also receive requests to local servers.
 pub(crate) fn agent_config(roots: RootCerts, insecure: bool) -> ConfigBuilder<AgentScope> {
     let tls = TlsConfig::builder()
         .root_certs(roots)
@@ -315,7 +318,7 @@ fn tls_message(error: &std::io::Error) -> Option<String> {
     inner.downcast_ref::<rustls::Error>().map(describe_tls_error)
 }
 
-/// Returns the message for a failed handshake, with advice.
+/// Returns the message for a TLS error. If the certificate is the cause, it includes advice.
 fn describe_tls_error(error: &rustls::Error) -> String {
     use rustls::CertificateError as Fault;
     let fault = match error {

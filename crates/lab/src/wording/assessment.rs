@@ -1,5 +1,6 @@
-//! Writes the findings, conclusions and caveats of an assessment. `assessment/advice.rs` writes the
-//! recommendations, risks and next steps.
+//! Writes the findings, conclusions and caveats of an assessment (`analysis/assessment.rs`). A
+//! source is a result on which a finding is based: a run, a search, or a comparison, by index.
+//! `assessment/advice.rs` writes the recommendations, risks and next steps.
 
 pub(crate) mod advice;
 mod caveats;
@@ -261,8 +262,8 @@ fn failed_calls(
     }
 }
 
-/// Returns a clause about a failing method whose failures a usual limit on all calls does not show.
-/// Returns an empty text for other findings.
+/// Returns a clause for a failing method with so few calls that a usual limit on all calls is still
+/// kept. Returns an empty text for other findings.
 fn hidden_failure_clause(kind: &FindingKind) -> String {
     match kind.is_hidden() {
         true => format!(", so a limit of {} on all calls does not show it", percent(USUAL_LIMIT)),

@@ -1,4 +1,5 @@
-//! Writes the sentences about the first bottleneck: its claim, the evidence and the doubts.
+//! Writes the sentences about the first bottleneck. The claim names the bottleneck, the evidence
+//! supports the claim, and a doubt is a reason to distrust it.
 
 use lab_model::results::Finding;
 

@@ -1,5 +1,5 @@
-//! Writes the outcomes of probes of a capacity search: their reasons, and the limit that broke
-//! first.
+//! Writes the outcomes of probes, which are the runs of a capacity search at one rate: the reasons,
+//! and the limit that broke first.
 
 use std::fmt::{Display, Formatter, Result};
 

@@ -8,13 +8,13 @@ use lab_model::results::equal::DifferenceRow;
 use super::difference as difference_text;
 use super::number::{clock, plural, with_unit};
 
-/// Reason of a run that was stopped early.
+/// Reason for the error of a run that was stopped early.
 pub(crate) const PARTIAL: &str = "the run ended before its plan";
-/// Reason of an interrupted study.
+/// Reason for the error of an interrupted study.
 pub(crate) const PARTIAL_STUDY: &str = "the study was interrupted";
-/// Reason of a study of load runs without enough rounds.
+/// Reason for the error of a study of load runs with too few rounds.
 pub(crate) const NO_ROUNDS: &str = "fewer than two rounds could be compared";
-/// Reason of a study without a result for a variant.
+/// Reason for the error of a sync study without a result for a variant.
 pub(crate) const NOT_COMPARED: &str =
     "the variants could not be compared: one of them did not reach the height to compare";
 
@@ -50,7 +50,7 @@ pub(crate) fn describe_response(row: &DifferenceRow) -> String {
     )
 }
 
-/// Returns the reason of a method whose calls were not compared.
+/// Returns the reason for the error of a method of which some calls were not compared.
 pub(crate) fn describe_unanswered(calls: u64) -> String {
     format!("{} could not be compared", plural(calls, "call"))
 }

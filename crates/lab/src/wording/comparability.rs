@@ -1,4 +1,6 @@
-//! Writes the mismatches between two runs, and the two sides of a difference between responses.
+//! Writes the mismatches between two runs, and the two sides of a difference between responses. A
+//! mismatch is a fact, such as the seed or the CPU, that differs. A side is what one of the two
+//! responses has at the pointer of the difference.
 
 use std::fmt::{Display, Formatter, Result};
 

@@ -1,8 +1,18 @@
 //! Writes the conclusions of a sync study.
 //!
+//! A sync study compares how fast variants of a node sync a chain. The first variant is the
+//! reference. An `Against` is the comparison of one other variant with the first. It has pairs of
+//! runs, one run of each variant, and the times that the variants took to certain block heights.
+//! The main height is the highest of these that every run reached; the verdict is about it.
+//!
+//! A cross is a change of the leader: the height of one run overtakes that of the other. A cross of
+//! rates is a height at which the faster variant changes. The rates are measured in
+//! bins, which are ranges of heights of equal width. The floor of a comparison is the smallest
+//! change that matters. The tip is the newest block of the chain.
+//!
 //! Each sentence contains its evidence, or states that nothing can be concluded. A difference
 //! between single runs of two variants is never reported as an effect. `conclude/cause.rs` has the
-//! conclusions from cache counters, and `conclude/limits.rs` the limits of the data.
+//! conclusions from cache counters, and `conclude/limits.rs` those about the tip and stalls.
 
 mod cause;
 mod limits;
@@ -15,13 +25,13 @@ use lab_model::results::{Basis, ComparisonVerdict};
 use crate::analysis::sync::judge::main_row;
 use crate::wording::number::{clock, count, percent, plural, short, span};
 
-/// Creates a conclusion without a variant and a verdict.
+/// Creates a conclusion that names no variant (`variant`) and has no verdict (`word`).
 fn conclusion(about: About, text: String) -> Conclusion {
     Conclusion { about, variant: None, word: None, text }
 }
 
-/// Returns all conclusions of a study. They begin with the verdict about the first pair of
-/// variants.
+/// Returns all conclusions of a study: first those about each other variant, which begin with its
+/// verdict, then those about the tip and stalls.
 pub(crate) fn conclusions(result: &StudyResult) -> Vec<Conclusion> {
     let mut conclusions: Vec<Conclusion> = Vec::new();
     let has_several_pairs = result.against.len() > 1;
@@ -50,7 +60,7 @@ pub(crate) fn conclusions(result: &StudyResult) -> Vec<Conclusion> {
     conclusions
 }
 
-/// Describes each run of the only variant of a study.
+/// Describes the progress of each run, for a study with only one variant.
 fn describe_progress(variant: &VariantRow) -> impl Iterator<Item = Conclusion> {
     variant.runs.iter().map(|run| {
         let progress = format!("{} to {}", count(run.height_first), count(run.height));
@@ -59,7 +69,7 @@ fn describe_progress(variant: &VariantRow) -> impl Iterator<Item = Conclusion> {
     })
 }
 
-/// Returns the verdict about a variant compared with the first variant.
+/// Returns the verdict on whether a variant syncs faster than the first variant.
 fn describe_verdict(result: &StudyResult, against: &Against) -> Conclusion {
     let (first, other) = (&against.first, &against.other);
     let (verdict, text) = match main_row(result, against) {
@@ -86,7 +96,8 @@ fn describe_verdict(result: &StudyResult, against: &Against) -> Conclusion {
     Conclusion { about: About::Verdict, variant: Some(other.clone()), word: Some(verdict), text }
 }
 
-/// Describes the verdict on the times to the main height.
+/// Describes the verdict on the times to the main height. In `comparison`, `a` is the first variant
+/// and `b` the other variant.
 fn describe_comparison(
     height: u64,
     comparison: &TimeComparison,
@@ -147,7 +158,7 @@ fn describe_comparison(
     }
 }
 
-/// Formats the number of pairs or runs on which a comparison is based.
+/// Formats the number of runs on which a comparison is based. Paired runs are counted as pairs.
 fn describe_basis(basis: Basis, comparison: &TimeComparison) -> String {
     match basis {
         Basis::PairedRuns => plural(comparison.pairs.len() as u64, "pair"),
@@ -161,8 +172,9 @@ pub(crate) fn change(change: f64) -> String {
     format!("{sign}{:.1} %", change.abs() * 100.0)
 }
 
-/// Compares the spread between repeats with the difference between variants. `None` if no variant
-/// has repeats, or if the times to the main height are not compared.
+/// Compares the spread between repeats with the difference between variants. The spread is the time
+/// between the fastest and the slowest run of one variant. `None` if no variant has repeats, or if
+/// the times to the main height are not compared.
 fn compare_repeats(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     let row = main_row(result, against).filter(|row| !row.above_tip)?;
     let comparison = row.comparison.as_ref()?;
@@ -187,9 +199,9 @@ fn compare_repeats(result: &StudyResult, against: &Against) -> Option<Conclusion
     })
 }
 
-/// Names the variant that leads, and the heights at which the lead changes. The heights are those
-/// of the first pair of runs. If the lead does not change there, `None` unless exactly one variant
-/// is never behind in any pair.
+/// Names the variant that leads, and the heights at which the lead changes in the first pair of
+/// runs. If the lead never changes there, names the variant that is never behind in any pair. In
+/// that case, returns `None` if this is true of both variants or of neither.
 fn describe_heights(against: &Against) -> Option<Conclusion> {
     let pairs = &against.pairs;
     let (first, other) = (&against.first, &against.other);
@@ -200,8 +212,8 @@ fn describe_heights(against: &Against) -> Option<Conclusion> {
         |cross: &Cross| format!("{} (height {})", clock(cross.elapsed), count(cross.height));
     let mut text = match first_pair.crosses.as_slice() {
         [] => {
-            // `blocks` has the largest leads of the first and of the other variant. The latter is
-            // negative. A lead of less than a block does not count.
+            // `blocks.0` is the largest lead of the first variant. `blocks.1` is the largest lead
+            // of the other variant, as a negative number. A lead below one block does not count.
             let first_is_never_behind =
                 pairs.iter().all(|pair| pair.blocks.1.is_none_or(|lead| lead.blocks > -1.0));
             let other_is_never_behind =
@@ -236,16 +248,18 @@ fn describe_heights(against: &Against) -> Option<Conclusion> {
     Some(conclusion(About::Heights, text))
 }
 
-/// Names the heights at which a variant is faster, and the distance from there to the height at
-/// which it takes the lead. `None` if the rates never cross.
+/// Names the variant that syncs faster in the end, and the height from which on it does. If it
+/// takes the lead only at a greater height, also states how many blocks later that is. `None` if
+/// the rates never cross.
 fn describe_rates(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     let (first, other) = (&against.first, &against.other);
     let crosses = &against.rate_crosses;
     let last_cross = crosses.last()?;
-    // True if the first variant is faster in the end.
+    // `to_first` is true if the first variant is faster from this height on.
     let first_ends_faster = last_cross.to_first;
     let name = if first_ends_faster { first } else { other };
-    // The variant that is faster in the end is faster from this height on, with exceptions.
+    // From this height on, the variant that is faster in the end is faster except in some ranges.
+    // Each range begins at a cross to the other variant and ends at the next cross.
     let first_cross = crosses.iter().find(|cross| cross.to_first == first_ends_faster)?;
     let exceptions: Vec<String> = crosses
         .iter()

@@ -54,8 +54,8 @@ fn unit(difference: &Difference) -> &'static str {
     if is_share(difference) { "points" } else { "%" }
 }
 
-/// A change by more than this factor, in either direction, is written as a factor. Percentages do
-/// not suit large decreases, because they end at −100 %.
+/// A change by more than this factor, up or down, is written as a factor. A percentage does not
+/// show large decreases well, because it ends at −100 %.
 const FACTOR_MIN: f64 = 3.0;
 
 /// Returns true if the change is written as a factor.

@@ -10,8 +10,8 @@ use super::difference;
 use super::number::{percent, plural};
 use crate::analysis::rounds::is_trend;
 
-/// Smallest relative drift of the machine that causes a warning. Repeated runs differ by about this
-/// share.
+/// Smallest relative drift of the machine's speed that causes a warning. Repeated measurements
+/// differ by about this share without a drift.
 const DRIFT_MIN: f64 = 0.025;
 
 /// Returns the conclusions of a study: the comparisons with their A/A controls, the access logs,
@@ -36,7 +36,7 @@ pub(crate) fn sentences(result: &LoadStudyResult) -> Vec<String> {
     sentences
 }
 
-/// Returns the prefix of a sentence about a plan, which is empty if the study has only one plan.
+/// Returns the beginning of a sentence about a plan. It is empty if the study has only one plan.
 fn prefix_of_plan(result: &LoadStudyResult, plan: &PlanResult) -> String {
     if result.plans.len() > 1 { format!("{}: ", plan.plan) } else { String::new() }
 }

@@ -5,7 +5,7 @@ use settings::value::format_duration;
 use super::number::plural;
 use crate::analysis::probe::Change;
 
-/// Returns the predicate of a sentence whose subject is the target.
+/// Returns the change as the end of a sentence that begins with the target's name.
 pub fn change(change: &Change) -> String {
     match change {
         Change::Up(facts) => {

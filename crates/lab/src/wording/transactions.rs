@@ -14,7 +14,7 @@ pub(crate) fn findings(row: &TransactionsRow) -> Vec<String> {
             plural(row.total, "transaction")
         ));
     }
-    // The first message is the most frequent message.
+    // The messages are sorted by frequency.
     if let Some((message, message_count)) = row.refusals.first() {
         findings.push(format!(
             "{} of {} were refused, {} of them with \"{message}\"",

@@ -1,8 +1,8 @@
 //! Writes the sentences about verdicts.
 //!
-//! A [`Reason`] decides the verdict. A [`Doubt`] explains why the numbers may not describe the
-//! target. A [`Finding`] reports a property of the target that no threshold covers. A [`Remark`] is
-//! the note of one threshold.
+//! A [`Reason`] decides the verdict. A [`Doubt`] explains why the numbers perhaps do not describe
+//! the target. A [`Finding`] reports a property of the target that no threshold covers. A
+//! [`Remark`] is the note of one threshold. A closed load has workers that wait for each response.
 
 use std::fmt::{Display, Formatter, Result};
 

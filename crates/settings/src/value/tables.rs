@@ -45,6 +45,7 @@ where
     }
 
     fn parse_default(text: &str) -> Result<T, String> {
+        // A declared default of a list is its only element.
         Ok(vec![V::parse_default(text)?].into())
     }
 

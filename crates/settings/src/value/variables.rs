@@ -95,6 +95,7 @@ impl ValueType for Variables {
     }
 }
 
+/// Reads a number, or evaluates a formula in a string.
 fn read_number(member: &Member, reader: &Reader<'_, '_>) -> Result<f64, String> {
     let number = match &member.item.tree {
         Tree::Integer(digits) | Tree::Float(digits) => digits.parse().unwrap_or(f64::NAN),

@@ -210,6 +210,7 @@ pub(crate) fn push_pooled(out: &mut Vec<u8>, envelope: &TxEnvelope) {
             let v = u128::from(chain_id) * 2 + 35 + u128::from(signature.v());
             push_number(out, ",\"v\":", v);
         }
+        // Without a chain id, `v` has only the parity (yellow paper, appendix F).
         (TxEnvelope::Legacy(_), None) => {
             push_number(out, ",\"v\":", 27 + u128::from(signature.v()))
         }
@@ -260,6 +261,7 @@ fn push_shared_members(
     push_number(out, ",\"type\":", tx.ty().into());
 }
 
+/// Appends the members that only transactions with dynamic fees (EIP-1559) have.
 fn push_dynamic_fee_members(
     out: &mut Vec<u8>,
     chain_id: u64,

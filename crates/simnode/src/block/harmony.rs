@@ -12,7 +12,7 @@ use crate::seed::SeedStream;
 
 /// Blocks of one epoch, as on Harmony's mainnet since epoch 186.
 pub(crate) const EPOCH_BLOCKS: u64 = 32_768;
-/// Number of signers of a block. The accounts of the world form the committee.
+/// Number of signers of a block. They are accounts of the simulated chain, and take turns.
 pub(crate) const SIGNERS: usize = 4;
 
 /// The format of numbers.
@@ -47,6 +47,7 @@ pub(crate) struct Printer<'a> {
 }
 
 impl Printer<'_> {
+    /// Appends a block. `is_newest` is true for the newest block, which has no signers yet.
     pub(crate) fn push_block(
         &self,
         out: &mut Vec<u8>,
@@ -212,7 +213,7 @@ pub(crate) fn bls_key(seed: u64, account: usize) -> [u8; 48] {
     key
 }
 
-/// Domain of the random stream of BLS keys.
+/// The first word of the position of the random stream of BLS keys.
 const DRAW_BLS: u64 = 5;
 
 pub(crate) fn push_address(out: &mut Vec<u8>, prefix: &str, address: Address) {

@@ -294,7 +294,7 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// Returns true if no delay and no fault applies to any call.
+    /// Returns true if no call waits, exceeds a limit or gets a fault.
     pub(super) fn is_plain(&self) -> bool {
         self.latency == Latency::None
             && self.method_latency.is_empty()

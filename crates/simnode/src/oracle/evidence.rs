@@ -1,5 +1,5 @@
-//! Finds evidence in a response that is not right: a block that no branch has, or blocks that no
-//! view has together. The oracle needs this only for such responses, so the search may be slow.
+//! Finds evidence in a wrong response: a block that is on no branch, or blocks that were never on
+//! one chain together. The oracle searches only wrong responses, so the search may be slow.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,8 @@ use crate::hex::{read_bytes, read_hash};
 use crate::world::World;
 use crate::world::block_index::BlockPosition;
 
-/// Finds a block that no chain has, or blocks that no view has together.
+/// Finds a block that is on no branch, or blocks that were never on one chain together. Returns
+/// `None` if the result contains no such evidence.
 pub(super) fn examine(world: &World, result: &[u8]) -> Option<Verdict> {
     let Ok(value) = serde_json::from_slice::<Value>(result) else {
         return Some(Verdict::Wrong("the result is not JSON".to_owned()));
@@ -72,7 +73,7 @@ fn collect_block_hashes(value: &Value, hashes: &mut BTreeSet<B256>) {
     }
 }
 
-/// Finds two positions that no view has together.
+/// Finds two positions that no view has together, and returns a message about them.
 fn find_conflict(world: &World, positions: &[BlockPosition]) -> Option<String> {
     // The heads from `first_head` to `last_head` have all positions so far. `newest` and
     // `earliest_dropped` are the positions that set these bounds.

@@ -1,5 +1,6 @@
-//! Calls with their tags resolved to numbers, as a gateway may forward them. The oracle needs this
-//! only if a response differs from the reply to the unresolved call, so it may be slow.
+//! Calls with their tags resolved to numbers, as a gateway may forward them. A tag is a name that
+//! replaces a block number, such as `latest`. The oracle needs this module only if a response
+//! differs from the reply to the unresolved call, so the module may be slow.
 //!
 //! This module parses parameters itself and shares no code with the gateway.
 
@@ -16,7 +17,7 @@ pub(super) enum TaggedCall<'a> {
     Logs(serde_json::Map<String, Value>, Bounds),
 }
 
-/// The tags of a log filter's bounds.
+/// The tags of a log filter's bounds. A bound with a number has no tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bounds {
     From(Tag),

@@ -175,6 +175,7 @@ pub(super) fn read_number(raw: &str) -> Option<u64> {
     }
 }
 
+// An object that names a block (EIP-1898).
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct BlockObject<'a> {

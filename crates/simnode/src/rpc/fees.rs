@@ -24,6 +24,7 @@ impl Call<'_> {
         quantity(median_tip(&*self.head_block()?))
     }
 
+    /// Serves `eth_feeHistory`: the number of blocks, the newest block, and percentiles of tips.
     pub(super) fn fee_history(&self) -> RpcResult {
         let requested_count = self.arguments.quantity(0)?;
         let newest = match self.arguments.number(1)? {
@@ -45,6 +46,8 @@ impl Call<'_> {
         self.write_history(newest + 1 - count, newest, percentiles.as_deref())
     }
 
+    /// Writes the history of these blocks. As in geth, the base fees include the base fee of the
+    /// block after `newest`.
     fn write_history(&self, oldest: u64, newest: u64, percentiles: Option<&[f64]>) -> RpcResult {
         let (mut fees, mut ratios, mut rewards) = (Vec::new(), Vec::new(), Vec::new());
         for number in oldest..=newest {
@@ -106,10 +109,12 @@ fn base_fee(block: &Block) -> u64 {
     block.header.base_fee_per_gas.unwrap_or_default()
 }
 
+/// Returns the part of a transaction's gas price above the block's base fee, in wei.
 fn tip(block: &Block, transaction: &Transaction) -> u128 {
     transaction.gas_price - u128::from(base_fee(block))
 }
 
+/// Returns the median tip of a block in wei, or 1 if the block has no transaction.
 fn median_tip(block: &Block) -> u128 {
     let mut tips: Vec<u128> =
         block.transactions.iter().map(|transaction| tip(block, transaction)).collect();

@@ -1,5 +1,8 @@
 //! The `hmyv2_` and `hmy_` methods that a caching gateway for Harmony serves, over the same chain
-//! as the `eth_` methods. The world has no staking transactions, so their lists are empty.
+//! as the `eth_` methods. The chain has no staking transactions, so their lists are empty.
+//!
+//! A function named `…_in` returns the reply in a number format. Without this suffix, the function
+//! of that name serves the `eth_` method.
 
 use std::sync::Arc;
 
@@ -28,6 +31,7 @@ struct Options {
 }
 
 impl Call<'_> {
+    /// Serves a method of Harmony. `name` is the name without its prefix `hmy_` or `hmyv2_`.
     pub(super) fn harmony(&self, format: NumberFormat, name: &str) -> RpcResult {
         let printer = Printer { format, addresses: self.world.addresses() };
         match name {
@@ -172,6 +176,7 @@ impl Call<'_> {
         self.keys(signers)
     }
 
+    /// Returns the BLS public keys of these accounts.
     fn keys(&self, accounts: impl IntoIterator<Item = usize>) -> RpcResult {
         let mut out = vec![b'['];
         for (index, account) in accounts.into_iter().enumerate() {

@@ -29,6 +29,7 @@ struct FilterInput<'a> {
     to_block: Option<&'a RawValue>,
     block_hash: Option<String>,
     address: Option<OneOrMany<String>>,
+    // The topics by position. Each is null, one topic, or a list of alternatives and nulls.
     topics: Option<Vec<Option<OneOrMany<Option<String>>>>>,
 }
 
@@ -57,7 +58,7 @@ struct Filter {
 
 impl Call<'_> {
     /// Returns true if the node has the logs and receipts of a block: the block is indexed and not
-    /// pruned.
+    /// pruned. After a reorg, a block is indexed only once its own branch is indexed.
     pub(super) fn has_indexed(&self, block: &Block) -> bool {
         let View { head, indexed, retention, .. } = self.view;
         let number = block.header.number;
@@ -75,6 +76,7 @@ impl Call<'_> {
         }
     }
 
+    /// Serves `eth_getLogs`.
     pub(super) fn logs(&self) -> RpcResult {
         let raw = self.arguments.required(0)?;
         let input: FilterInput<'_> = serde_json::from_str(raw)
@@ -139,6 +141,7 @@ impl Call<'_> {
         Ok((from, to))
     }
 
+    /// Reads a bound of a range of blocks. An absent bound means the head.
     fn read_bound(&self, raw: Option<&RawValue>) -> Result<u64, RpcError> {
         let raw = raw.map_or("\"latest\"", RawValue::get);
         if raw == "\"pending\"" {

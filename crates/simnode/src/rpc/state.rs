@@ -1,4 +1,5 @@
-//! State reads. Balances and nonces follow from the chain's transactions, code from the contracts.
+//! State reads. Balances and nonces follow from the chain's transactions. A contract's code follows
+//! from its address.
 //!
 //! Storage, results of calls and gas estimates are hashes of the block's hash and the arguments. So
 //! replies for different blocks, branches or calls always differ.
@@ -52,6 +53,7 @@ impl Call<'_> {
         if !self.world.is_contract(address) {
             return data(B256::ZERO.as_slice());
         }
+        // Different spellings of one slot must give the same value.
         let slot = slot.trim_matches('"').trim_start_matches("0x").trim_start_matches('0');
         data(&keccak256([hash.as_slice(), address.as_slice(), slot.as_bytes()].concat())[..])
     }
@@ -102,7 +104,8 @@ impl Call<'_> {
         Ok(keccak256(preimage))
     }
 
-    /// Returns the position of the block that an argument names, or an error if its state is pruned.
+    /// Returns the position of the block that an argument names. Fails if the block is unknown or
+    /// its state is pruned.
     pub(super) fn state_at(&self, argument: BlockArgument) -> Result<BlockPosition, RpcError> {
         let (world, head) = (self.world, self.view.head);
         let client = self.view.retention.client;

@@ -24,7 +24,8 @@ pub(super) struct ResponseBody {
 enum Pace {
     /// All at once.
     Whole,
-    /// Sends `bytes_left` more bytes, then ends the connection.
+    /// Sends `bytes_left` bytes, pauses, then ends the connection. `pause` is set once the bytes
+    /// are sent.
     Truncated { bytes_left: usize, pause: Option<Pin<Box<Sleep>>> },
     /// Sends `chunk_bytes` after each pause.
     Slow { chunk_bytes: usize, interval: Duration, pause: Pin<Box<Sleep>> },

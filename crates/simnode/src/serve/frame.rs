@@ -18,10 +18,12 @@ pub(super) fn accept(key: &str) -> String {
 #[derive(Debug)]
 pub(super) struct ProtocolError;
 
-/// A frame: its first byte, its unmasked payload and its length in the buffer.
+/// A frame: its first byte (final bit and opcode), its unmasked payload, and its length in the
+/// buffer.
 pub(super) type Frame<'a> = (u8, &'a [u8], usize);
 
-/// Reads the first frame of a buffer. Returns `None` if the frame is incomplete.
+/// Reads the first frame of a buffer. Returns `None` if the frame is incomplete. Fails if its
+/// payload has more than `bytes_max` bytes.
 pub(super) fn read(bytes: &mut [u8], bytes_max: usize) -> Result<Option<Frame<'_>>, ProtocolError> {
     let [first_byte, second_byte, after_two_bytes @ ..] = &*bytes else { return Ok(None) };
     let first_byte = *first_byte;

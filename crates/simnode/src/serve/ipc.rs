@@ -56,6 +56,7 @@ pub fn listen_ipc(node: &Arc<Node>, path: &Path) -> io::Result<IpcServer> {
     Ok(IpcServer { path: path.to_owned(), task })
 }
 
+/// Serves one connection until it ends.
 async fn serve(node: Arc<Node>, stream: UnixStream) {
     let (mut read_half, write_half) = stream.into_split();
     let (replies, inbox) = mpsc::channel(REPLIES_MAX);

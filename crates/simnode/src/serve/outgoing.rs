@@ -15,7 +15,7 @@ const SLOW_CHUNK_BYTES: usize = 64;
 pub(super) enum Outgoing {
     /// A response, which the transport frames.
     Reply(Delivery),
-    /// A complete frame.
+    /// A complete WebSocket frame, such as a pong.
     Frame(Vec<u8>),
 }
 

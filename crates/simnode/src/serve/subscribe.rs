@@ -1,5 +1,8 @@
 //! Subscriptions: `newHeads`, `logs` and `newPendingTransactions` as in geth
 //! (`eth/filters/api.go`), under the names of Ethereum and of Harmony.
+//!
+//! A [`World`] is the simulated chain with all its branches. A [`View`] is the part of it that a
+//! node has at one instant. A subscription polls the view of its node and reports the changes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -26,7 +29,7 @@ const SUBSCRIPTIONS_MAX: usize = 1024;
 pub(super) struct Subscriptions {
     tasks: JoinSet<()>,
     by_id: HashMap<String, AbortHandle>,
-    /// Number of ids given out so far. The next id follows.
+    /// Number of subscription ids assigned so far. The next id is this number plus one.
     ids_used: u64,
 }
 
@@ -60,10 +63,12 @@ impl Subscriptions {
             }
             Err(error) => wire::response::write_error_raw(&mut body, id, &error.to_json()),
         }
+        // A WebSocket or Unix socket sends only the body.
         let content_type = "application/json";
         Some(Delivery::Whole { status: 200, content_type, retry_after_s: None, body: body.into() })
     }
 
+    /// Starts a subscription and returns its id.
     fn subscribe(
         &mut self,
         node: &Arc<Node>,
@@ -144,7 +149,7 @@ struct Subscription {
     node: Arc<Node>,
     world: Arc<World>,
     outgoing: mpsc::Sender<Outgoing>,
-    /// `eth` or `hmy`.
+    /// The prefix of the method names: `eth` or `hmy`.
     namespace: &'static str,
     id: String,
     /// Number of notifications so far, including lost notifications.
@@ -162,12 +167,14 @@ impl Subscription {
             if !self.sleep_until_poll().await {
                 return;
             }
+            // A muted node sends nothing. It sends the missed blocks after it is unmuted.
             let (Some(new_view), false) =
                 (self.node.view(Instant::now()), self.node.settings().mute_subscriptions)
             else {
                 continue;
             };
             let (old_head, head) = (view.head, new_view.head);
+            // The hash of block `number` while `head` is the newest block.
             let hash_at = |head, number| self.world.hash_at(head, number);
             // The last block that both views have.
             let mut fork = old_head.min(head);
@@ -194,8 +201,8 @@ impl Subscription {
         }
     }
 
-    /// Returns the `result` members of the notifications about a block. `removed` is true if a
-    /// reorg dropped the block.
+    /// Returns the `result` members of the notifications about a block of `view`. `removed` is true
+    /// if a reorg dropped the block since.
     fn notification_results(
         &self,
         content: &Content,
@@ -231,6 +238,7 @@ impl Subscription {
 
     /// Sends every transaction that is added to the pool.
     async fn send_pending(mut self) {
+        // Number of transactions ever added to the pool, up to the last poll.
         let mut added = self.world.pool_added();
         loop {
             if !self.sleep_until_poll().await {
@@ -249,8 +257,8 @@ impl Subscription {
         }
     }
 
-    /// Sleeps until the next poll of the chain, and sends delayed notifications. Returns true if the
-    /// connection is still open.
+    /// Sleeps until the next poll of the chain, and sends delayed notifications. Returns true if
+    /// the connection is still open.
     async fn sleep_until_poll(&mut self) -> bool {
         let next_poll = Instant::now() + POLL_INTERVAL;
         while let Some(&(due, _)) = self.delayed.front().filter(|(due, _)| *due <= next_poll) {
@@ -264,12 +272,13 @@ impl Subscription {
         true
     }
 
-    /// Sends a notification with the faults of the node's settings. Returns true if the connection
-    /// is still open.
+    /// Sends a notification. The node's settings may delay, duplicate or lose it. Returns true if
+    /// the connection is still open.
     async fn notify(&mut self, result: &[u8]) -> bool {
         let faults = self.node.settings().notifications;
         self.notification_count += 1;
         let body = self.encode(result);
+        // A lost notification has 0 copies, a duplicated one has 2.
         for _ in 0..faults.copies(self.notification_count) {
             if !faults.delay.is_zero() {
                 self.delayed.push_back((Instant::now() + faults.delay, body.clone()));

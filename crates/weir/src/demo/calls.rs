@@ -1,5 +1,7 @@
 //! Generates a demo's calls: head reads, like those of a wallet, and history reads, like those of
 //! an explorer. The seed and the call's number determine each call. `traffic.rs` sends the calls.
+//!
+//! The [`World`] is the simulated chain, which all nodes of the demo serve.
 
 use serde::Serialize;
 use simnode::block::Block;
@@ -9,12 +11,13 @@ use simnode::world::World;
 #[cfg(test)]
 mod tests;
 
-/// Age in blocks of the oldest history read; newer blocks are read more often.
+/// Age in blocks of the oldest block that a history read names. Newer blocks are read more often.
 const HISTORY_BLOCKS: u64 = 300;
 /// Number of blocks in the range of one `eth_getLogs`. Ranges start at a multiple of it, like those
 /// of indexers.
 const LOGS_BLOCKS: u64 = 16;
-/// Domain of the calls' random stream. The chain uses other domains.
+/// First number of the position of the calls' random streams. The chain uses other numbers, so
+/// calls and chain share no stream.
 const RNG_DOMAIN: u64 = 0xde_0001;
 
 /// The kind of a call.

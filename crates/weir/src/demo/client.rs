@@ -53,6 +53,7 @@ impl Client {
         self.exchange(&format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n"))
     }
 
+    /// Sends a request and reads the response. Keeps the connection if the server does.
     fn exchange(&mut self, request: &str) -> Result<Response> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,

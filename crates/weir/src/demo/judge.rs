@@ -26,9 +26,9 @@ const QUEUE_MAX: usize = 8_192;
 const SAMPLES_MAX: usize = 5;
 /// Maximum number of characters of a reported response body.
 const SAMPLE_CHARS_MAX: usize = 160;
-/// Maximum age of the chain state in a response when the call is sent. It is two default intervals
-/// of the gateway's head polls (500 ms), because two nodes must report a block, and 500 ms for the
-/// responses to the polls.
+/// Maximum age of the chain state in a response when the call is sent. Two nodes must report a new
+/// block, which takes up to two of the gateway's default poll intervals of 500 ms. The responses to
+/// the polls take up to 500 ms more.
 pub(super) const STALENESS: Duration = Duration::from_millis(1500);
 /// Maximum number of blocks by which a correct node lags: the gateway's default `lag_max`.
 pub(super) const LAG_BLOCKS_MAX: u64 = 2;
@@ -39,7 +39,8 @@ pub(super) struct Evidence {
     pub(super) params: String,
     /// Body of the response, which holds a result.
     pub(super) body: Vec<u8>,
-    /// Send time minus the longest scheduling delay so far.
+    /// Send time minus the longest scheduling delay so far. The delay extends the allowed age
+    /// (`traffic.rs`).
     pub(super) sent: Instant,
     pub(super) received: Instant,
     /// Client number. A client must never receive an older head than before.
@@ -132,6 +133,7 @@ impl Judge {
     }
 }
 
+/// Judges the submitted responses until every [`JudgeSender`] is dropped.
 fn judge_submitted(oracle: &Oracle, submitted: &Receiver<Evidence>, verdicts: &Verdicts) {
     for evidence in submitted {
         let Some(fault) = find_fault(oracle, &evidence) else {

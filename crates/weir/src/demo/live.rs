@@ -34,6 +34,7 @@ pub(super) struct Snapshot<'a> {
     pub(super) calls: u64,
     pub(super) errors: u64,
     pub(super) wrong_responses: u64,
+    /// Share of cache hits, from 0 to 1; `None` before the first lookup.
     pub(super) hit_ratio: Option<f64>,
     pub(super) nodes: &'a [Node],
     pub(super) events: &'a [Event],
@@ -43,6 +44,7 @@ pub(super) struct Snapshot<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub(super) calls_per_second: f64,
+    /// 99th percentile of the latency; `None` if no call has ended since the last sample.
     pub(super) p99_ms: Option<f64>,
 }
 
@@ -56,6 +58,7 @@ pub(super) struct Live {
     p99_ms: VecDeque<f64>,
 }
 
+/// The form of the output: redrawn on a terminal, or plain lines.
 enum Output {
     /// The progress bar, one line per node, the numbers, the sparkline, and the newest events.
     Terminal { group: MultiProgress, bar: ProgressBar, lines: Vec<ProgressBar> },
@@ -200,6 +203,7 @@ fn format_node(name: &str, node: &Node, paint: Paint) -> String {
 fn draw_sparkline(values_ms: &[f64]) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let block = |ms: &f64| {
+        // From 0.1 ms to 1 s, the logarithm grows by 4.
         let height = (ms.max(0.1) / 0.1).log10() / 4.0 * BLOCKS.len() as f64;
         BLOCKS[(height as usize).min(BLOCKS.len() - 1)]
     };

@@ -28,6 +28,7 @@ pub(super) struct Nodes {
     running: Vec<RunningNode>,
 }
 
+/// A node with the thread that runs it.
 struct RunningNode {
     server: NodeServer,
     /// Dropping the sender stops the node. `None` only during the drop of this value.

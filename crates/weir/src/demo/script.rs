@@ -41,9 +41,10 @@ pub(super) struct Step {
     pub(super) event: NodeEvent,
 }
 
-/// Returns the events of a run in order. The default backoff (1 s, doubling) readmits the node
-/// before a run of 20 s ends.
+/// Returns the events of a run in order. With the gateway's default backoff (1 s, doubling), the
+/// node is readmitted before a run of 20 s ends.
 pub(super) fn steps(duration: Duration) -> [Step; 5] {
+    // `share` is the part of the run that has passed.
     let step = |share: f64, event| Step { at: duration.mul_f64(share), event };
     [
         step(0.06, NodeEvent::Freeze),

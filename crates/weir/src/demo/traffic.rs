@@ -1,8 +1,8 @@
 //! Sends a demo's calls at a fixed rate (open loop) and measures latency from the scheduled time.
 //! `calls.rs` generates the calls, `client.rs` sends one request, and `judge.rs` verifies results.
 //!
-//! Clients are plain threads. A sleeping thread wakes within about 0.1 ms of its time; an event
-//! loop's timer fires within 1 ms, which is longer than a cache hit takes.
+//! Clients are plain threads. A sleeping thread wakes at most about 0.1 ms late. The timer of an
+//! event loop may fire 1 ms late, which is longer than a cache hit takes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -72,6 +72,7 @@ pub(super) struct Targets {
     pub(super) direct: SocketAddr,
 }
 
+/// The state that all clients share.
 struct TrafficState {
     world: Arc<World>,
     start: Instant,
@@ -96,9 +97,10 @@ struct CallStream {
     sent: AtomicU64,
 }
 
-/// Index of the calls through the gateway in [`TrafficState::streams`].
+/// Index of the calls through the gateway in [`TrafficState::streams`]. It is also the id of their
+/// random stream.
 const GATEWAY: usize = 0;
-/// Index of the direct calls to a node.
+/// Index of the direct calls to a node, and the id of their random stream.
 const DIRECT: usize = 1;
 
 impl Traffic {
@@ -239,6 +241,7 @@ impl TrafficState {
                 let client = due_call.client;
                 judge.submit(Evidence { method, params, body, sent, received, client });
             }
+            // Only responses of the gateway are judged.
             (Ok(_), None) => {}
             (Err(error), _) => {
                 let seconds = (received - self.start).as_secs_f64();

@@ -184,7 +184,7 @@ fn read_status(client: &mut Client) -> Result<Status> {
     Ok(status)
 }
 
-/// Describes the gateway's reactions between two polls.
+/// Describes the gateway's reactions between two polls, one text each.
 fn describe_changes(old_chain: &Chain, new_chain: &Chain) -> Vec<String> {
     let mut texts = Vec::new();
     let nodes = old_chain.upstreams.iter().zip(&new_chain.upstreams);

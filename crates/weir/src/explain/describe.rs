@@ -74,6 +74,7 @@ pub(super) fn rule(rule: &Rule) -> String {
     };
     let share = match rule.share {
         SHARE_ALL => String::new(),
+        // A share is in hundredths of a percent.
         share => {
             format!(" (for {} % of the matching traffic, with this call)", f64::from(share) / 100.0)
         }

@@ -1,4 +1,4 @@
-//! Arguments of all subcommands that open an index or call nodes.
+//! The arguments that several subcommands share: the index to open, and how to call nodes.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -122,7 +122,8 @@ fn parse_header_option(text: &OsStr) -> Result<Header, String> {
 
 /// Parses `--db`.
 fn parse_location(address: &OsStr) -> Result<Location, String> {
-    // A file name need not be UTF-8, so `Database::File` gets the original bytes.
+    // A file name need not be UTF-8, so `Database::File` gets the original bytes. The lossy text
+    // above serves only to distinguish a file from a URL.
     let database = Database::parse(&address.to_string_lossy())
         .map_err(|reason| format!("{reason} (allowed: {})", Database::ALLOWED))?;
     let database = match (database, address.to_str()) {

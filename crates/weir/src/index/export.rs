@@ -80,6 +80,7 @@ impl Export {
         self.what.sort_unstable_by_key(|table| table.name());
         self.what.dedup();
         let mut reader = self.database.reader()?;
+        // The first and the last block to export.
         let range = export::range(reader.stored_range()?, self.from, self.to)?;
         if let Some(folder) = &self.out {
             let stop = stop::flag_on_signals("ending")?;

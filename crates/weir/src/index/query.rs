@@ -162,6 +162,7 @@ fn stored_blocks(reader: &Reader) -> Result<String> {
     }))
 }
 
+/// Prints a part of a transaction: its body or its receipt.
 fn print_transaction(database: &IndexArgs, hash: Hash, part: TransactionPart) -> Result<ExitCode> {
     let mut reader = database.reader()?;
     let contents = reader.metadata().contents;

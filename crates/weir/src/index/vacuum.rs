@@ -1,4 +1,4 @@
-//! `weir index vacuum`.
+//! `weir index vacuum`. Log postings are the inverted index for log searches (`index::postings`).
 
 use std::process::ExitCode;
 

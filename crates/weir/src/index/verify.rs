@@ -131,7 +131,7 @@ impl Verify {
 /// Compares a node's response to `eth_chainId` with the chain id of the index.
 ///
 /// # Errors
-/// Describes how the response differs, for a sentence whose subject is the node.
+/// Describes the difference, such as `has chain 5`. The caller puts the node's name in front.
 fn compare_chain(response: Result<&[u8], &RpcError>, index_chain: &str) -> Result<(), String> {
     match response.map(quantity::from_value) {
         Ok(Some(id)) if id.to_string() == index_chain => Ok(()),
@@ -141,10 +141,11 @@ fn compare_chain(response: Result<&[u8], &RpcError>, index_chain: &str) -> Resul
     }
 }
 
-/// Compares a node's response to `eth_getBlockByNumber` with the hash of the stored block.
+/// Compares a node's response to `eth_getBlockByNumber` with the hash of the stored block. Without
+/// a stored hash, any block matches.
 ///
 /// # Errors
-/// Describes how the response differs, for a sentence whose subject is the node.
+/// Describes the difference, such as `does not have it`. The caller puts the node's name in front.
 fn compare_block(
     response: Result<&[u8], &RpcError>,
     stored_hash: Option<[u8; 32]>,
@@ -163,8 +164,8 @@ fn compare_block(
     Ok(())
 }
 
-/// Returns the default level: full, or off if the index records that hashes were not verified, for
-/// example because the chain's hashes cannot be recomputed.
+/// Returns the default level. If the sync could not verify hashes, the index records the reason.
+/// Then the level is off, and the reason is printed. Otherwise the level is full.
 fn default_level(reader: &Reader) -> Level {
     let recorded = &reader.metadata().verification;
     if recorded.parse::<Level>().is_ok() {

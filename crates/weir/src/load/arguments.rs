@@ -113,8 +113,8 @@ impl TargetArgs {
         }))
     }
 
-    /// Returns the error of a run that failed. If the plan needs more open files than the system allows,
-    /// the error says which load fits.
+    /// Returns the error of a run that failed. If the plan needs more open files than the system
+    /// allows, the error states which load fits.
     pub(crate) fn explain(&self, fault: RunFault) -> anyhow::Error {
         let name = &self.url_or_plan;
         let text = std::fs::read_to_string(name).unwrap_or_default();
@@ -128,6 +128,7 @@ impl TargetArgs {
         self.url_or_plan.contains("://")
     }
 
+    /// Builds the plan of a URL. Calls the target to detect its family of chains.
     fn build_plan_from_url(&self) -> Result<Result<Plan, String>> {
         if self.plan_target.is_some() {
             return Ok(Err("--target cannot be used with a URL, which is the target".to_owned()));
@@ -141,6 +142,7 @@ impl TargetArgs {
         let plan = options.plan(&self.url_or_plan, |target, tls| {
             match target::detect_family(target, tls) {
                 Ok(family) => Ok(Some(family)),
+                // If the options set the requests, the plan needs no family.
                 Err(fault) if options.sets_requests() && is_undetected_family(&fault.reason) => {
                     Ok(None)
                 }

@@ -83,6 +83,7 @@ pub(crate) struct Output {
 /// Default schema of native histograms, with buckets 2.2 % wide.
 const DEFAULT_SCHEMA: i32 = lab::export::SCHEMA_MIN;
 
+/// Parses the form of distributions: `native`, `native:SCHEMA`, or a list of statistics.
 fn parse_trends(text: &str) -> Result<Trends, String> {
     if let Some(schema_part) = text.strip_prefix("native") {
         let schema = match schema_part.strip_prefix(':') {

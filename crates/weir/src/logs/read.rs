@@ -175,6 +175,8 @@ fn parse_json(line: &str) -> Result<LogLine<'_>, LineFault> {
     })
 }
 
+/// Parses a line by the segments of a text format. The value of a variable ends where the next
+/// literal begins.
 fn parse_text<'a>(segments: &[Segment], line: &'a str) -> Result<LogLine<'a>, LineFault> {
     let mut parsed = LogLine::default();
     let mut remaining = line;
@@ -201,6 +203,7 @@ fn parse_text<'a>(segments: &[Segment], line: &'a str) -> Result<LogLine<'a>, Li
 }
 
 impl<'a> LogLine<'a> {
+    /// Sets the value of a variable. `-` or an empty text means that the value is absent.
     fn set(&mut self, variable: &str, value: &'a str) -> Result<(), LineFault> {
         let text = || (value != "-" && !value.is_empty()).then_some(Cow::Borrowed(value));
         match variable {

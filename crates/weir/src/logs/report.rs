@@ -1,4 +1,5 @@
-//! Prints the aggregates of `weir logs` as tables or as JSON.
+//! Prints the aggregates of `weir logs` as tables or as JSON. A step is one interval of the time
+//! series: a second, a minute, or longer for a long log.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;

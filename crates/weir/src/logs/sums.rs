@@ -35,19 +35,26 @@ pub(super) struct Sums {
     pub(super) first_seconds: f64,
     /// Latest time in seconds since 1970.
     pub(super) last_seconds: f64,
-    /// Seconds per step of the time series.
+    /// Seconds per step: the interval of one row of the time series.
     pub(super) step_seconds: u64,
     /// Line counts by start of the step, then by status.
     pub(super) counts_by_step: BTreeMap<u64, BTreeMap<u16, u64>>,
+    /// Line counts by HTTP status.
     pub(super) statuses: BTreeMap<u16, u64>,
     pub(super) methods: HashMap<String, Method>,
     /// Line counts by JSON-RPC code.
     pub(super) errors: BTreeMap<i64, u64>,
+    /// Lines with a code that has no row in the full table `errors`.
     pub(super) other_errors: u64,
+    /// Line counts by the name of the API key.
     pub(super) keys: HashMap<String, u64>,
+    /// Line counts by the client's address.
     pub(super) clients: HashMap<String, u64>,
+    /// Line counts by cache status.
     pub(super) caches: HashMap<String, u64>,
+    /// Line counts by the name of the upstream.
     pub(super) upstreams: HashMap<String, u64>,
+    /// Bytes of all responses.
     pub(super) bytes_out: u64,
 }
 

@@ -8,6 +8,7 @@
 #[derive(Debug)]
 pub(super) struct Alert {
     pub(super) name: &'static str,
+    /// PromQL. The alert concerns each series that the query returns.
     pub(super) query: &'static str,
     /// Time for which the query must return a series before the alert fires, such as `5m`.
     pub(super) hold: &'static str,
@@ -16,6 +17,7 @@ pub(super) struct Alert {
     pub(super) summary: &'static str,
     /// The consequence of the event, as a template of Prometheus.
     pub(super) description: &'static str,
+    /// The explanation on the page about alerts. Its first sentence is also in the page's overview.
     pub(super) meaning: &'static str,
     /// Noun phrases: where to look for evidence.
     pub(super) look: &'static [&'static str],
@@ -580,8 +582,8 @@ pub(super) const ALERTS: &[Alert] = &[
     },
     Alert {
         name: "WeirMemoryNearlyFull",
-        // Above three quarters of the budget, or of the half for requests, slow connections are
-        // closed (`gateway::policy::memory`), so higher bounds would hardly be reached.
+        // Above three quarters of the budget, or of the half for requests, the gateway closes slow
+        // connections (`gateway::policy::memory`). So the bounds here are lower.
         query: "sum without (purpose) (weir_memory_held_bytes) / weir_memory_max_bytes > 0.7 or \
                 weir_memory_held_bytes{purpose=\"request\"} / ignoring (purpose) \
                 weir_memory_max_bytes > 0.35",

@@ -9,7 +9,7 @@ pub(super) enum Kind {
     Gauge,
     /// Buckets, their sum and their count.
     Histogram,
-    /// A native histogram, or one gauge for each statistic of a load run.
+    /// Values of a load run: a native histogram, or one gauge for each statistic, such as `p99`.
     Distribution,
     /// Always 1; the information is in the labels.
     Info,

@@ -24,6 +24,7 @@ pub(super) struct Dashboard {
     pub(super) description: &'static str,
     /// Start of the period that Grafana displays by default, such as `now-1h`.
     pub(super) from: &'static str,
+    /// Interval at which Grafana repeats the queries, such as `10s`.
     pub(super) refresh: &'static str,
     pub(super) variables: &'static [Variable],
     /// Matchers that every query gets.
@@ -131,6 +132,7 @@ struct CompletePanel {
     description: String,
     shape: Shape,
     unit: Unit,
+    /// Legend and query of each set of series.
     queries: Vec<(String, String)>,
 }
 
@@ -194,6 +196,8 @@ impl Dashboard {
 
     /// Returns the variables of the dashboard: the data source, and the selected labels.
     fn templating(&self, catalogue: &Catalogue) -> Vec<Value> {
+        // Grafana's codes: `hide` 0 shows a variable. `refresh` 1 loads its values with the
+        // dashboard, 2 also after a change of the time range. `sort` 1 is alphabetical.
         let source = json!({
             "name": "datasource",
             "label": "Data source",
@@ -313,7 +317,8 @@ impl Dashboard {
 }
 
 /// Adds a row (a heading and its panels) at the grid line `top`, and moves `top` below the row.
-/// Grafana stores the panels of a collapsed row inside of the row, and other panels beside it.
+/// `collapsed` is true if the panels are hidden until a user opens the row. Grafana stores the
+/// panels of a collapsed row inside of the row, and other panels after it.
 fn push_row(
     panels: &mut Vec<Value>,
     top: &mut u64,
@@ -351,6 +356,7 @@ fn push_row(
 }
 
 impl CompletePanel {
+    /// Returns the panel as JSON, at this position on the grid.
     fn json(self, left: u64, top: u64) -> Value {
         let (width, height) = self.shape.size();
         let targets = ('A'..).zip(&self.queries).map(|(reference, (legend, query))| {

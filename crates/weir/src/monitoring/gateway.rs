@@ -15,6 +15,7 @@ pub(super) fn dashboard() -> Dashboard {
             Variable { label: "instance", title: "Gateway", metric: "weir_build_info" },
             Variable { label: "chain", title: "Chain", metric: "weir_upstream_state" },
         ],
+        // Prometheus adds `instance` to every series. Only some metrics have the label `chain`.
         matchers: &[
             Matcher { label: "instance", text: "instance=~\"$instance\"", on_every_series: true },
             Matcher { label: "chain", text: "chain=~\"$chain\"", on_every_series: false },

@@ -1,8 +1,8 @@
-//! The panels of the dashboard of a load run, which pushes its metrics by remote write.
+//! The panels of the dashboard of load runs. `weir load` and the other commands of the lab make
+//! such runs. A run pushes its metrics to Prometheus by remote write.
 //!
-//! `--metric-trends` decides if a distribution is a native histogram or one gauge for each
-//! statistic. So queries of a distribution use the histogram, or the gauges if there is no
-//! histogram.
+//! The option `--metric-trends` sets the form of a distribution: a native histogram, or one gauge
+//! for each statistic. So the query of a distribution reads the histogram, or else the gauges.
 
 use super::dashboard::{Dashboard, Panel, Row, Unit, Variable};
 use super::query::Matcher;
@@ -21,6 +21,7 @@ pub(super) fn dashboard() -> Dashboard {
             title: "Run",
             metric: "weir_lab_run_passed_seconds",
         }],
+        // A user adds the label `testid` to all metrics of a run, or to none.
         matchers: &[Matcher {
             label: "testid",
             text: "testid=~\"$testid\"",

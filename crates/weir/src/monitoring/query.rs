@@ -21,13 +21,14 @@ pub(super) struct Query<'c> {
     pub(super) metrics: Vec<&'c Metric>,
 }
 
-/// A label matcher that a dashboard adds to each metric with the label.
+/// A label matcher, such as `chain=~"$chain"`, that a dashboard adds to the series in its queries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Matcher {
     pub(super) label: &'static str,
     /// The whole matcher, such as `chain=~"$chain"`.
     pub(super) text: &'static str,
-    /// True if every series has the label, because Prometheus or the user adds it.
+    /// True if the matcher applies to every series, because Prometheus or the user adds the label.
+    /// False if it applies only to metrics that are declared with the label.
     pub(super) on_every_series: bool,
 }
 

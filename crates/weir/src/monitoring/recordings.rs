@@ -1,14 +1,17 @@
 //! The recording rules: shares and rates that several alerts need or that operators often query.
 //!
 //! Names follow Prometheus' scheme LEVEL:METRIC:OPERATION. The level lists the labels that remain
-//! after aggregation, without those of the gateway:
-//! <https://prometheus.io/docs/practices/rules/>
+//! after aggregation. It omits the labels that identify the gateway, which always remain.
+//! See <https://prometheus.io/docs/practices/rules/>.
 
 /// A recording rule.
 #[derive(Debug)]
 pub(super) struct Recording {
+    /// The name of the series that Prometheus stores.
     pub(super) name: &'static str,
+    /// PromQL. Its results are the values of the stored series.
     pub(super) query: &'static str,
+    /// The help text of the series.
     pub(super) meaning: &'static str,
 }
 

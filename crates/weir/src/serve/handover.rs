@@ -107,6 +107,7 @@ fn reap(child: &mut Child) -> String {
     child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
 }
 
+/// Sends each listening socket with its tag, then the end of the list.
 fn send_sockets(stream: &UnixStream, sockets: &Sockets) -> io::Result<()> {
     stream.set_write_timeout(Some(READY_TIMEOUT))?;
     let clients = sockets.clients.iter().map(|socket| (TAG_CLIENTS, socket));
@@ -146,7 +147,7 @@ pub(super) struct OldProcess {
 }
 
 impl OldProcess {
-    /// Returns the connection to the old process, or `None` if this process replaces no other one.
+    /// Returns the connection to the old process, or `None` if there is no process to replace.
     ///
     /// # Errors
     /// Fails if the environment variable is set, but the standard input is not a socket.

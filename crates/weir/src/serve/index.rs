@@ -53,6 +53,7 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The gateway's handle of the reader threads.
 pub(super) struct Readers {
+    /// Name of the chain in the gateway's configuration.
     chain: String,
     /// Chain id of the index plus one; 0 before a reader has opened the index.
     chain_id_plus_one: Arc<AtomicU64>,
@@ -175,6 +176,7 @@ struct ReaderContext {
     chain_id_plus_one: Arc<AtomicU64>,
     location: Location,
     settings: Settings,
+    /// Maximum number of logs in one response.
     logs_max: u64,
 }
 
@@ -284,6 +286,7 @@ impl ErrorLog {
     }
 }
 
+/// Looks up a query in the index. `logs_max` is the maximum number of logs in the result.
 fn look_up(
     snapshot: &mut Snapshot<'_>,
     query: &IndexQuery,
@@ -329,6 +332,7 @@ fn start_follower(config: &Config, location: &Location, settings: Settings) -> R
         concurrency: FOLLOW_CONCURRENCY,
         batch_max: FOLLOW_BATCH_MAX,
         settings,
+        // The sync waits without limit for nodes that do not respond.
         patience: None,
     };
     let stop = Arc::new(AtomicBool::new(false));

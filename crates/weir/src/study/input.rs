@@ -42,8 +42,11 @@ struct FormatArgs {
 /// An option that sets the format of the variants after it.
 #[derive(Clone, Copy)]
 struct FormatOption {
+    /// The option's flag, such as `--csv`.
     name: &'static str,
+    /// The format in which the files are read.
     form: FileFormat,
+    /// The kind of the files, as the result names it.
     source: Source,
 }
 
@@ -58,8 +61,8 @@ pub(super) struct InputArgs {
 }
 
 impl InputArgs {
-    /// Returns the format of each variant. `None` means that no format option was given, so that
-    /// the variants are nodes or a study file.
+    /// Returns the format of each variant. Returns `None` if there is no format option: then the
+    /// arguments are nodes or a study file.
     ///
     /// # Errors
     /// Describes a variant without a format, or an option without a variant.

@@ -1,5 +1,5 @@
-//! `weir study load`: variants take turns under the same load. `lab::study::load` runs the study;
-//! this file has the arguments, the progress output and the exit codes.
+//! `weir study load`: variants of a target take turns under the same load. `lab::study::load` runs
+//! the study. This file has the arguments, the progress output and the exit codes.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -154,7 +154,7 @@ impl Screen {
         self.error = None;
     }
 
-    /// Reports that the status could not be read. The last view stays.
+    /// Reports that the status could not be read. The last view stays; `age` is its age.
     pub(super) fn report_error(&mut self, error: &str, age: Duration) {
         self.error = Some((error.to_owned(), age));
     }
@@ -295,6 +295,7 @@ struct Column {
     name: &'static str,
     /// Columns with a higher rank are omitted first on a narrow terminal.
     rank: u8,
+    /// Returns the style and the text of an upstream's cell.
     cell: fn(&UpstreamView) -> (Tone, String),
 }
 
@@ -351,6 +352,7 @@ const COLUMNS: [Column; 9] = [
     },
 ];
 
+/// Returns the state with the time until it ends. A cordon stands before the state.
 fn state_cell(upstream: &UpstreamView) -> (Tone, String) {
     let state = replace_controls(&upstream.state);
     if let Some(cordon) = &upstream.cordon {
@@ -416,6 +418,7 @@ fn table(upstreams: &[&UpstreamView], width: usize) -> Vec<Line> {
     (0..=upstreams.len()).map(row_line).collect()
 }
 
+/// Returns the lines about a group. Its candidates are the upstreams that get its calls now.
 fn group_lines(view: &GroupView, width: usize) -> Vec<Line> {
     let group = &view.group;
     let candidates = match group.candidates.len() {

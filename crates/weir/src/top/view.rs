@@ -7,6 +7,7 @@ use super::status::{Chain, Cordon, Group, Process, Status, Upstream};
 #[derive(Debug, Clone)]
 pub(super) struct View {
     pub(super) version: String,
+    /// The process of the gateway, which changes at a restart.
     pub(super) process: Process,
     pub(super) uptime_seconds: f64,
     pub(super) config_generation: u64,
@@ -26,6 +27,7 @@ pub(super) struct View {
     pub(super) chains: Vec<ChainView>,
 }
 
+/// The values of a chain.
 #[derive(Debug, Clone)]
 pub(super) struct ChainView {
     pub(super) name: String,
@@ -35,11 +37,15 @@ pub(super) struct ChainView {
     pub(super) groups: Vec<GroupView>,
 }
 
+/// The values of an upstream. An attempt is one call of the gateway to the upstream.
 #[derive(Debug, Clone)]
 pub(super) struct UpstreamView {
     pub(super) name: String,
     pub(super) state: String,
+    /// Time until the next probe of an ejected upstream, or the end of a pause. `None` in other
+    /// states.
     pub(super) state_ends_seconds: Option<f64>,
+    /// `None` if the upstream is in rotation.
     pub(super) cordon: Option<Cordon>,
     pub(super) attempts_rate: Option<f64>,
     /// Failed and rate-limited attempts per second.
@@ -48,9 +54,11 @@ pub(super) struct UpstreamView {
     pub(super) p99_ms: Option<f64>,
     pub(super) in_flight: u64,
     pub(super) head: Option<u64>,
+    /// Blocks behind the head that the gateway serves; `None` if unknown.
     pub(super) lag: Option<u64>,
 }
 
+/// The values of a group: upstreams that serve the same methods of a chain.
 #[derive(Debug, Clone)]
 pub(super) struct GroupView {
     pub(super) group: Group,
@@ -59,7 +67,9 @@ pub(super) struct GroupView {
 
 /// Computes rates of counters from their values in two statuses.
 struct Rates<'s> {
+    /// The earlier status; `None` if there is none of the same process.
     previous: Option<&'s Status>,
+    /// Time between the two statuses.
     seconds: f64,
 }
 

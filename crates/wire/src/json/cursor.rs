@@ -171,7 +171,7 @@ impl<'a, V: Visitor> Cursor<'a, V> {
         Some(end)
     }
 
-    /// Skips an array or object and returns its end. Returns `None` if the JSON ends before.
+    /// Skips an array or object and returns its end. Returns `None` if the JSON ends within it.
     fn skip_nested_value(&mut self) -> Option<usize> {
         let mut depth = 0usize;
         loop {

@@ -32,13 +32,14 @@ pub struct EnvelopeScanner {
     copy_mode: CopyMode,
     /// The number of open arrays and objects.
     depth: usize,
-    /// One bit per open array or object: 1 for an object.
+    /// One bit per open array or object: 0 for an array, 1 for an object.
     object_bits: [u64; DEPTH_CEILING / 64],
-    /// The depth of a response's members: 1 in a single response, 2 in a batch.
+    /// The depth of a response's members: 1 in a single response, 2 in a batch, and the maximum
+    /// before the first value.
     members_depth: usize,
     /// The depth of the value that is copied unchanged or replaced by a placeholder.
     value_depth: usize,
-    /// The envelope's offset of the last name that was copied, at the opening quote.
+    /// The offset in the envelope of the last copied name, at its opening quote.
     name_offset: usize,
 }
 
@@ -235,8 +236,8 @@ impl EnvelopeScanner {
                 {
                     self.copy_mode = CopyMode::Verbatim;
                 } else {
-                    // The placeholder of null is null, because a response may have both a result
-                    // and an error if one of them is null.
+                    // The placeholder of null is null. A response may have both a result and an
+                    // error if one of them is null, so the parser must recognize it.
                     self.envelope.extend_from_slice(if byte == b'n' { b"null" } else { b"0" });
                     self.copy_mode = CopyMode::Skip;
                 }

@@ -2,7 +2,7 @@
 //!
 //! Most bytes belong to values that no caller reads. The fast path skips these values at the cost
 //! of a few instructions per member. The fast path gives up on an invalid value. It also gives up
-//! on an object whose names it checks, if a name has special bytes or there are more than
+//! on some objects whose names it checks: if a name has special bytes, or if there are more than
 //! [`NAMES_MAX`] names. `scanner.rs` then scans the value again, and returns the error if there is
 //! one. The fast path accepts only values that the scanner accepts, and finds the same repeated
 //! names. Tests compare both.
@@ -20,7 +20,8 @@ use super::syntax_error::{SyntaxError, SyntaxErrorKind};
 /// objects. Blocks, receipts and transactions have up to 30 names.
 pub(super) const NAMES_MAX: usize = 32;
 
-/// Number of bytes examined at once: one for each bit of a 64-bit word, which marks special bytes.
+/// Number of bytes that are examined at once. A 64-bit word has one bit for each of them, which is
+/// 1 for a special byte.
 const BLOCK_BYTES: usize = 64;
 
 /// A Bloom filter over the names of one open object. An object is open between its two brackets.

@@ -46,6 +46,7 @@ pub struct Scanner<'a> {
 
 /// The member names of one open object.
 struct OpenObjectNames<'a> {
+    /// Shows which names may be repeated, without a comparison.
     filter: NameFilter,
     /// True if a name has an escape. Names are then compared in decoded form.
     has_escapes: bool,
@@ -328,7 +329,8 @@ impl<'a> Scanner<'a> {
         if let Some(set) = &mut names.set {
             return !set.insert(name.decode());
         }
-        // Equal names may have different escapes, so this name must be compared with all others.
+        // An equal name without escapes sets another bit. A name with escapes therefore sets all
+        // bits, so it is compared with all others.
         let bit = if name.escaped { u64::MAX } else { 1 << string::hash_name(name.raw) };
         let may_repeat = names.filter.bits & bit != 0;
         names.filter.bits |= bit;

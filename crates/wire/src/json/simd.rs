@@ -33,7 +33,8 @@ pub(super) fn find_special(bytes: &[u8], offset: usize) -> Result<usize, usize> 
 }
 
 /// Returns the offset of the first 64-byte block with a special byte, and one bit per special byte.
-/// The first block starts at `offset`. Bytes beyond the end count as special.
+/// The lowest bit is that of the block's first byte. The first block starts at `offset`. Bytes
+/// beyond the end count as special.
 #[inline]
 pub(super) fn find_special_block(bytes: &[u8], offset: usize) -> (usize, u64) {
     if std::arch::is_x86_feature_detected!("avx2") {

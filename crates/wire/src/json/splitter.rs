@@ -1,4 +1,4 @@
-//! Splits a stream of JSON values. Nodes write such a stream on a local socket, with or without
+//! Splits a stream of JSON values. Nodes write such a stream on a Unix socket, with or without
 //! whitespace between the values.
 //!
 //! The splitter finds the end of an object or array by its brackets and strings, and validates

@@ -64,8 +64,8 @@ pub(crate) fn find_special(bytes: &[u8], offset: usize) -> usize {
 }
 
 /// Implements [`find_special`] with eight bytes at a time. A special byte sets the highest bit of
-/// its byte in `hits`. By a borrow, a subtraction may also set this bit of later bytes, but never
-/// of earlier bytes. The first hit is therefore exact (Hacker's Delight, 2nd ed., section 6-1;
+/// its byte in `hits`. A subtraction that borrows may also set this bit in later bytes, but never
+/// in earlier bytes. The first hit is therefore exact (Hacker's Delight, 2nd ed., section 6-1;
 /// serde_json does the same).
 #[inline]
 fn find_special_in_words(bytes: &[u8], mut offset: usize) -> usize {

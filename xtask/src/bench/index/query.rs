@@ -1,6 +1,7 @@
-//! Measures the latency of `eth_getLogs` through the gateway with an index. The peers are geth with
-//! the same chain, a scan of the table, a shorter range, and the gateway without the index. Calls
-//! for blocks are also compared with the gateway without the index.
+//! Measures the latency of `eth_getLogs` through the gateway with an index, which is a database of
+//! the chain's past. We compare it with geth on the same chain, a scan of the transactions table, a
+//! shorter range, and the gateway without the index. Calls for blocks are compared with the gateway
+//! without the index.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -21,21 +22,23 @@ use crate::shell;
 
 /// Number of blocks of the chain.
 const BLOCKS: u64 = 100_000;
-/// Largest ratio of our time to geth's.
+/// Largest allowed ratio of our time to geth's.
 const GETH_RATIO_MAX: f64 = 1.0 / 20.0;
 /// Largest allowed ratio of the time for blocks with the index to the time without it.
 const BLOCKS_RATIO_MAX: f64 = 1.0 / 10.0;
 /// Name of [`Peer::Without`] in tables.
 const WITHOUT: &str = "the gateway without the index";
-/// Largest allowed ratio of times if the range grows a hundredfold and the response stays the same.
+/// Largest allowed ratio of our times for two ranges. The first is a hundred times longer, and both
+/// have the same response.
 const RANGE_RATIO_MAX: f64 = 1.5;
 /// Number of requests per kind and repetition. Each request is sent only once to a peer, so no
 /// response comes from a cache.
 const REQUESTS: usize = 100;
 /// Timeout for geth to index the logs of the chain.
 const INDEXING_TIMEOUT: Duration = Duration::from_secs(900);
+/// A call that every server under test serves. Its response shows that the server is ready.
 const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
-/// `Transfer(address,address,uint256)`.
+/// Topic of the event `Transfer(address,address,uint256)`.
 const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
 
 /// Measures `eth_getLogs` against all peers.
@@ -140,7 +143,8 @@ fn sync_index(bench: &Bench, geth: &Server, folder: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Returns the `[index]` table of the configuration.
+/// Returns the `[index]` table of the configuration. `mmap` is the size of the part of the file
+/// that is mapped into memory.
 fn index_table(file: &Path, mmap: &str) -> String {
     format!("[index]\ndb = \"{}\"\nmmap = \"{mmap}\"\n", file.display())
 }
@@ -193,7 +197,7 @@ impl Kind {
 #[derive(Clone, Copy)]
 enum Peer {
     Geth,
-    /// geth, with our index file mapped into memory.
+    /// geth, compared with our gateway whose index file is mapped into memory.
     GethMapped,
     /// The gateway without the index.
     Without,
@@ -208,6 +212,7 @@ struct Queries {
     geth: SocketAddr,
     /// Our gateway without the index.
     without: SocketAddr,
+    /// The addresses that requests ask for.
     parties: Parties,
     /// Number of the next request.
     next_request: usize,
@@ -221,12 +226,13 @@ struct Parties {
     holders: Vec<String>,
 }
 
-/// Times in microseconds: ours, then the peer's.
+/// Times in microseconds: ours at index 0, the peer's at index 1.
 type Times = [Vec<f64>; 2];
 
 impl Queries {
     /// Compares every response with the peer's, and measures medians and 99th percentiles.
     fn compare_with_peer(&mut self, bench: &Bench, kind: Kind, peer: Peer) -> Result<Vec<Row>> {
+        // Medians at index 0, 99th percentiles at index 1; one value per repetition.
         let mut figures = [Times::default(), Times::default()];
         for repetition in 1..=bench.repetitions {
             let (our_address, peer_address) = match peer {
@@ -236,8 +242,8 @@ impl Queries {
             };
             let bodies: Vec<String> =
                 (0..REQUESTS).map(|_| self.build_next_request(kind)).collect();
-            // All requests go to the peer first. geth still works after a response, which would
-            // disturb our figures if requests alternated.
+            // All requests go to the peer first. After a response geth continues to work in the
+            // background. If requests alternated, this work would disturb our figures.
             let (theirs, their_times) = send_all(peer_address, &bodies)?;
             let (ours, our_times) = send_all(our_address, &bodies)?;
             let mut times = [our_times, their_times];
@@ -316,7 +322,7 @@ impl Queries {
         }
     }
 
-    /// Compares the search for the logs of one address with a scan of all rows that have logs.
+    /// Compares the search for the logs of one address with a scan of all transaction rows.
     fn compare_with_scan(&mut self, bench: &Bench, file: &Path) -> Result<Row> {
         let source = Sqlite::open(file)?;
         let [mut ours, mut theirs] = Times::default();
@@ -330,6 +336,7 @@ impl Queries {
             times.sort_by(f64::total_cmp);
             ours.push(times[times.len() / 2]);
             let started = Instant::now();
+            // To find these bytes, SQLite must read every receipt.
             let sql = "SELECT count(*) FROM transactions WHERE instr(receipt, x'00ff00ff00ff')";
             let _rows: i64 = source.query_row(sql, [], |row| row.get(0))?;
             theirs.push(started.elapsed().as_secs_f64() * 1e6);

@@ -72,7 +72,7 @@ pub(super) fn draw_bar(label: &str, parts: &[(&'static str, u64)]) -> Markup {
     }
 }
 
-/// A part of a line without gaps. Each point is a horizontal position and a value.
+/// A section of a line without gaps. Each point is a horizontal position and a value.
 type Run = Vec<(f64, f64)>;
 
 /// Splits a line at its gaps. Places the newest value at the right edge.

@@ -325,6 +325,7 @@ fn read_methods(chain: &ChainState, counters: &[MethodCounters]) -> Vec<MethodSt
 }
 
 fn read_memory_cache(snapshot: &Snapshot, counters: &Counters) -> MemoryCache {
+    // `CacheStatus::ALL` lists the statuses in this order.
     let [hits, misses, coalesced, bypasses] =
         CacheStatus::ALL.map(|status| counters.count_calls_with(status));
     let cacheable = hits + misses + coalesced;
@@ -395,6 +396,7 @@ fn read_keys(snapshot: &Snapshot, counters: &Counters) -> Vec<KeyStatus> {
 
 /// Returns the rejected calls by reason.
 fn read_rejected_calls(snapshot: &Snapshot, counters: &Counters) -> Vec<Rejected> {
+    // Each tuple holds the reason, the zone and the number of calls.
     let by_zone = counters.zones.iter().map(|([name], zone)| {
         ("limit", Some(name.to_string()), zone.calls[LimitOutcome::Rejected].get())
     });

@@ -52,7 +52,8 @@ pub(super) struct RedisClient {
     /// loss.
     client: RefCell<Option<(Client, ConnectHandle)>>,
     breaker: RefCell<Breaker>,
-    /// The client is not usable before this time, even if the breaker is closed.
+    /// The client is not usable before this time by the clock of `Topology::now`, even if the
+    /// breaker is closed.
     usable_from: Cell<Duration>,
     loss: Rc<ConnectionLoss>,
 }
@@ -148,6 +149,7 @@ impl RedisClient {
         responds
     }
 
+    /// Returns the key that probes read.
     fn probe_key(&self) -> String {
         format!("{}:probe", self.config.prefix)
     }
@@ -189,6 +191,7 @@ impl RedisClient {
         ttl: Duration,
     ) -> Result<(), Error> {
         let ttl = Expiration::PX(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX));
+        // The last two arguments: no condition, and the old value is not returned.
         self.client()?.set(name, Bytes::from(value), Some(ttl), None, false).await
     }
 

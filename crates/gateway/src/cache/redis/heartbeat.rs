@@ -32,6 +32,7 @@ pub(crate) struct GatewayCount {
     id: i64,
     /// A copy of the number in `membership`, which calls read without a lock.
     gateways: Arc<AtomicU64>,
+    /// Decides which number of gateways applies.
     membership: Mutex<Membership>,
 }
 
@@ -60,7 +61,7 @@ impl GatewayCount {
         });
     }
 
-    /// Returns the number of gateways, by which each gateway divides a limit to get its share.
+    /// Returns the number of gateways. Each gateway divides a limit by it to get its local share.
     pub(crate) fn divisor(&self) -> &Arc<AtomicU64> {
         &self.gateways
     }
@@ -98,7 +99,7 @@ pub(crate) fn shares_counters(config: &Config) -> bool {
 }
 
 /// Returns the configured number of gateways, and the number to assume before the first count. The
-/// configured number is `None` if heartbeats count the gateways.
+/// configured number is `None` if heartbeats count the gateways. Without Redis both are 1.
 fn read_gateway_counts(config: &Config) -> (Option<u64>, u64) {
     let redis = config.redis.as_ref();
     redis.map_or((Some(1), 1), |redis| (redis.gateways, redis.gateways_assumed))
@@ -117,6 +118,7 @@ pub(crate) struct Heartbeat {
     task: AbortHandle,
 }
 
+/// What the task needs to send heartbeats.
 struct HeartbeatSender {
     topology: Arc<Topology>,
     count: Arc<GatewayCount>,
@@ -163,6 +165,7 @@ impl Drop for Heartbeat {
 }
 
 impl HeartbeatSender {
+    /// Sends a heartbeat at each interval. Connects again after a loss.
     async fn run(self: Rc<Self>) {
         let mut connected = false;
         loop {
@@ -186,6 +189,7 @@ impl HeartbeatSender {
         let arguments = vec![self.count.id, lifetime_ms];
         let (redis, key) = (&self.redis, self.key.clone());
         let reply = SCRIPT.run_within(HEARTBEAT_TIMEOUT, redis, key, arguments).await?;
+        // `gateways.lua` replies with the number of gateways and the age of the record.
         let [gateways, age_ms] = reply[..] else { return None };
         Some(HeartbeatReply {
             gateways: u64::try_from(gateways).ok()?,

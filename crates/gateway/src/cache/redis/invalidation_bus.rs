@@ -6,7 +6,7 @@
 //! scan. Gateways read the generation every second, so a lost message costs at most a second.
 //!
 //! A reorg needs no new generation, because each entry contains the hash of its block. The message
-//! only makes other gateways poll their upstreams at once.
+//! about a reorg only makes other gateways poll their upstreams at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -78,6 +78,7 @@ struct Publisher {
 }
 
 impl Publisher {
+    /// Sends queued messages. Refreshes the generations at intervals and after each wakeup.
     async fn run(self) {
         let mut refresh_at = Instant::now();
         loop {
@@ -130,6 +131,7 @@ impl Publisher {
         let generation = &self.shared.generation_of(chain);
         let key = format!("{}:{}:generation", self.redis.config.prefix, chain.name);
         if generation.invalidated.load(Ordering::Acquire) {
+            // The last three arguments: no expiry, no condition, and the old value is not returned.
             let _: () = client.set(&key, to_hex(new_generation()), None, None, false).await?;
             generation.invalidated.store(false, Ordering::Release);
             self.shared.queue_message(&chain.name, message::Subject::Generation);

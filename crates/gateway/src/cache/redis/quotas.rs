@@ -16,8 +16,8 @@ static SCRIPT: Script = Script::new(include_str!("quotas.lua"));
 
 /// Timeout of an exchange. A slow exchange delays only the next one.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time in seconds for which Redis keeps a counter after its month, because gateways whose clocks
-/// are slow still use the counter.
+/// Time in seconds for which Redis keeps a counter after the end of its month. Gateways whose
+/// clocks are slow still use the counter.
 const EXPIRY_SECONDS: u64 = 86_400;
 
 /// The Redis client for quotas.

@@ -1,5 +1,5 @@
-//! Lua scripts that run in Redis. A script is sent by its digest. The full text is sent only if
-//! Redis does not have the script.
+//! Lua scripts that run in Redis. A gateway sends the digest of a script. It sends the full text
+//! only if Redis does not have the script.
 
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -8,9 +8,10 @@
 //! magic 2 | version 1 | flags 1 | tag 1 | number 8 | hash 32 | written 8 | key length 4 |
 //! body length 4 | key | body, optionally compressed with zstd | crc 4 of all bytes before
 //! ```
-//! The numbers are widths in bytes. Integers are little endian. The body length is the length of
-//! the uncompressed body. The CRC detects only accidental damage. A client that can write to this
-//! Redis can forge responses, so Redis must be as trusted as the upstreams.
+//! The numbers are widths in bytes. Integers are little endian. Tag, number and hash encode the
+//! [`ShareableTag`]: its variant and its block. The key is [`Value::material`]. The body length is
+//! the length of the uncompressed body. The CRC detects only accidental damage. A client that can
+//! write to this Redis can forge responses, so Redis must be as trusted as the upstreams.
 
 use std::borrow::Cow;
 

@@ -164,6 +164,7 @@ impl SharedLimitClient {
                 });
             }
             let is_usable = client.redis.is_usable(client.topology.now());
+            // Each thread sets 0 or 1, so the sum is the number of threads.
             client.counts().fallback_threads.set(u64::from(!is_usable));
             drop(client);
             tokio::time::sleep(CHECK_INTERVAL).await;

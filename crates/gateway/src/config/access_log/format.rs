@@ -173,7 +173,8 @@ fn split_name(text: &str) -> Result<(&str, &str), FormatFault> {
     }
 }
 
-/// Returns the part for a variable. The index of a header is not set yet.
+/// Returns the part for a variable. The index of a header is `usize::MAX` until
+/// [`Format::with_headers`] sets it.
 fn parse_variable(name: &str) -> Result<Part, FormatFault> {
     if let Some(header) = name.strip_prefix("http_") {
         let header = header.to_ascii_lowercase().replace('_', "-");

@@ -57,8 +57,8 @@ impl ResolvesServerCert for Certificates {
         // If no certificate has the name, every certificate is a default.
         let defaults = || self.keys.iter().filter(|_| indices.is_empty());
         let key = candidates().find(can_sign).or_else(|| defaults().find(can_sign));
-        // If the client can verify no key, the handshake fails. With a certificate, it fails with a
-        // precise reason.
+        // If the client can verify no key, the handshake fails. It fails with a more precise reason
+        // if a certificate is returned.
         key.or_else(|| candidates().next()).or_else(|| self.keys.first()).cloned()
     }
 }

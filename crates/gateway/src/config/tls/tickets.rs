@@ -1,6 +1,6 @@
 //! Session tickets under keys from files, which replicas share.
 //!
-//! A ticket is `name ‖ nonce ‖ sealed(time ‖ session) ‖ tag`:
+//! A ticket is `name ‖ nonce ‖ sealed(time ‖ session) ‖ tag`, where `‖` joins byte strings:
 //!
 //! - The first 16 bytes of a key file are the public name of the key. HKDF-SHA256 derives the key
 //!   from the remaining bytes.
@@ -36,6 +36,7 @@ const SKEW_SECONDS_MAX: u64 = 60;
 
 /// A key with its public name.
 pub(crate) struct TicketKey {
+    /// The public name, with which each ticket under this key begins.
     name: [u8; NAME_BYTES],
     key: LessSafeKey,
 }

@@ -1,9 +1,9 @@
 //! An incremental decoder of WebSocket messages.
 //!
 //! A [`Decoder`] accepts the bytes of each read. It returns control frames, and complete messages
-//! that are joined from their fragments. A message in a single unmasked frame within one read is
-//! not copied. Of a message over the limit, only the first bytes are stored. `wire::websocket`
-//! reads and writes the headers of frames.
+//! that are joined from their fragments. A message that arrives as a single unmasked frame within
+//! one read is not copied. Of a message over the limit, only the first bytes are stored.
+//! `wire::websocket` reads and writes the headers of frames.
 
 use bytes::{Bytes, BytesMut};
 use wire::websocket::{Header, HeaderReader, Opcode, ProtocolError, Role, apply_mask};
@@ -11,7 +11,7 @@ use wire::websocket::{Header, HeaderReader, Opcode, ProtocolError, Role, apply_m
 #[cfg(test)]
 mod tests;
 
-/// Number of bytes that are stored of an oversized message. These first bytes contain the id of the
+/// Of an oversized message, only this number of first bytes is stored. They contain the id of the
 /// call.
 const OVERSIZED_HEAD_BYTES: usize = 64;
 /// Maximum bytes that the decoder allocates for a payload when it reads the header of its frame.
@@ -140,7 +140,8 @@ impl Decoder {
     }
 
     /// Decodes one event from the start of `bytes`. Returns the number of bytes used, and the
-    /// event; `None` if more bytes are needed. The caller must pass the unused bytes again.
+    /// event. The event is `None` if more bytes are needed. The caller must pass the unused bytes
+    /// again.
     ///
     /// # Errors
     /// The protocol violation; the decoder cannot be used further.
@@ -158,7 +159,8 @@ impl Decoder {
                 used_bytes += header_bytes;
                 let Some(header) = header else { return Ok((used_bytes, None)) };
                 let unused = &bytes[used_bytes..];
-                // This is the usual case.
+                // In the usual case the frame is a complete message, which is returned without a
+                // copy.
                 if self.is_complete_message(&header, unused) {
                     let length = header.payload_bytes as usize;
                     let payload = Payload::Borrowed(&unused[..length]);
@@ -195,8 +197,8 @@ impl Decoder {
 
     /// Returns the buffer of the current message and the number of missing payload bytes of its
     /// frame. The caller may read these bytes from the socket directly into the buffer, without a
-    /// copy. It then calls [`Decoder::record_direct_read`]. Returns `None` if no such read is
-    /// possible.
+    /// copy. The caller must then call [`Decoder::record_direct_read`]. Returns `None` if no such
+    /// read is possible.
     pub(crate) fn direct_read_buffer(&mut self) -> Option<(&mut BytesMut, usize)> {
         let frame = self.frame.as_ref()?;
         let missing = usize::try_from(frame.remaining_bytes()).ok()?;
@@ -227,8 +229,8 @@ impl Decoder {
             && header.payload_bytes <= self.message_bytes_max as u64
     }
 
-    /// Begins a frame, and the message of a first fragment. Checks that fragments follow each
-    /// other.
+    /// Begins a frame; a first fragment also begins a message. Checks that no other message begins
+    /// between the fragments of a message.
     fn begin_frame(&mut self, header: Header) -> Result<(), ProtocolError> {
         match (header.opcode, &self.message) {
             (Opcode::Close | Opcode::Ping | Opcode::Pong, _) => self.control_payload.clear(),

@@ -1,7 +1,8 @@
 //! Message compression: permessage-deflate (RFC 7692), without context takeover.
 //!
-//! Each message is compressed separately, so an idle connection holds no compression state. The
-//! disadvantage is that short messages shrink less.
+//! With context takeover, a message could refer to the bytes of earlier messages. Here each message
+//! is compressed separately, so an idle connection holds no compression state. The disadvantage is
+//! that short messages shrink less.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
@@ -17,7 +18,8 @@ const LEVEL: u32 = 1;
 /// Number of bytes by which an output buffer grows at a time.
 const STEP_BYTES: usize = 16 * 1024;
 /// Maximum number of blocks of a message that are marked as final. Each of them resets the
-/// decompressor, which costs far more time than a byte. Compressors write at most one such block.
+/// decompressor. A reset costs far more time than decoding a byte. Compressors write at most one
+/// such block.
 const FINAL_BLOCKS_MAX: usize = 16;
 
 /// Returns true if at least one offer in `Sec-WebSocket-Extensions` is acceptable. An offer that
@@ -40,6 +42,7 @@ fn is_acceptable(offer: &str) -> bool {
             None => (parameter, None),
         };
         let window_bits = value.and_then(|value| value.parse::<u8>().ok());
+        // `index` is the parameter's place in `has_occurred`.
         let (index, is_valid) = match name {
             "server_no_context_takeover" => (0, value.is_none()),
             "client_no_context_takeover" => (1, value.is_none()),
@@ -90,6 +93,7 @@ pub(crate) fn decompress(compressed: &[u8], bytes_max: usize) -> Result<Vec<u8>,
     let mut inflate = Decompress::new(false);
     for mut input in [compressed, &TAIL] {
         while !input.is_empty() {
+            // One byte more than allowed shows that the message is too long.
             message.reserve(STEP_BYTES.min(bytes_max + 1 - message.len()).max(1));
             let total_before = inflate.total_in();
             let status = inflate

@@ -12,7 +12,7 @@ use wire::websocket::MaskingKey;
 /// as much time as a call for one key.
 const DRAWN_BYTES: usize = 4096;
 
-/// Unpredictable keys, generated in bulk. Holds the bytes of the next keys.
+/// Unpredictable keys, generated in bulk. Holds the random bytes that are not used yet.
 #[derive(Debug, Default)]
 pub(crate) struct Keys(RefCell<Vec<u8>>);
 

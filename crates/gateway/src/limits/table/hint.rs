@@ -55,6 +55,8 @@ pub(super) fn place_on_huge_pages<T>(values: &mut [T], count: usize) -> usize {
     first_index
 }
 
+/// Asks the system for huge pages in a part of `values`. The part starts after `unaligned_bytes`
+/// and has `bytes` bytes.
 #[cfg(target_os = "linux")]
 fn advise<T>(values: &mut [T], unaligned_bytes: usize, bytes: usize) {
     use rustix::mm::{Advice, madvise};

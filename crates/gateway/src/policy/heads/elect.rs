@@ -28,7 +28,8 @@ pub(super) struct Elected {
 pub(super) struct Witnesses {
     /// Their indices.
     pub(super) upstreams: Vec<usize>,
-    /// Number of live upstreams. With three or more, a head needs two witnesses.
+    /// Number of live upstreams, including those left behind. With three or more, a head needs two
+    /// witnesses.
     pub(super) live: usize,
 }
 
@@ -84,7 +85,8 @@ pub(super) fn find_witnesses(
     Witnesses { upstreams: witness_indices.collect(), live: live.len() }
 }
 
-/// Rank of a candidate in the election. The fields are compared in order.
+/// Rank of a candidate in the election. A candidate is the head of a witness. The fields are
+/// compared in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     /// True if enough witnesses hold the candidate.

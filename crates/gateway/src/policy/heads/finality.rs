@@ -11,8 +11,9 @@ use crate::policy::heads::{Finality, HeadEvent, HeadTracker, ROLLBACK_POLLS};
 const FINALITY_POLLS: u64 = 5;
 
 impl HeadTracker {
-    /// Updates the finalized height. It falls only if the witnesses report a lower height in enough
-    /// consecutive polls.
+    /// Updates the finalized height. It falls only if the witnesses (upstreams whose heads count)
+    /// report a lower height in enough consecutive polls. `is_poll` is true if an upstream has just
+    /// reported its head.
     pub(super) fn update_finalized(
         &mut self,
         witnesses: &[usize],
@@ -22,6 +23,7 @@ impl HeadTracker {
         let Some(head) = self.head else {
             return;
         };
+        // The distance from the head to the finalized height; `None` if the upstreams report it.
         let depth = match self.settings.finality {
             Finality::FromUpstreams => None,
             Finality::FromUpstreamsOr(_) if self.is_finalized_by_upstreams() => None,
@@ -35,8 +37,8 @@ impl HeadTracker {
                     .filter_map(|&upstream| self.upstreams[upstream].finalized)
                     .collect();
                 reported.sort_unstable();
-                // Of two reported heights the lower one counts. Of three or more, the lowest is
-                // ignored, so that one upstream cannot hold the height back.
+                // Of one or two reported heights, the lowest counts. Of three or more, the second
+                // lowest counts, so that one upstream cannot hold the height back.
                 reported.get(usize::from(reported.len() > 2)).copied()
             }
         };
@@ -75,7 +77,8 @@ impl HeadTracker {
     }
 
     /// Returns true if two witnesses, or the only one that reports a finalized height, lowered
-    /// their own height below `finalized`. A new upstream with a lower height does not count.
+    /// their own height below `finalized`. A new upstream whose first report is lower does not
+    /// count.
     fn has_fallen(&self, witnesses: &[usize], finalized: u64) -> bool {
         let reporting = witnesses
             .iter()
@@ -93,7 +96,8 @@ impl HeadTracker {
     /// Lowers the finalized height, invalidates the whole cache and raises an alarm.
     pub(super) fn lower_finalized(&mut self, to: u64, events: &mut Vec<HeadEvent>) {
         let from = self.finalized.unwrap_or(to);
-        // A block that was reported as final was dropped, so nothing in the cache can be trusted.
+        // A block that was reported as final was dropped, so nothing in the cache can be trusted. A
+        // reorg above height 0 invalidates everything.
         self.mark_reorg(0);
         self.finalized = Some(to);
         self.finalized_low_polls = 0;

@@ -14,9 +14,9 @@ use crate::policy::heads::{HeadEvent, HeadPoll, HeadTracker, MISSED_MAX, ROLLBAC
 const CLAIM_POLLS_CONTESTED: u32 = 10;
 
 impl HeadTracker {
-    /// Returns true if a reported head may be linked. This is so if the block time allows its
-    /// height, if another upstream confirms it, or if the upstream has repeated it while at most
-    /// one other upstream is live. Otherwise the head is stored as a claim.
+    /// Returns true if a reported head may be linked: the block time allows its height, or another
+    /// upstream confirms it. If at most one other upstream is live, enough repetitions by the same
+    /// upstream suffice too. Otherwise the head is stored as a claim.
     pub(super) fn judge_claim(
         &mut self,
         upstream: usize,
@@ -26,6 +26,7 @@ impl HeadTracker {
     ) -> bool {
         let chain = &self.upstreams[upstream];
         let served = self.last_served.map(|head| (head.number, self.head_since));
+        // Each head has the time since which it has been the head. The higher head counts.
         let upstream_head = chain.head.map(|head| (head, chain.head_changed_at));
         let Some((last_height, last_height_at)) = upstream_head.max(served) else {
             return true;
@@ -35,6 +36,7 @@ impl HeadTracker {
         let highest_plausible = last_height
             .saturating_add(self.settings.jump_max)
             .saturating_add(u64::try_from(expected_blocks).unwrap_or(u64::MAX));
+        // A head that another upstream contradicts stays a claim, however often it is repeated.
         let is_false = poll.number > highest_plausible && self.is_contradicted(upstream, poll);
         if !is_false
             && (poll.number <= highest_plausible || self.is_confirmed(upstream, poll.number))

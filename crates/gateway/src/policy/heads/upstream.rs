@@ -1,4 +1,5 @@
-//! The known blocks of one upstream (its *branch*), and the *walk* from a new head back to them.
+//! The known blocks of one upstream (its *branch*), and the *walk* from a new head back to them. A
+//! walk follows the parent hashes of headers that it requests from the upstream.
 //!
 //! A block is *linked* once its chain of parents reaches the branch. The *fill* extends a short
 //! branch downwards after the start. `heads` compares upstreams and elects the head.
@@ -85,8 +86,8 @@ struct Walk {
     requested: BTreeSet<u64>,
     /// Time of the last request.
     requested_at: Duration,
-    /// Number of headers in the next request below the branch's top, but at most half of
-    /// [`HEADER_REQUESTS_MAX`]. It doubles with each request.
+    /// Number of headers in the next request that starts at the branch's top or lower. A request
+    /// has at most half of [`HEADER_REQUESTS_MAX`]. The number doubles with each request.
     next_request_len: u64,
 }
 
@@ -114,7 +115,8 @@ impl UpstreamChain {
         self.branch.get(self.head?)
     }
 
-    /// Returns true unless the upstream has a claim, or its walk has lasted for more than one poll.
+    /// Returns true if the upstream has no claim, and no walk that has lasted for more than one
+    /// poll.
     pub(super) fn is_branch_known(&self) -> bool {
         self.claim.is_none() && self.unlinked_polls < 2
     }
@@ -156,8 +158,8 @@ impl UpstreamChain {
         LinkResult::Unchanged
     }
 
-    /// Returns the height of the next header that the fill needs; `None` if the fill has ended or
-    /// reached the first block of the chain.
+    /// Returns the height of the next header that the fill needs. Returns `None` if no fill is in
+    /// progress, or the fill has reached the first block of the chain.
     pub(super) fn fill_height(&self) -> Option<u64> {
         self.next_fill.filter(|&number| number > 0)
     }
@@ -196,8 +198,8 @@ impl UpstreamChain {
     }
 
     /// Continues the walk as far as the known headers allow, and requests missing ones.
-    /// `find_parent` returns the parent of a block from the branches of other upstreams. The walk
-    /// gives up after `window` blocks.
+    /// `find_parent` returns the parent of a block from the branches of other upstreams. `request`
+    /// requests the header at a height. The walk gives up after `window` blocks.
     pub(super) fn continue_walk(
         &mut self,
         now: Duration,

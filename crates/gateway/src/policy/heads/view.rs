@@ -24,11 +24,11 @@ pub struct ChainView {
     /// True if the upstreams reported `finalized`. Otherwise it is the head minus a depth, and must
     /// not replace a client's `finalized` tag.
     pub finalized_by_upstreams: bool,
-    /// Number of branch changes observed on any upstream.
+    /// Number of branch changes of the upstreams and of the served chain.
     pub generation: u64,
     /// Number of changes of `head`.
     pub head_seq: u64,
-    /// One entry per upstream, in the order of the group.
+    /// One entry per upstream, by the index that [`ChainView::upstream`] takes.
     pub upstreams: Vec<UpstreamView>,
     /// The newest blocks of the served chain.
     pub(super) window: Branch,
@@ -45,12 +45,14 @@ pub struct UpstreamView {
     /// The upstream's head, if linked and plausible. `None` if the upstream never reported one;
     /// such an upstream is not healthy.
     pub head: Option<u64>,
-    /// Number of blocks behind the served head.
+    /// Number of blocks behind the served head; 0 if the upstream is not behind it, or if a head is
+    /// unknown.
     pub lag: u64,
     /// True if the upstream responds to polls.
     pub live: bool,
-    /// True if the upstream has the served chain's block at the lower of the two heads, and its
-    /// last polls match its known blocks. Reads go only to such an upstream.
+    /// True if the upstream is on the served chain: both have the same block at the lower of their
+    /// heads. The upstream's last polls must also match its known blocks. Reads go only to such an
+    /// upstream.
     pub consistent: bool,
     /// True if the upstream is live, consistent and not lagging: fit for reads at the head.
     pub at_head: bool,

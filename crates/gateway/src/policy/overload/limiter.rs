@@ -1,5 +1,5 @@
 //! Finds the concurrency limit of a group: the largest number of calls in flight. The limit is not
-//! configured; the limiter finds it by experiment.
+//! configured; the limiter finds it by experiment. A *permit* allows one call to be in flight.
 //!
 //! The limit acts only while calls wait for a permit. The limiter then starts a *trial*: it changes
 //! the limit, and compares the throughput (responses per second) with that at the *accepted* limit.
@@ -12,12 +12,14 @@
 //! limit is accepted if it makes no flow slower. A lower limit is rejected if it makes no flow
 //! faster.
 //!
-//! The limiter seeks the limit with the highest `rate / limit^0.15`: each further call in flight
-//! must raise throughput enough. This measure is the "power" of Kleinrock ("Power and Deterministic
-//! Rules of Thumb for Probabilistic Problems in Computer Communications", 1979) with more weight on
-//! throughput. The search is a pattern search (Hooke and Jeeves, 1961), as in the thread pool of
-//! .NET (Hellerstein and others, "Optimizing Concurrency Levels in the .NET ThreadPool", 2009). A
-//! measurement ends once its variance shows that it is exact enough (batch means).
+//! The limiter seeks the limit with the highest *score*, `rate / limit^0.15`. The rate is the
+//! throughput, so each further call in flight must raise throughput enough. This score is the
+//! "power" of Kleinrock ("Power and Deterministic Rules of Thumb for Probabilistic Problems in
+//! Computer Communications", 1979) with more weight on throughput. The search is a pattern search
+//! (Hooke and Jeeves, 1961), as in the thread pool of .NET (Hellerstein and others, "Optimizing
+//! Concurrency Levels in the .NET ThreadPool", 2009). A measurement ends once its variance shows
+//! that it is exact enough. The variance comes from the durations of batches of responses (the
+//! method of batch means).
 //!
 //! Three signs change the limit without a comparison:
 //!
@@ -54,31 +56,32 @@ const STEP_MAX: f64 = 2.0;
 /// Factor between two compared limits at the end of a search.
 const STEP_MIN: f64 = 1.4;
 
-/// First pause between pairs of trials with the smallest step. The pause doubles while no trial
-/// succeeds, because each trial costs some throughput.
+/// First pause after trials in both directions have failed with the smallest step. The pause
+/// doubles while no trial succeeds, because each trial costs some throughput.
 const PAUSE_MIN: Duration = Duration::from_secs(3);
-/// Longest pause between pairs of trials.
+/// Longest pause after such a pair of failed trials.
 const PAUSE_MAX: Duration = Duration::from_secs(12);
 
-/// Minimum time without any response after which waiting calls raise the limit.
+/// Shortest time without any response after which a waiting call raises the limit.
 const SILENCE_MIN: Duration = Duration::from_millis(50);
-/// The same time while the usual latency is unknown.
+/// Time without any response after which a waiting call raises the limit, while the usual latency
+/// is unknown.
 const SILENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
 /// Minimum number of batches of responses in a measurement.
 const BATCHES_MIN: u32 = 4;
 /// Minimum number of responses in a batch. A batch also has at least one response per permit.
 const BATCH_MIN: u32 = 8;
-/// Relative error of the throughput at which a measurement ends, for the largest step. A smaller
-/// step requires a smaller error.
+/// With the largest step, a measurement ends once the relative error of its throughput is at most
+/// this. A smaller step requires a smaller error.
 const ERROR_MAX: f64 = 0.05;
 
 /// Number of responses after which a measurement with at least `BATCHES_MIN` batches ends, even if
 /// its error is larger.
 const SAMPLES_MAX: u32 = 2048;
 
-/// Time after which a measurement with at least `SAMPLES_MIN` responses ends, for upstreams that
-/// need seconds for a response.
+/// Time after which a measurement with at least `SAMPLES_MIN` responses ends. It matters for
+/// upstreams that need seconds for a response.
 const MEASUREMENT_TIME_MAX: Duration = Duration::from_secs(1);
 /// Minimum number of responses for any conclusion.
 const SAMPLES_MIN: u32 = 16;
@@ -98,15 +101,15 @@ const CAPACITY_LEFT_MIN: f64 = 0.5;
 /// of `ln(limit ratio)`.
 const SLOWDOWN_MIN: f64 = 0.3;
 
-/// Limit of the queue's growth during a trial of a lower limit: the number of calls that get a
-/// response in this time. If the queue grows by more, the trial makes calls wait, so it ends.
+/// A trial of a lower limit ends if the queue grows by more calls than usually get a response in
+/// this time. The trial then makes calls wait.
 const QUEUE_GROWTH_MAX: Duration = Duration::from_millis(50);
 
 /// If throughput falls below this fraction of the accepted throughput, slow calls hold the permits
 /// or the upstreams have become slower. Both call for a higher limit.
 const COLLAPSED_BELOW: f64 = 0.2;
 
-/// The queue counts as gone after this many consecutive responses without a waiting call.
+/// The queue counts as empty after this many consecutive responses without a waiting call.
 const IDLE_AFTER: u32 = 16;
 
 /// Number of buckets for the latencies of flows. Several flows share a bucket.
@@ -124,13 +127,13 @@ pub struct LimiterSettings {
 /// The response of an upstream to a call.
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseSample {
-    /// The epoch in which the call was sent.
+    /// [`Limiter::epoch`] at the time when the call was sent.
     pub epoch: u32,
     /// The flow of the call.
     pub flow: Flow,
     /// Latency at the upstream.
     pub latency: Duration,
-    /// Number of calls that wait for permits.
+    /// Number of calls that wait for permits when the response arrives.
     pub queue: u32,
 }
 
@@ -150,9 +153,10 @@ pub struct Limiter {
     pub saturated: bool,
     /// Number of consecutive responses without a waiting call.
     responses_without_queue: u32,
-    /// Time of the last change of the limit or of the last response.
+    /// Time of the last response, change of the limit, or start of a queue.
     last_progress: Duration,
-    /// The accepted limit, and its measurements.
+    /// The accepted limit and its measurements. `None` until a measurement ends, at first and after
+    /// a raise without a trial.
     accepted: Option<Measurement>,
     /// True during a trial.
     in_trial: bool,
@@ -198,12 +202,12 @@ struct LatencySamples {
 /// A measurement in progress.
 #[derive(Debug, Clone, Copy, Default)]
 struct OngoingMeasurement {
-    /// Time when the limit was set.
+    /// Time when the limit was set, or when a new measurement at the same limit began.
     limit_set_at: Duration,
-    /// Number of responses since the limit was set.
+    /// Number of responses since `limit_set_at`.
     responses: u32,
     /// Number of responses to skip before the start, because the former limit may have affected
-    /// their calls. It begins with the number of calls that the limit allows.
+    /// their calls. A new limit sets it to the number of calls that the limit allows.
     responses_to_skip: u32,
     /// Start of the measurement; `None` while responses are skipped.
     start: Option<Duration>,
@@ -214,12 +218,13 @@ struct OngoingMeasurement {
     samples_with_queue: u32,
     batches: Batches,
     latencies: Latencies,
-    /// Length of the queue at the first response.
+    /// Length of the queue at the first response in a trial of a lower limit; `None` before that
+    /// response.
     queue_at_start: Option<u32>,
 }
 
-/// Batches of equally many responses. Their durations give the error of the throughput (batch
-/// means), computed by Welford's method (1962).
+/// Consecutive responses in batches of equal size. The variance of the batches' durations gives the
+/// error of the throughput. Welford's method (1962) computes the variance.
 #[derive(Debug, Clone, Copy, Default)]
 struct Batches {
     /// Number of responses per batch.
@@ -259,7 +264,7 @@ impl Limiter {
     }
 
     /// Records that a call waits for a permit. `typical_latency` is the typical latency of the
-    /// calls that hold permits.
+    /// calls that hold permits; `None` if it is unknown.
     pub fn record_wait(&mut self, now: Duration, typical_latency: Option<Duration>) {
         self.begin_measurement(now);
         let usual_silence = typical_latency.map_or(SILENCE_UNKNOWN, |latency| latency * 2);
@@ -422,12 +427,14 @@ impl Limiter {
             }
             return;
         };
+        // Scores are logarithms, so the relative error of a rate is the error of its score.
         let score_gain = measured.score() - accepted.score();
         let error = measured.error.hypot(accepted.error);
         let log_step = (f64::from(measured.limit) / f64::from(accepted.limit)).ln();
         let is_better = match self.direction {
             // If noise decides between two limits, the lower one wins.
             Direction::Up => score_gain > error || !is_slower(&accepted, &measured, log_step),
+            // Here the accepted limit is the higher one, and `log_step` is negative.
             Direction::Down => score_gain > 0.0 && is_slower(&measured, &accepted, -log_step),
         };
         if !is_better {
@@ -441,7 +448,7 @@ impl Limiter {
         }
         self.accepted = Some(measured);
         self.pause = PAUSE_MIN;
-        // The step grows after a success. It shrinks when trials in both directions fail.
+        // The step grows after a success: squaring undoes the square root that a failure takes.
         let is_step_largest = self.step >= STEP_MAX;
         self.step = (self.step * self.step).min(STEP_MAX);
         // After a smaller step the new limit is measured once more. A measurement that has won a
@@ -600,6 +607,7 @@ impl Batches {
         let seconds = now.saturating_sub(self.start).as_secs_f64();
         self.start = now;
         self.count += 1;
+        // Welford's sum: the deviation from the former mean times that from the new mean.
         let deviation = seconds - self.mean_secs;
         self.mean_secs += deviation / f64::from(self.count);
         self.squared_deviations += deviation * (seconds - self.mean_secs);

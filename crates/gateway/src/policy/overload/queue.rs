@@ -1,11 +1,13 @@
 //! The waiting calls of one group on one thread: a bounded queue by class and flow, with a bounded
-//! wait. A flow is the calls of one client to methods of similar weight (`shares.rs`).
+//! wait. A *class* is the priority of a call. A *flow* is the calls of one client to methods of
+//! similar weight (`shares.rs`). A *permit* allows one call to be in flight.
 //!
 //! Permits go to the highest waiting class. Each lower class that waits keeps a share of the
 //! permits, so it is never starved. Within a class the flow with the fewest calls in flight goes
 //! first, unless the free permits are reserved for others (`shares.rs`). If the queue is full, a
-//! new call displaces a call of the lowest waiting class, unless its own class is even lower. The
-//! flow with the most waiting calls of that class loses its oldest call.
+//! new call displaces a call of the lowest waiting class. If the class of the new call is even
+//! lower, the new call is rejected. The flow with the most waiting calls of the lowest class loses
+//! its oldest call.
 //!
 //! Within a flow the oldest call goes first while the queue is short-lived. A queue that lasts
 //! longer than [`STANDING_AFTER`] shows an overload. The newest call then goes first, and no call
@@ -29,8 +31,8 @@ use crate::policy::overload::shares::{FLOWS, Flow, Shares};
 mod tests;
 
 /// A queue that has not been empty for this time counts as standing. It is also the longest wait in
-/// a standing queue. It is twice CoDel's interval, because upstreams and machines sometimes pause
-/// for a tenth of a second without an overload.
+/// a standing queue. It is twice CoDel's interval of 100 ms, because upstreams and machines
+/// sometimes pause for a tenth of a second without an overload.
 pub const STANDING_AFTER: Duration = Duration::from_millis(200);
 
 const CLASSES: usize = Class::ALL.len();
@@ -40,9 +42,9 @@ const CLASSES: usize = Class::ALL.len();
 pub struct QueueSettings {
     /// Maximum number of waiting calls.
     pub calls_max: usize,
-    /// Longest wait.
+    /// Longest wait of a call, unless the queue is standing.
     pub wait_max: Duration,
-    /// Share of permits that each class other than the highest gets while it waits.
+    /// Share of permits, from 0 to 1, that each class other than the highest gets while it waits.
     pub share_kept: f64,
 }
 
@@ -128,6 +130,7 @@ impl<T> Queue<T> {
         let lowest =
             Class::ALL.into_iter().rev().find(|waiting| self.waiting_flows[waiting.index()] != 0);
         match lowest {
+            // A greater class is a lower priority.
             Some(lowest) if lowest >= class => {
                 let queues = &self.queues[lowest.index()];
                 let waiting = indices_of_set_bits(self.waiting_flows[lowest.index()]);
@@ -177,8 +180,9 @@ impl<T> Queue<T> {
         Some((item, class, now.saturating_sub(queued_at)))
     }
 
-    /// Removes and returns a call that has waited too long. Call it only when a permit is free,
-    /// before [`Queue::take`]. Then no call expires while none is served.
+    /// Removes a call that has waited too long. Returns its item and its class; `None` if there is
+    /// no such call. Call this function only when a permit is free, before [`Queue::take`]. Then no
+    /// call expires while none is served.
     pub fn take_expired(&mut self, now: Duration, overloaded: bool) -> Option<(T, Class)> {
         self.record_served(now);
         for class in Class::ALL {
@@ -220,7 +224,8 @@ impl<T> Queue<T> {
             }
             let owed = &mut self.owed[class.index()];
             *owed += self.settings.share_kept;
-            // The tolerance covers rounding: a tenth added ten times is a little less than one.
+            // At most one lower class gets this permit. The tolerance covers rounding: a tenth
+            // added ten times is a little less than one.
             if *owed >= 1.0 - 1e-6 && next.map(|(class, _)| class) == highest {
                 *owed -= 1.0;
                 next = Some((class, flow));
@@ -229,8 +234,8 @@ impl<T> Queue<T> {
         next
     }
 
-    /// Returns the index of the flow of a class that goes first: the flow with the fewest calls in
-    /// flight, and of equal ones the flow that has waited longest.
+    /// Returns the index of the flow of a class that goes first. This is the flow with the fewest
+    /// calls in flight. If several flows have as few, it is the one that has waited longest.
     fn find_next_flow_of_class(
         &self,
         class: Class,

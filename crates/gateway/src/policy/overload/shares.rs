@@ -1,10 +1,10 @@
 //! Divides a group's permits among flows. A *permit* allows one call to be in flight. A *flow* is
-//! the calls of one client to methods of about the same weight.
+//! the calls of one client to methods of about the same weight, which is a method's cost.
 //!
 //! A flow may use every permit that no other flow needs. The permits that a flow has used recently
-//! are reserved for it, up to an equal share. So slow calls of another flow cannot take them while
-//! the flow has no call in flight. This is max-min fairness of calls in flight. A reservation does
-//! not apply against a higher class, and a call in flight is never stopped.
+//! are reserved for it, up to an equal share of all permits. So slow calls of another flow cannot
+//! take them while the flow has no call in flight. This is max-min fairness of calls in flight.
+//! Calls of a higher class ignore reservations of a lower one. A call in flight is never stopped.
 //!
 //! Flows are hashed to a fixed number of buckets, as in stochastic fairness queueing (McKenney,
 //! 1990). So cost and memory do not grow with the number of clients, but two clients may share a
@@ -32,8 +32,8 @@ const NEWEST_WEIGHT: f32 = 0.1;
 pub struct Flow(u8);
 
 impl Flow {
-    /// Returns the flow of a client, by a hash of its key or address, and a method's weight.
-    /// Weights between two powers of two belong to one flow.
+    /// Returns the flow of a client and a method's weight. `client` is a hash of the client's API
+    /// key or address. Weights between two powers of two belong to one flow.
     pub fn new(client: u64, weight: u32) -> Flow {
         let weight_class = u64::from(weight.max(1).ilog2());
         // Fibonacci hashing: multiply by 2^64 divided by the golden ratio. The highest 7 bits
@@ -179,6 +179,7 @@ impl Shares {
     /// this class or a higher one.
     pub fn count_spare(&self, class: Class, free_permits: u32) -> u32 {
         let equal_share = self.equal_share();
+        // A smaller class is a higher priority.
         let reserved = self.flows.iter().filter(|flow_use| flow_use.class <= class);
         let reserved: u32 = reserved.map(|flow_use| flow_use.unused_reserved(equal_share)).sum();
         free_permits.saturating_sub(reserved)

@@ -25,9 +25,9 @@ pub enum ShareableTag {
     },
     /// The response depends on the head at the time when it was stored.
     Head {
-        /// Height of the block.
+        /// Height of the head.
         number: u64,
-        /// Hash of the block.
+        /// Hash of the head.
         hash: Hash,
     },
 }

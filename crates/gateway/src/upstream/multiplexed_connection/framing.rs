@@ -9,7 +9,7 @@ use wire::websocket::{Opcode, ProtocolError, Role, apply_mask, write_frame, writ
 use crate::io::websocket::decoder::{Decoder, Event, Payload};
 use crate::io::websocket::keys::Keys;
 
-/// Number of bytes that are stored of a message over the size limit. These bytes are enough to read
+/// For a message over the size limit, only this number of bytes is stored. They are enough to read
 /// the id.
 const HEAD_BYTES: usize = 64;
 
@@ -60,8 +60,8 @@ impl Framing {
         }
     }
 
-    /// Behaves as [`Decoder::direct_read_buffer`]. The length of a JSON value is not known in
-    /// advance.
+    /// Behaves as [`Decoder::direct_read_buffer`]. Returns `None` on a local socket, because the
+    /// length of a JSON value is not known in advance.
     pub(super) fn direct_read_buffer(&mut self) -> Option<(&mut BytesMut, usize)> {
         match self {
             Framing::WebSocket(decoder) => decoder.direct_read_buffer(),
@@ -80,6 +80,7 @@ impl Framing {
 /// Splits a stream of JSON values.
 #[derive(Debug)]
 pub(super) struct Values {
+    /// Finds the end of each value.
     splitter: Splitter,
     message_bytes_max: usize,
     /// The first bytes of a value that was incomplete after earlier reads.

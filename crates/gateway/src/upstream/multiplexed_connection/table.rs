@@ -48,6 +48,7 @@ struct PendingCall {
 #[derive(Debug)]
 enum SlotState {
     Free,
+    /// The call waits for its response.
     Waiting(PendingCall),
     /// The call has ended, and its caller has not polled it since.
     Done(Result<Bytes, ExchangeError>),
@@ -55,6 +56,7 @@ enum SlotState {
 
 #[derive(Debug)]
 struct Slot {
+    /// Number of times that the slot was freed before.
     generation: u32,
     state: SlotState,
 }
@@ -167,8 +169,8 @@ impl Table {
     }
 
     /// Fails the calls whose deadline has passed and appends their wakers to `wakers`. `error_at`
-    /// returns the error of the call at an offset. Returns when the last of the failed calls was
-    /// started; `None` if no deadline has passed.
+    /// returns the error of the call at an output offset. Returns when the last of the failed calls
+    /// was started; `None` if no deadline has passed.
     pub(super) fn expire(
         &mut self,
         now: Instant,

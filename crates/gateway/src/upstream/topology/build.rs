@@ -120,8 +120,9 @@ impl Topology {
         }
     }
 
-    /// Finds the upstream of this topology that has the same name and chain name as `upstream` of
-    /// the new configuration `config`. `chains` are the chains of the new configuration.
+    /// Finds the upstream of this topology that has the name and chain name of `upstream`.
+    /// `upstream` belongs to the new configuration `config`, and `chains` are the chains of
+    /// `config`.
     fn find(
         &self,
         config: &Config,
@@ -194,8 +195,8 @@ struct PreviousUpstream<'a> {
     is_same: bool,
 }
 
-/// Returns a number that no upstream of this process has had; [`NO_UPSTREAM`] if all numbers are
-/// used.
+/// Returns a cache number that no upstream of this process has had; [`NO_UPSTREAM`] if all numbers
+/// are used.
 pub(super) fn next_number(by_number: &mut Vec<Option<usize>>) -> u16 {
     match u16::try_from(by_number.len()) {
         Ok(number) if number != NO_UPSTREAM => {

@@ -1,5 +1,5 @@
 //! Subscribes to the new heads of an upstream that has a WebSocket or local socket. A notification
-//! triggers a poll, so the served head changes as soon as the upstream announces a block.
+//! triggers a poll, so clients see a new block as soon as the upstream announces it.
 //!
 //! A notification changes no state itself; only the poll does. If notifications stop, polls
 //! continue at their interval, and the subscription is renewed.
@@ -140,6 +140,7 @@ async fn subscribe_once(
         _ = &mut driver => return None,
         response = call => response.ok()?,
     };
+    // The response is a pair of the call's id and the message.
     match parse_response(&response.1, DEPTH_MAX).map(|response| response.outcome) {
         Ok(Outcome::Result(_)) => {}
         _ => return Some(Unsupported),

@@ -61,9 +61,11 @@ pub(super) struct Poller {
     connection: Option<Connection>,
     /// Used instead of `connection` if the upstream has no HTTP address.
     multiplexed: Option<Rc<MultiplexedConnection>>,
+    /// Id of the last query over HTTP; 0 before the first query.
     next_id: u64,
     /// True if the log already reports that no connection to the upstream can be opened.
     outage_logged: bool,
+    /// Progress of the upstream after an ejection, for the log.
     pub(super) recovery: Recovery,
 }
 
@@ -165,7 +167,7 @@ impl Poller {
         if is_expected { Ok(header) } else { Err(QueryError::NoResponse) }
     }
 
-    /// Stores the parsed header for checks of responses.
+    /// Stores the header in the chain's recent headers. Checks of responses use them.
     fn store_header(&self, hash: [u8; 32], raw: &[u8]) {
         let chain = &self.topology.chains[self.topology.upstreams[self.upstream].config.chain];
         if chain.headers.read().get(&hash).is_some() {
@@ -211,9 +213,11 @@ impl Poller {
         };
         let HttpResponse { status, retry_after, body, .. } = response;
         let response = parse_response_to(&id, &body, DEPTH_MAX);
+        // `error` is returned unless the outcome reports a rate limit.
         let (outcome, error) = match response.as_ref().map(|response| &response.outcome) {
             Some(Outcome::Result(result)) if status == 200 => return Ok(result.to_vec()),
             Some(Outcome::Error { code, message, .. }) => {
+                // `broadcast` is true only for methods that send a transaction.
                 let (code, broadcast) = (*code, false);
                 (
                     CallOutcome::Error { status, retry_after, code, message, broadcast },
@@ -228,7 +232,7 @@ impl Poller {
         })
     }
 
-    /// Sends a query over HTTP/1.1.
+    /// Sends a query over HTTP/1.1. Returns the id of the query and the response.
     async fn exchange_http(
         &mut self,
         method: &str,
@@ -252,6 +256,7 @@ impl Poller {
         let id = Decimal::new(self.next_id);
         let mut body = Vec::with_capacity(128);
         write_call(&mut body, id.as_bytes(), method, Some(params));
+        // `call_head` ends with `Content-Length: `.
         let length = format!("{}\r\n\r\n", body.len());
         let request = [&*upstream.call_head, length.as_bytes(), &body].concat();
         let response = connection
@@ -264,7 +269,8 @@ impl Poller {
         Ok((id, response))
     }
 
-    /// Sends a query over a WebSocket or a local socket.
+    /// Sends a query over a WebSocket or a local socket. Returns the id of the query and the
+    /// response.
     async fn exchange_multiplexed(
         &mut self,
         method: &str,
@@ -280,6 +286,7 @@ impl Poller {
                     &upstream.connector,
                     &upstream.config,
                     POLL_RESPONSE_BYTES_MAX,
+                    // This connection has no subscription, so it drops notifications.
                     Rc::new(|_| {}),
                 );
                 let (connection, driver) = self.await_connection(connecting, deadline).await?;
@@ -332,7 +339,8 @@ impl Drop for Poller {
     }
 }
 
-/// Parses the number, hash and parent's hash of a raw header.
+/// Parses the number, hash and parent's hash of a raw header; `None` if one of them is missing or
+/// malformed.
 fn parse_header(family: Family, raw: &[u8]) -> Option<HeadPoll> {
     let (number, hash, parent) = if family == Family::Bitcoin {
         let [number, hash, parent] = walk::fields_of(raw, ["height", "hash", "previousblockhash"]);

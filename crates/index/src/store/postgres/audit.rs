@@ -93,6 +93,8 @@ impl AuditRows for Postgres {
         &self,
         visit: &mut dyn FnMut(PostingListRow<'_>) -> bool,
     ) -> Result<(), StoreError> {
+        // The key and the first position of the list that was visited last. At first, they precede
+        // all lists.
         let mut previous = (i64::MIN, i64::MIN);
         loop {
             let rows = self.session.query(

@@ -11,7 +11,7 @@ use crate::store::rows::{
 };
 
 /// Maximum number of transactions of one query. Most blocks have fewer, so one round trip returns
-/// them all. Their fragments have some hundred kilobytes.
+/// them all. The fragments of one query have some hundred kilobytes together.
 const TRANSACTIONS_PER_QUERY: i64 = 1024;
 /// Maximum number of Harmony blocks of one query. A block may have some hundred kilobytes.
 const HARMONY_BLOCKS_PER_QUERY: i64 = 64;
@@ -203,7 +203,7 @@ impl ReadRows for Postgres {
             &[&keys, &earliest, &from, &to, &limit],
         )?;
         let mut postings = Postings::new(to);
-        // The key of the last row, and the number of its lists within the range so far.
+        // The key of the previous row, and the number of the key's lists within the range so far.
         let mut count_of_key: Option<(PostingKey, usize)> = None;
         for row in &rows {
             let (key, first, rest) =

@@ -10,9 +10,9 @@ use super::session::{Session, read_value};
 use crate::store::error::StoreError;
 use crate::store::rows::RENAMES;
 
-/// Number of blocks of a partition: half a year of Ethereum. The indexes of larger partitions
-/// exceed the memory. With smaller partitions, the query planner must exclude many tables for each
-/// query.
+/// Number of blocks of a partition: half a year of Ethereum. The database indexes of larger
+/// partitions exceed the memory. With smaller partitions, the query planner must exclude many
+/// tables for each query.
 pub(in crate::store) const PARTITION_BLOCKS: i64 = 1_000_000;
 
 /// The names of all tables.

@@ -22,8 +22,8 @@ use crate::store::location::{Location, Server};
 
 /// Timeout to connect and authenticate, unless the URL sets another timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout to release the lock when a session ends. The client also waits this much longer than the
-/// timeout of a query, so that the server's own timeout comes first.
+/// Timeout to release the lock when a session ends. The client also adds this time to the timeout
+/// of a query, so that the server's own timeout comes first.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time that a new writer waits for the lock. The server needs some time to notice the end
 /// of a killed writer.
@@ -246,7 +246,7 @@ impl Session {
         restore_result.map(|()| value)
     }
 
-    /// Runs statements that return no rows.
+    /// Runs statements and ignores their rows.
     pub(super) fn run(&self, sql: &str) -> Result<(), StoreError> {
         self.wait(self.client.batch_execute(sql))
     }
@@ -284,7 +284,8 @@ impl Session {
     }
 
     /// Inserts rows by a `COPY` statement
-    /// (<https://www.postgresql.org/docs/current/sql-copy.html>).
+    /// (<https://www.postgresql.org/docs/current/sql-copy.html>). `types` are the types of its
+    /// columns.
     pub(super) fn copy<'a, const N: usize>(
         &self,
         sql: &'static str,

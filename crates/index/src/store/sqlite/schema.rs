@@ -75,8 +75,8 @@ pub(super) fn path_with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Locks the file for its only writer, by a lock file. SQLite's own locks last for one transaction.
-/// With these locks alone, a second writer could write between a check of the first writer and its
-/// next transaction.
+/// With these locks alone, the first writer could check the index, and a second writer could change
+/// it before the first one writes.
 pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
     let lock_path = path_with_suffix(path, ".lock");
     let file_error = |error: std::io::Error| match error.kind() {

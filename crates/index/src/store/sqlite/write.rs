@@ -132,8 +132,9 @@ fn insert(transaction: &Transaction<'_>, blocks: &[NewBlock]) -> Result<(), rusq
     Ok(())
 }
 
-/// Deletes entries of a hash table. `select` is a query for the hashes and keys of the rows to
-/// which the entries lead, and `parameter` is its parameter.
+/// Deletes entries of a hash table. `select` returns the hashes and keys of the rows to which the
+/// entries lead, and `parameter` is its parameter. `delete` deletes one entry, given its short hash
+/// and its key.
 fn delete_hash_entries(
     transaction: &Transaction<'_>,
     (select, parameter): (&str, i64),

@@ -20,6 +20,7 @@ pub(super) struct Counter {
     measured_from: u64,
     /// First arrivals of blocks.
     first_heads: FirstArrivals,
+    /// Recent logs. [`Group::log_table`] is an index into this list.
     log_tables: Vec<LogTable>,
     /// Maps block hashes to ids of 64 bits, which take less memory.
     hasher: RandomState,
@@ -65,6 +66,7 @@ impl Counter {
         true
     }
 
+    /// Counts the notification of a block.
     fn count_head(
         &mut self,
         subscriber: &mut Subscriber,
@@ -89,6 +91,8 @@ impl Counter {
             HeadEvent::Next(skipped) => counts.missing = counts.missing.saturating_add(skipped),
             HeadEvent::OutOfOrder { is_ignored } => {
                 counts.out_of_order += 1;
+                // The block was counted as missing when a higher block arrived, unless that was in
+                // the warm-up.
                 counts.missing = counts.missing.saturating_sub(u64::from(!is_ignored));
             }
             HeadEvent::Reorg => counts.reorged += 1,
@@ -99,6 +103,8 @@ impl Counter {
         }
     }
 
+    /// Counts the notification of a log. If a new log displaces the oldest one from the table,
+    /// settles the oldest one.
     fn count_log(
         &mut self,
         subscribers: &mut [Subscriber],

@@ -22,8 +22,11 @@ pub(super) struct Group {
     name: String,
     url: String,
     pub(super) kind: SubscriptionKind,
+    /// Addresses of the server.
     pub(super) addresses: Vec<SocketAddr>,
+    /// TLS settings for connections to the server.
     pub(super) peer: Peer,
+    /// Builds the requests that open WebSockets.
     pub(super) opener: Opener,
     /// The JSON-RPC call that subscribes.
     pub(super) call: String,
@@ -31,7 +34,7 @@ pub(super) struct Group {
     pub(super) connect_timeout_ns: u64,
     /// Timeout of the response to the call that subscribes.
     pub(super) call_timeout_ns: u64,
-    /// Index of the log table. Subscriptions to the same logs share a table.
+    /// Index of the log table (`logs.rs`). Subscriptions to the same logs share a table.
     pub(super) log_table: usize,
     /// By reason: the number of connections that failed or ended.
     ended: BTreeMap<String, u64>,

@@ -1,5 +1,6 @@
-//! Finds duplicates, gaps and reorgs among the blocks that a connection received. Stores when each
-//! block first arrived on any connection.
+//! Finds duplicates, gaps and reorgs among the blocks that a connection received. A head is the
+//! header of a new block, and the height of a block is its number. Stores when each block first
+//! arrived on any connection.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -25,7 +26,8 @@ pub(super) enum HeadEvent {
         /// True if the gap was not counted, because it occurred during the warm-up.
         is_ignored: bool,
     },
-    /// A second block at the same height, or a block below the first height or the window.
+    /// A second block at the same height, or a block below the first height, or a block below the
+    /// window of [`WINDOW_HEIGHTS`].
     Reorg,
 }
 

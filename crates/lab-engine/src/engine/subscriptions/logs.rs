@@ -1,8 +1,9 @@
 //! Finds the logs that are missing on a connection.
 //!
 //! The logs of a single connection do not show that one is missing. So all connections that request
-//! the same logs share a [`LogTable`]. A log is missing on a connection if another connection
-//! received it, and if this connection received logs of an earlier and of a later block.
+//! the same logs share a [`LogTable`]. A log is missing on a connection under two conditions:
+//! another connection received it, and this connection received logs of an earlier and of a later
+//! block.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -32,6 +33,7 @@ pub(super) struct LogEntry {
 /// The recent logs of all connections that request the same logs.
 #[derive(Debug, Default)]
 pub(super) struct LogTable {
+    /// Oldest first.
     entries: VecDeque<LogEntry>,
     /// By id: the sequence number.
     by_id: HashMap<u64, u64>,
@@ -81,6 +83,7 @@ impl LogTable {
         }
     }
 
+    /// Returns the entry of a log, or `None` if the log is not in the table.
     fn find(&mut self, id: u64) -> Option<&mut LogEntry> {
         let oldest = self.entries.front()?.sequence;
         let sequence = self.by_id.get(&id)?;

@@ -59,7 +59,7 @@ pub(super) struct Counts {
 
 /// One connection with its subscription.
 pub(super) struct Subscriber {
-    /// Index of the subscription.
+    /// Index of the subscription in the plan, and of its group.
     pub(super) group_index: usize,
     pub(super) state: State,
     pub(super) connection: Option<Connection<TcpStream>>,

@@ -37,6 +37,7 @@ const PIECES_MAX: usize = 4;
 /// The thread that opens and reads all connections.
 pub(super) struct SubscriptionThread {
     world: System,
+    /// True if the thread must stop.
     stop: Arc<AtomicBool>,
     counter: Counter,
     groups: Vec<Group>,
@@ -66,7 +67,8 @@ impl SubscriptionThread {
         stop: Arc<AtomicBool>,
     ) -> Result<SubscriptionThread, EngineFault> {
         let (mut groups, mut subscribers) = (Vec::new(), Vec::new());
-        // Subscriptions with the same call share a log table.
+        // A log table (`logs.rs`) has the recent logs of all connections that send the same call,
+        // also over several subscriptions.
         let mut calls = Vec::new();
         for (subscription, addresses) in plan.subscriptions.iter().zip(addresses) {
             if addresses.is_empty() {

@@ -146,8 +146,9 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Counts all calls of a request without a response in this class, and continues the iteration.
-    /// An id of a pooled connection fails the calls that wait for the connection.
+    /// Ends a request that has no valid response: counts all of its calls in `class`, and continues
+    /// the iteration. If the id belongs to a pooled HTTP/2 connection, fails the calls that wait
+    /// for that connection.
     pub(super) fn fail_request(&mut self, worker_id: u32, class: Class, ended_at: u64) {
         if self.is_pooled(worker_id) {
             return self.on_pooled_connect_failed(worker_id, class, ended_at);
@@ -241,7 +242,7 @@ pub(super) fn classify_calls(
 /// Sends sampled calls to the comparison with the reference node.
 pub(super) struct SampleSender {
     pub(super) queue: SyncSender<Sample>,
-    /// Counts the samples that were skipped because the queue was full.
+    /// Its field `skipped` counts the samples that were skipped because the queue was full.
     pub(super) shared: Arc<Shared>,
 }
 

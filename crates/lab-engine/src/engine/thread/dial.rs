@@ -1,4 +1,5 @@
-//! Opens and closes the connections of one thread.
+//! Opens and closes the connections of one thread. A draining connection has no worker any more,
+//! and waits for the server to close it.
 
 use lab_model::record::Class;
 use rustix::io::Errno;
@@ -60,7 +61,8 @@ impl<W: World> EngineThread<W> {
         self.fail_request(worker_id, Class::Connect, now);
     }
 
-    /// Makes later connects start with the next address, because the connect to this one timed out.
+    /// Makes later connects start with the next address, because the worker's connect to the
+    /// current address timed out.
     pub(super) fn skip_address(&mut self, worker_id: u32) {
         let worker = &self.workers[worker_id as usize];
         // Another worker may have skipped this address already.

@@ -4,7 +4,7 @@
 //! Each connection is an additional entry in the list of workers. Its id is above the ids of the
 //! real workers. So connects and TLS handshakes use the same code as for HTTP/1.1. An exchange is a
 //! request with its response, on one stream. A connection is dirty if it has data to send or to
-//! read.
+//! read. To drive a connection is to read and write on it and to handle its responses.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -23,12 +23,13 @@ use crate::engine::world::{Socket, World};
 pub(super) struct H2Pool<S> {
     /// Id of the first connection: the number of real workers.
     first_id: u32,
+    /// By id of the connection minus `first_id`.
     connections: Vec<PooledConnection<S>>,
     /// Ids without a connection.
     free_ids: Vec<u32>,
     /// Id of the connection that gets new streams; `None` if the next call opens a connection.
     current: Option<u32>,
-    /// By worker: the id of the connection, and the exchange in flight.
+    /// By worker: the id of the connection, and the exchange in flight. `None` without an exchange.
     exchanges: Vec<Option<(u32, Exchange)>>,
     /// By worker: the waker that adds the worker to `woken`.
     wakers: Vec<Waker>,
@@ -96,6 +97,7 @@ impl<S: Socket> H2Pool<S> {
         }))
     }
 
+    /// Returns the connection with this id.
     fn connection(&mut self, pooled_id: u32) -> &mut PooledConnection<S> {
         &mut self.connections[(pooled_id - self.first_id) as usize]
     }

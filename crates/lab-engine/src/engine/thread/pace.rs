@@ -1,8 +1,9 @@
 //! Starts and ends the iterations of one thread.
 //!
-//! In an open scenario, the schedule sets the start of each iteration, and a free worker runs it.
-//! In a closed scenario, each active worker starts its next iteration when the previous one ends.
-//! Times of type `u64` are nanoseconds since the start of the run.
+//! A worker (k6: VU) runs one iteration at a time. In an open scenario, the schedule sets the start
+//! of each iteration, and a free worker runs it. In a closed scenario, each active worker starts
+//! its next iteration when the previous one ends. Times of type `u64` are nanoseconds since the
+//! start of the run.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -33,16 +34,17 @@ pub(super) struct ScenarioState {
     end: u64,
     /// The scenario's transactions; `None` if it sends other calls.
     transactions: Option<TransactionQueue>,
-    /// When iterations that have not ended are interrupted.
+    /// When the iterations that still run are interrupted: at the end of the grace period.
     interrupt_at: u64,
     /// True once the iterations were interrupted.
     interrupted: bool,
 }
 
-/// Decides when the iterations of a scenario start.
+/// Decides when the iterations of a scenario start (k6: executor).
 enum Executor {
     /// Iterations start at scheduled times.
     Open {
+        /// The scheduled iterations after `next`.
         arrivals: Arrivals,
         /// The next scheduled iteration; `None` after the last one.
         next: Option<Arrival>,
@@ -56,6 +58,7 @@ enum Executor {
     },
     /// Each active worker starts an iteration as soon as its previous one has ended.
     Closed {
+        /// The changes after `next`.
         changes: Changes,
         /// The next change of the number of active workers; `None` after the last one.
         next: Option<Change>,
@@ -69,6 +72,7 @@ enum Executor {
         thread: u64,
         /// Number of threads that run this scenario.
         threads: u64,
+        /// Finds the stage in which an iteration starts.
         stages: StageClock,
         /// Workers that can start an iteration: id, and time when the worker became ready.
         ready: VecDeque<(u32, u64)>,
@@ -94,7 +98,8 @@ fn count_threads_used(scenario: &Scenario, threads: usize) -> usize {
     threads.min(scenario.workers_max.max(1))
 }
 
-/// Returns the indexes of this thread's workers among all workers of the scenario.
+/// Returns the indexes of this thread's workers among all workers of the scenario. With n threads,
+/// each thread has every n-th worker.
 pub(super) fn worker_indexes(
     scenario: &Scenario,
     thread: usize,
@@ -147,11 +152,14 @@ impl ScenarioState {
     }
 
     /// Returns true if the scenario has a call to send now. A scenario with transactions has no
-    /// call to send while every sender account waits for a response, or after its last transaction.
+    /// call to send while every sender account waits for a response, and after all transactions
+    /// were sent.
     fn can_send(&self) -> bool {
         self.transactions.as_ref().is_none_or(|queue| queue.ready_since().is_some())
     }
 
+    /// Returns true if no iteration runs and no further one will start, or if the scenario was
+    /// interrupted.
     fn is_over(&self) -> bool {
         let all_sent = self.transactions.as_ref().is_some_and(|queue| queue.unsent() == 0);
         let starts_ended = match &self.executor {
@@ -163,6 +171,7 @@ impl ScenarioState {
     }
 }
 
+/// Creates the executor of an open scenario on this thread.
 fn open_executor(
     scenario: &Scenario,
     thread: usize,
@@ -174,6 +183,7 @@ fn open_executor(
         (thread < threads_used).then(|| Arrivals::new(scenario, thread, threads_used));
     let next = arrivals.as_mut().and_then(Iterator::next);
     Executor::Open {
+        // A thread that does not run the scenario has no `next`, so these arrivals are not used.
         arrivals: arrivals.unwrap_or_else(|| Arrivals::new(scenario, 0, 1)),
         next,
         queue: VecDeque::new(),
@@ -182,6 +192,7 @@ fn open_executor(
     }
 }
 
+/// Creates the executor of a closed scenario on this thread.
 fn closed_executor(scenario: &Scenario, thread: usize, threads: usize) -> Executor {
     let mut changes = Changes::new(scenario);
     let next = changes.next();
@@ -258,7 +269,8 @@ impl<W: World> EngineThread<W> {
         let sender_ready_at = state.transactions.as_ref().and_then(TransactionQueue::ready_since);
         let unsent = state.transactions.as_ref().map(TransactionQueue::unsent);
         match &mut state.executor {
-            // The worker waits until a sender account has its response.
+            // A sender account has at most one transaction in flight. All accounts wait for a
+            // response, so the ready workers wait too.
             Executor::Closed { .. } if !can_send && unsent != Some(0) => Start::Nothing,
             Executor::Closed { ready, .. } => match ready.pop_front() {
                 Some((worker_id, ready_at)) => Start::Closed { worker_id, ready_at },
@@ -286,7 +298,8 @@ impl<W: World> EngineThread<W> {
                         iterations[usize::from(arrival.stage)].scheduled += 1;
                         return Start::Open { worker_id, freed_at, arrival, was_queued: false };
                     }
-                    // Queued iterations start first. The next call handles this arrival.
+                    // A queued iteration starts first. The next call of this function handles this
+                    // arrival.
                     if *queue_max > 0 && !free_workers.is_empty() && can_send {
                         break;
                     }
@@ -312,8 +325,8 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Starts the next iteration of a closed scenario, or closes the worker's connection if the
-    /// worker is no longer active or no iteration remains.
+    /// Starts the next iteration of a closed scenario. If the worker is no longer active, or no
+    /// iteration remains, closes the worker's connection instead.
     fn start_closed_iteration(&mut self, scenario_index: usize, worker_id: u32, ready_at: u64) {
         let worker = &mut self.workers[worker_id as usize];
         let state = &mut self.scenarios[scenario_index];
@@ -337,6 +350,8 @@ impl<W: World> EngineThread<W> {
         if worker.worker_index >= *active || *exhausted || all_sent {
             return self.close_connection(worker_id);
         }
+        // Without a limit, the threads take turns: with n threads, each thread has every n-th
+        // number. With a limit, the shared counter of remaining iterations gives the number.
         let number = match &self.shared.remaining[scenario_index] {
             None => *started * *threads + *thread + 1,
             Some(remaining) => match decrement(remaining) {
@@ -459,8 +474,9 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Returns the earliest time at which an iteration is planned and a worker is free, or the
-    /// number of active workers changes. Returns `u64::MAX` without such a time.
+    /// Returns the earliest time at which the thread must start an iteration, end a pause, or
+    /// change the number of active workers. Returns 0 if an iteration can start now, and `u64::MAX`
+    /// without such a time.
     pub(super) fn next_planned(&self) -> u64 {
         let next_of_scenario = |(scenario_index, state): (usize, &ScenarioState)| {
             let start = match &state.executor {
@@ -519,6 +535,7 @@ impl<W: World> EngineThread<W> {
                 if worker.state == WorkerState::AwaitingResponse {
                     self.gauges.in_flight -= worker.request.calls as u64;
                 } else if let Some(queue) = &self.scenarios[scenario_index].transactions {
+                    // The transaction was taken from the queue, but not sent.
                     queue.cancel(worker.request.key.transaction());
                 }
                 self.gauges.workers_busy -= 1;

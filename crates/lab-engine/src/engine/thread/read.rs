@@ -13,8 +13,8 @@ use crate::engine::reader::Read;
 use crate::engine::world::World;
 
 impl<W: World> EngineThread<W> {
-    /// Reads from a worker's connection, unless the connection is queued for reading already.
-    /// `server_closed` is true if the server has closed its side.
+    /// Reads from a worker's connection. If the connection is queued for reading already, it is
+    /// read when its turn comes. `server_closed` is true if the server has closed its side.
     pub(super) fn receive(&mut self, worker_id: u32, server_closed: bool) {
         let Some(connection) = &mut self.workers[worker_id as usize].connection else { return };
         connection.server_closed |= server_closed;
@@ -96,10 +96,12 @@ impl<W: World> EngineThread<W> {
         let worker = &mut self.workers[worker_id as usize];
         let request = worker.request;
         let Some(connection) = &mut worker.connection else { return true };
-        // The response time of a long response ends before its last piece is classified.
+        // A long response ends when its last piece arrives. The time to scan and classify that
+        // piece does not count.
         let arrived_at = connection.reader.is_long().then(|| self.clock.read());
         match connection.reader.feed(bytes, self.response_bytes_max) {
             Read::Incomplete => {
+                // Scanning the piece took time, so the last reading of the clock is outdated.
                 if arrived_at.is_some() {
                     self.clock.read();
                 }

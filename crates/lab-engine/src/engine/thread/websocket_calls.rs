@@ -53,7 +53,8 @@ impl WebSocketCalls {
 enum End {
     /// The server sent a close frame with this code.
     Closed(Option<u16>),
-    /// An invalid frame, a message beyond the plan's limit, or a message that no call asked for.
+    /// The server sent an invalid frame, a message beyond the plan's limit, or a message that no
+    /// call asked for.
     Invalid,
 }
 
@@ -157,8 +158,8 @@ impl<W: World> EngineThread<W> {
                 Some(Event::Piece { bytes: piece, is_last }) => {
                     let is_awaited =
                         worker.state == WorkerState::AwaitingResponse && responded_at.is_none();
-                    // The response time of a long response ends before its last piece is
-                    // classified.
+                    // A long response ends when its last piece arrives. The time to scan and
+                    // classify that piece does not count.
                     let arrived_at = socket.body.is_long().then(|| self.clock.read());
                     let is_invalid =
                         !is_awaited || socket.body.append(piece, self.response_bytes_max).is_err();

@@ -40,6 +40,7 @@ pub(crate) struct Decoder {
 
 impl Default for Decoder {
     fn default() -> Decoder {
+        // The second argument is false because messages are not compressed.
         let headers = HeaderReader::new(Role::Client, false);
         Decoder { headers, frame: None, in_message: false, control: Vec::new() }
     }
@@ -121,6 +122,7 @@ impl Masking {
         write_frame(out, opcode, payload, Some(self.draw_key()));
     }
 
+    /// Returns a random masking key.
     fn draw_key(&mut self) -> MaskingKey {
         if self.random_bytes.len() < 4 {
             self.random_bytes = vec![0; DRAWN_BYTES];

@@ -62,7 +62,7 @@ impl Opener {
     }
 }
 
-/// A handshake whose response is not complete yet.
+/// A handshake with an incomplete response.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     /// The expected value of Sec-WebSocket-Accept.

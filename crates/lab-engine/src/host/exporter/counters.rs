@@ -111,6 +111,7 @@ impl Scrape {
         scrape
     }
 
+    /// Stores the CPU time of one core in one state.
     fn add_cpu_time(&mut self, sample: &ParsedSample<'_>) {
         let Some((cpu, mode)) = sample.label("cpu").zip(sample.label("mode")) else { return };
         self.cpu_times.entry(cpu.to_owned()).or_default().set(mode, sample.value);
@@ -145,6 +146,7 @@ impl Scrape {
         let mut total = CpuTimes::default();
         let mut busiest = None::<f64>;
         for (cpu, now) in &self.cpu_times {
+            // A core that the previous scrape lacks has no growth yet.
             let growth = now.since(previous.cpu_times.get(cpu).unwrap_or(now));
             busiest = larger(busiest, growth.busy());
             total.add(&growth);
@@ -261,7 +263,7 @@ fn add_device_value(
     }
 }
 
-/// Values of one device in two scrapes, from which rates are computed.
+/// Values of one device in two scrapes. Rates are computed from both.
 struct DeviceRates<'a> {
     now: &'a DeviceValues,
     previous: &'a DeviceValues,
@@ -281,6 +283,7 @@ impl DeviceRates<'_> {
     }
 }
 
+/// Adds the values of a disk.
 fn add_disk(name: &str, disk: &DeviceRates<'_>, values: &mut Values) {
     // A disk without IO since the boot is not in use.
     if disk.now.get("node_disk_io_time_seconds_total").is_none_or(|time| *time <= 0.0) {
@@ -309,6 +312,7 @@ fn add_disk(name: &str, disk: &DeviceRates<'_>, values: &mut Values) {
     }
 }
 
+/// Adds the values of a network device.
 fn add_network_device(name: &str, device: &DeviceRates<'_>, values: &mut Values) {
     let received = device.per_second("node_network_receive_bytes_total");
     let sent = device.per_second("node_network_transmit_bytes_total");

@@ -32,7 +32,7 @@ pub(super) fn samples(page: &str) -> impl Iterator<Item = ParsedSample<'_>> {
     page.lines().filter_map(parse_line)
 }
 
-/// Parses a line: `name{labels} value timestamp`, in which labels and timestamp are optional.
+/// Parses a line: `name{labels} value timestamp`. Labels and timestamp are optional.
 fn parse_line(line: &str) -> Option<ParsedSample<'_>> {
     if line.starts_with('#') {
         return None;

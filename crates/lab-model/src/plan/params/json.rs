@@ -1,5 +1,8 @@
 //! Converts JSON texts to the same trees as TOML, so that a JSON text can contain generators too.
 //! Keeps numbers as written, and the order of members.
+//!
+//! An item is a parsed value with its position in the plan's file, and its tree is the value
+//! itself.
 
 use std::fmt;
 

@@ -21,7 +21,7 @@ pub struct ParseError {
     pub message: String,
     /// The allowed values.
     pub allowed: String,
-    /// The tag that has an unknown name, or `None` if the problem is another one.
+    /// The tag whose value is an unknown name; `None` for all other problems.
     pub unknown: Option<Tag>,
 }
 
@@ -41,7 +41,8 @@ pub struct StageName {
     pub scenario: String,
     /// Name of the stage, such as `stairs-2` for a step of a staircase.
     pub stage: String,
-    /// The name in the plan's file. All steps of a staircase have the same one.
+    /// The name in the plan's file. There, a staircase is one stage with several steps of constant
+    /// level, which all have this name.
     pub written: String,
 }
 
@@ -54,12 +55,14 @@ pub struct Names<'a> {
     pub stages: &'a [StageName],
 }
 
+/// Returns an error that is not about an unknown name.
 fn parse_error(message: impl Into<String>, allowed: impl Into<String>) -> ParseError {
     ParseError { message: message.into(), allowed: allowed.into(), unknown: None }
 }
 
-/// Returns the error of an unknown name, with the nearest known name. `unknown` is the tag that has
-/// the name, if any.
+/// Returns the error of an unknown name, with the nearest known name. `noun` says in the message
+/// what is unknown. `unknown` is the tag whose value is the name, or `None` for another part of the
+/// selector.
 fn unknown_name(unknown: Option<Tag>, noun: &str, name: &str, known: &[&str]) -> ParseError {
     let (message, allowed) = not_found_message(noun, name, known);
     ParseError { message, allowed, unknown }
@@ -129,8 +132,8 @@ fn find_method(name: &str, metric: Metric, names: Names<'_>) -> Result<usize, Pa
     })
 }
 
-/// Returns the indexes of the stages that `has_name` selects. `name_of` returns the name that a tag
-/// can use for a stage.
+/// Returns the indexes of the stages that `has_name` selects. In an error, `noun` says what is
+/// unknown, `name` is the unknown name, and `name_of` returns a known name for a stage.
 ///
 /// # Errors
 /// Fails if there is no such stage. The error has the known names.
@@ -174,8 +177,8 @@ pub struct Expression {
 /// Parses an expression for a metric.
 ///
 /// # Errors
-/// Reports an invalid part, an aggregation that the metric does not have, a percentile outside 0 to
-/// 100, or a limit that is not finite.
+/// Reports an invalid part, or an aggregation that the metric does not have. Also reports a
+/// percentile outside 0 to 100, and a limit that is not finite.
 pub fn parse_expression(text: &str, metric: Metric) -> Result<Expression, ParseError> {
     const FORM: &str = "AGGREGATION OPERATOR NUMBER, such as p(99)<300 or rate<0.01";
     const OPERATORS: &str = "<, <=, >, >=, ==, !=";

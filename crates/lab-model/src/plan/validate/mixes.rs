@@ -1,5 +1,8 @@
 //! Reads mixes of calls: from the plan, from mix files, or shipped with the program. A mix is a
 //! list of steps, and each step of an iteration sends one request.
+//!
+//! `report.error(key, message, allowed)` reports a problem of a key, with the values that would be
+//! allowed.
 
 use settings::value::Name;
 use settings::{
@@ -26,7 +29,7 @@ pub(super) struct Mixes {
 }
 
 impl Mixes {
-    /// Reads the mixes of the plan's file. `methods` gets the methods of the used mixes only.
+    /// Reads the mixes of the plan's file. Adds the methods of the used mixes to `methods`.
     pub(super) fn read(
         file: &PlanFile,
         environment: &Environment<'_>,
@@ -36,6 +39,7 @@ impl Mixes {
         let is_used = |name: &String| file.scenario.iter().any(|scenario| *scenario.mix == *name);
         let mut mixes = Mixes { defined: Vec::new(), used: Vec::new(), warnings: Vec::new() };
         let has_no_mix = |scenario: &ScenarioTable| scenario.mix.valid_value().is_none();
+        // A scenario that names no valid mix may use any method.
         methods.is_incomplete = file.scenario.is_empty() || file.scenario.iter().any(has_no_mix);
         for (name, table) in file.mix.iter() {
             if let Err(message) = <Name as Scalar>::parse(Input::String(name)) {
@@ -89,8 +93,8 @@ fn read_shipped(name: &str, text: &str, methods: &mut Methods) -> Mix {
     read_mix(name, name, text, methods).expect("a test reads every shipped mix")
 }
 
-/// Reads a mix from the text of a mix file. The text cannot refer to other files, variables or the
-/// environment.
+/// Reads a mix from the text of a mix file. `name` is the name of the mix, and `file` the name of
+/// the file in diagnostics. The text cannot refer to other files, variables or the environment.
 ///
 /// # Errors
 /// Returns all problems of the text.
@@ -181,6 +185,7 @@ impl MixReader<'_, '_, '_> {
         is_complete.then(|| Mix { name: name.to_owned(), steps })
     }
 
+    /// Reads the steps of a mix. Returns an empty list if their number is not allowed.
     fn read_steps(&mut self, steps: &Key<Vec<StepTable>>) -> Vec<Step> {
         if steps.is_empty_list() || steps.len() > STEPS_MAX {
             let message = "an iteration makes no request, or too many";
@@ -202,8 +207,8 @@ impl MixReader<'_, '_, '_> {
         step
     }
 
-    /// Reads a step from the only one of its keys calls, requests, bodies and transactions that is
-    /// set.
+    /// Reads a step. Exactly one of the keys `calls`, `requests`, `bodies` and `transactions` must
+    /// be set.
     fn read_step_source(&mut self, keys: &StepKeys<'_>) -> Option<Step> {
         let StepKeys { calls, weights_sum, requests, bodies, transactions, .. } = keys;
         let sources =
@@ -221,6 +226,7 @@ impl MixReader<'_, '_, '_> {
                 None
             }
             (None, _) => {
+                // A faulty table has an unknown or invalid key, which may be the missing one.
                 if !self.report.is_faulty(keys.location) {
                     let message = "a step has neither calls nor requests, bodies or transactions";
                     self.report.error_without_value(keys.location, message, "one of them");

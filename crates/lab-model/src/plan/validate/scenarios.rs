@@ -1,5 +1,9 @@
 //! Reads scenarios and their stages. Converts the levels of a plan's file (constant rates, ramps,
-//! staircases and spikes) to linear stages.
+//! staircases and spikes) to linear stages. A level is iterations per second in the open model, and
+//! a number of workers in the closed one.
+//!
+//! `report.error(key, message, allowed)` reports a problem of a key, with the values that would be
+//! allowed.
 
 use std::time::Duration;
 
@@ -57,11 +61,13 @@ pub(super) fn check(
 /// Reads scenarios in the order of the plan.
 struct ScenarioReader {
     scenarios: Vec<Scenario>,
+    /// Names of the stages of all scenarios so far.
     names: StageNames,
 }
 
 impl ScenarioReader {
-    /// Reads a scenario. `mix` is the index of its mix, or `None` if the mix has problems.
+    /// Reads a scenario. `index` is its position in the plan's file, from 0. `mix` is the index of
+    /// its mix, or `None` if the mix has problems.
     fn read_scenario(
         &mut self,
         index: usize,
@@ -79,6 +85,7 @@ impl ScenarioReader {
         check_model_keys(table, is_closed, report);
         let stages = self.read_stages(&name, table, is_closed, report);
         let level_max = stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max);
+        // True if the table has an unknown key or an invalid value.
         let is_faulty = report.is_faulty(&table.location);
         self.names.is_incomplete |= is_faulty;
         let is_complete = !stages.is_empty() && !is_faulty;
@@ -192,6 +199,7 @@ fn read_levels(
     previous_level: &mut Option<f64>,
     report: &mut Report<'_>,
 ) -> Option<StageLevels> {
+    // The key of a constant level in this model, the same key of the other model, and this model.
     let (constant_key, wrong_key, model) = match is_closed {
         true => (&stage.workers, &stage.rate, "closed"),
         false => (&stage.rate, &stage.workers, "open"),

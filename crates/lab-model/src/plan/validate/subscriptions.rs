@@ -1,5 +1,8 @@
 //! Reads the subscriptions of a plan: WebSocket connections that receive notifications during the
 //! run.
+//!
+//! `report.error(key, message, allowed)` reports a problem of a key, with the values that would be
+//! allowed.
 
 use settings::Report;
 
@@ -56,6 +59,8 @@ fn read_thresholds(table: &SubscriptionTable, name: &str) -> Vec<SubscriptionThr
     use SubscriptionFigure::{DelayP99, Duplicates, Ended, Missing};
     let count = |max: Option<u64>| max.map(|max| max as f64);
     let delay_p99_max = table.delay_p99_max.map(|delay| delay.as_secs_f64() * 1e3);
+    // An entry has the figure, the metric and the aggregation for the threshold's text, and the
+    // maximum.
     let limits = [
         (Ended, "subscription_ended", "count", count(*table.ended_max)),
         (Missing, "notifications_missing", "count", count(*table.missing_max)),

@@ -1,5 +1,8 @@
 //! Reads the thresholds of a plan. Checks that the names in selectors exist and that expressions
 //! are valid.
+//!
+//! `report.error(key, message, allowed)` reports a problem of a key, with the values that would be
+//! allowed.
 
 use settings::{Location, Report};
 

@@ -1,5 +1,8 @@
 //! Checks a plan that sends signed transactions. Each transaction is sent once, in the order of its
 //! sender's nonces. Settings that would repeat or reorder transactions are errors.
+//!
+//! `report.error(key, message, allowed)` reports a problem of a key, with the values that would be
+//! allowed.
 
 use settings::Report;
 use wire::family::Family;

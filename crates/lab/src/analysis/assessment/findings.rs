@@ -152,6 +152,7 @@ fn find_failing_method(result: &RunResult, row: &Row) -> Option<FindingKind> {
     })
 }
 
+/// Returns the number of failed calls of a row.
 fn failed_calls(row: &Row) -> f64 {
     row.failed_share * row.calls as f64
 }
@@ -172,7 +173,7 @@ fn stage_extent(stage: &StageRow) -> Extent {
     }
 }
 
-/// Returns the first bottleneck if it is one of the target and has at most one doubt.
+/// Returns a finding if the bottleneck is in the target and has at most one doubt.
 fn bottleneck_finding(bottleneck: &BottleneckFinding) -> Option<FindingKind> {
     let is_of_target = !matches!(bottleneck.cause, Cause::Generator | Cause::Unknown);
     (is_of_target && bottleneck.confidence > Confidence::Low).then(|| FindingKind::Bottleneck {

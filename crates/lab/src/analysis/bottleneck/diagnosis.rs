@@ -44,15 +44,15 @@ pub enum Claim {
     AcceptQueue,
     /// Connections are refused or closed.
     Refused,
-    /// The target responds with HTTP 429.
+    /// The target rejects calls with HTTP 429.
     TooManyRequests,
-    /// The JSON-RPC error code of "limit exceeded".
+    /// Calls fail with the JSON-RPC error code of "limit exceeded".
     LimitExceeded,
     /// An upstream of the target; `None` if it is unknown.
     Upstream(Option<UpstreamFacts>),
     /// The target's software.
     Software,
-    /// The CPU quota of a process, in cores.
+    /// The CPU quota of a process: the name of the process, and the quota in cores.
     CpuQuota(String, f64),
     /// The memory limit of a process's cgroup.
     MemoryLimit(String),
@@ -68,7 +68,7 @@ pub enum Claim {
     Disk(String),
     /// A network device of the target's host.
     Network(String),
-    /// The cores that the target may use.
+    /// The cores to which the target is pinned; the value is their number.
     Cores(f64),
     /// The core of the target's busiest thread.
     BusiestCore,

@@ -22,7 +22,7 @@ const DOMINANT_SHARE: f64 = 0.5;
 const LATE_SENDS_RATIO_MAX: f64 = 20.0;
 /// Smallest share of the calls that can break a threshold.
 const NOTABLE_SHARE: f64 = 0.01;
-/// A rate limit is assumed if at least this share of the calls is rejected by it.
+/// A rate limit is the cause only if it rejects at least this share of the calls.
 const LIMITED_SHARE_MIN: f64 = 0.05;
 /// The error code of "limit exceeded" in EIP-1474, which providers return with HTTP status 200.
 const LIMIT_EXCEEDED_CODE: i64 = -32_005;
@@ -72,8 +72,8 @@ pub(super) fn check_generator(context: &Context<'_>) -> Option<Bottleneck> {
     Some(Bottleneck { at, claim, evidence, doubts: Vec::new() })
 }
 
-/// Returns the p99 delay of sends in the window, in milliseconds. `None` if it is within the plan's
-/// limit.
+/// Returns the p99 delay of sends in the window, in milliseconds. `None` if sends were not later
+/// than the plan allows.
 pub(super) fn late_sends_ms(context: &Context<'_>) -> Option<f64> {
     let delay_p99_ms = context.mean_second(|second| second.scheduling_delay_p99_ms)?;
     let largest_median =

@@ -20,6 +20,7 @@ pub(super) struct Saturated {
     at: f64,
     /// Rank correlation of the wait with the load, from -1 to 1; `None` if the load did not vary.
     correlation: Option<f64>,
+    /// The saturated resource, as the limit that was reached.
     claim: Claim,
     evidence: Vec<Evidence>,
     doubts: Vec<Doubt>,
@@ -158,15 +159,16 @@ pub(super) fn check_software(context: &Context<'_>, saturated: &[Saturated]) -> 
     Some(Bottleneck { at: Some(context.broken_at), claim: Claim::Software, evidence, doubts })
 }
 
-/// Returns the number of calls inside the target. `None` if fewer than half of the calls in flight
-/// are inside the target, or if 30 % of them or more wait for an upstream.
+/// Returns the number of calls inside the target. `None` if they are fewer than half of all calls
+/// in flight, or if at least 30 % of them wait for an upstream.
 fn calls_inside(context: &Context<'_>) -> Option<f64> {
+    // `waiting` counts the sockets that carry a call, and `unclear` those that may carry one.
     let sum_with_unclear = |waiting: &HostMetric, unclear: &HostMetric| {
         let unclear = context.generator_mean(unclear).unwrap_or(0.0);
         context.generator_mean(waiting).map(|waiting| waiting + unclear)
     };
     let in_flight = context.mean_second(|second| second.in_flight as f64)?;
-    // A socket whose state is unclear may carry no call. The calls in flight are an upper limit.
+    // A socket whose state is unclear may carry no call, so the calls in flight are an upper bound.
     let inside = sum_with_unclear(host!("target.waiting_in"), host!("target.unclear_in"))?;
     let inside = inside.min(in_flight);
     let at_upstream = sum_with_unclear(host!("target.waiting_out"), host!("target.unclear_out"));
@@ -220,8 +222,8 @@ fn runnable_cores(context: &Context<'_>) -> Option<f64> {
     )
 }
 
-/// Returns true if the target waits for a core for a large share of its time. Then its software or
-/// connections need not be the cause.
+/// Returns true if the target waits for a core for a large share of its time. Its software and its
+/// connections may then be slow for lack of CPU.
 pub(super) fn waits_for_cores(context: &Context<'_>) -> bool {
     let delay = context.target_mean(host!("process.*.run_delay")).unwrap_or(0.0);
     delay >= CPU_WAIT_MIN && cpu_wait_share(context).is_some_and(|share| share >= CPU_WAIT_MIN)
@@ -379,6 +381,7 @@ fn find_busiest_thread(context: &Context<'_>, name: &str, from: f64) -> Option<E
 /// Returns the memory of the target's host if it is short.
 fn check_memory(context: &Context<'_>) -> Option<Saturated> {
     let available = context.target_host.get(host!("memory_available_share"));
+    // Zipping a series with itself maps its values.
     let used = available.zip_with(&available, |available, _| 1.0 - available);
     let wait = context.target_host.get(host!("psi_memory_some"));
     let candidate = Candidate { wait: &wait, step: 0.05, used: &used, high: MEMORY_MIN };
@@ -484,6 +487,8 @@ fn check_cpu(context: &Context<'_>) -> Option<Saturated> {
         return None;
     }
     let host_busy = context.host_mean(host!("cpu_busy"));
+    // True if the host as a whole is not busy. Only the cores for which the target waits can be
+    // busy then.
     let awaited_only = is_target_observed && host_busy.is_some_and(|busy| busy < BUSY_MIN);
     let claim = match pinned_cores(context) {
         Some(cores) => Claim::Cores(cores),
@@ -513,8 +518,8 @@ fn has_quota(context: &Context<'_>, name: &str) -> bool {
     !context.generator_host.get(host!("cgroup.*.cpu_limit").of(name)).is_empty()
 }
 
-/// Returns the number of cores that the target's processes are pinned to. None if they may use all
-/// cores of the host, or if one of them has a CPU quota.
+/// Returns the number of cores to which the target's processes are pinned. `None` if they may use
+/// all cores of the host, or if one of them has a CPU quota.
 fn pinned_cores(context: &Context<'_>) -> Option<f64> {
     let is_limited = |name: &&str| has_quota(context, name);
     let cores = context.result.watched.target_cores?;
@@ -527,8 +532,8 @@ fn sum(left: &TimeSeries, right: &TimeSeries) -> TimeSeries {
     if left.is_empty() { right.clone() } else { left.zip_with(right, |left, right| left + right) }
 }
 
-/// Returns the CPU use of target, generator and other processes, if generator and target share a
-/// host.
+/// Returns the CPU use of target, generator and other processes. `None` if a value is unknown, as
+/// for a target on another host.
 fn cpu_users(context: &Context<'_>) -> Option<Evidence> {
     let target = context.target_mean(host!("process.*.cpu"))?;
     let generator = context.generator_mean(host!("process.*.cpu").of("generator"))?;

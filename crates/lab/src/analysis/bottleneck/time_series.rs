@@ -45,7 +45,8 @@ impl TimeSeries {
         TimeSeries(indexed.map(|(index, (at, _))| (*at, median_around(index))).collect())
     }
 
-    /// Combines the values of both series at each time that is in both.
+    /// Combines the values of both series at each time that is in both. Samples of one collection
+    /// have exactly equal times, so the bits of the times are compared.
     pub(super) fn zip_with(
         &self,
         other: &TimeSeries,
@@ -99,18 +100,20 @@ pub(super) struct Load {
 /// A stage whose levels are shares of the largest level of all stages of the same model.
 #[derive(Clone, Copy, Debug)]
 struct RelativeStage {
-    /// Start and end, in seconds since the start of the run.
+    /// Start in seconds since the start of the run.
     from: f64,
+    /// End in seconds since the start of the run.
     to: f64,
-    /// Levels at the start and at the end.
+    /// Level at the start.
     level_from: f64,
+    /// Level at the end; between both times the level changes evenly.
     level_to: f64,
 }
 
 impl Load {
-    /// Reads the load from the stages of a run; `end` is when the threshold was broken. Levels are
-    /// relative to the largest level of the same model, because iterations per second (open) and
-    /// workers (closed) have no common unit.
+    /// Reads the load from the stages of a run. `end` is the time from which the load is ignored,
+    /// shortly after the threshold was broken. Levels are relative to the largest level of the same
+    /// model, because iterations per second (open) and workers (closed) have no common unit.
     pub(super) fn of(stages: &[StageRow], end: f64) -> Load {
         let largest_level_of = |model: &str| {
             let of_model = stages.iter().filter(|stage| stage.model == model);
@@ -165,10 +168,11 @@ const LOW_LOAD_SHARE: f64 = 0.2;
 ///
 /// The algorithm is Page's CUSUM (E. S. Page, Continuous inspection schemes, Biometrika 41, 1954).
 /// It sums how far the values exceed the baseline plus an allowance, and keeps the sum at zero or
-/// above. The rise began where the sum last left zero, if the sum then reached an alarm level. The
-/// baseline is the median of the samples under low load, or 0 with too few of them. The allowance
-/// is three standard deviations of these samples, and at least half of `step`. The standard
-/// deviation is estimated as 1.4826 times the median absolute deviation.
+/// above. If the sum reaches an alarm level, the rise began where the sum last left zero.
+///
+/// The baseline is the median of the samples under low load, or 0 with too few of them. The
+/// allowance is three standard deviations of these samples, and at least half of `step`. The
+/// standard deviation is estimated as 1.4826 times the median absolute deviation.
 pub(super) fn find_rise(series: &TimeSeries, load: &Load, step: f64, end: f64) -> Option<Rise> {
     let values: Vec<(f64, f64)> = series.0.iter().copied().filter(|(at, _)| *at <= end).collect();
     let at_low_load = values.iter().filter(|(at, _)| load.at(*at) <= LOW_LOAD_SHARE);
@@ -207,7 +211,7 @@ pub(super) fn find_rise(series: &TimeSeries, load: &Load, step: f64, end: f64) -
     })
 }
 
-/// Returns Spearman's rank correlation of a metric with the load until `end`, from -1 to 1. None
+/// Returns Spearman's rank correlation of a metric with the load until `end`, from -1 to 1. `None`
 /// without enough samples under low load and under higher load.
 pub(super) fn load_correlation(series: &TimeSeries, load: &Load, end: f64) -> Option<f64> {
     let until_end = series.0.iter().filter(|(at, _)| *at <= end);

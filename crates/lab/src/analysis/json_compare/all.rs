@@ -1,7 +1,7 @@
 //! Finds all differences between two JSON-RPC responses and classifies each of them.
 //!
-//! Pointers of [`differences`] are relative to the response: `/result/…` or `/error/…`. The order
-//! of members, white space and escapes of strings are ignored.
+//! The function [`differences`] returns pointers relative to the response: `/result/…` or
+//! `/error/…`. White space, the escapes in strings and the order of object members are ignored.
 
 use lab_model::results::equal::DifferenceClass;
 use serde_json::value::RawValue;
@@ -17,8 +17,9 @@ mod tests;
 
 /// Number of differences at which the search ends.
 pub const DIFFERENCES_MAX: usize = 1_000;
-/// Maximum number of elements of unordered arrays that are matched pairwise, because that takes
-/// quadratic time. Longer arrays are compared by canonical text, without allowed differences.
+/// Unordered arrays of at most this length are matched pairwise, which takes quadratic time. Longer
+/// arrays are compared by their sorted canonical texts. Allowed differences inside their elements
+/// then count as differences.
 const MATCHED_MAX: usize = 256;
 /// Number of hexadecimal digits of an EVM word (32 bytes).
 const WORD_DIGITS: usize = 64;
@@ -57,7 +58,8 @@ pub enum Spelling {
 pub type Sent = Result<Vec<u8>, String>;
 
 /// Returns the differences between two responses to the same call. The search ends at
-/// [`DIFFERENCES_MAX`]. `id` is the raw id of the call.
+/// [`DIFFERENCES_MAX`]. `id` is the raw id of the call. A response with another id is not a valid
+/// JSON-RPC response.
 pub fn differences(left: &Sent, right: &Sent, id: &[u8]) -> Vec<ClassifiedDifference> {
     use DifferenceClass::{ErrorAgainstResult, NoResponse, NotJsonRpc};
     let allowed = AllowedDifferences::default();
@@ -104,9 +106,10 @@ fn format_outcome(outcome: &Outcome<'_>) -> String {
 
 /// Walks through two values and collects their differences.
 pub(super) struct Walk<'a> {
+    /// Differences that are not reported.
     pub(super) allowed: &'a AllowedDifferences,
-    /// True if equal numbers in different notations are reported, and arrays in another order are
-    /// reported as one difference.
+    /// If true, equal numbers in different notations are a difference, and a reordered array is one
+    /// difference. If false, notation is ignored and arrays are compared element by element.
     pub(super) reports_form: bool,
     /// Number of differences at which the walk ends.
     pub(super) differences_max: usize,
@@ -124,6 +127,7 @@ impl Walk<'_> {
         {
             return;
         }
+        // `kind` returns the first character of a JSON value, or `0` for any number.
         match (kind(left), kind(right)) {
             ('{', '{') if depth < DEPTH_MAX => self.compare_objects(left, right, pointer, depth),
             ('[', '[') if depth < DEPTH_MAX => self.compare_arrays(left, right, pointer, depth),
@@ -144,11 +148,13 @@ impl Walk<'_> {
             }
             ('t' | 'f', 't' | 'f') => self.push(DifferenceClass::Value, pointer, left, right),
             ('n', _) | (_, 'n') => self.push(DifferenceClass::Null, pointer, left, right),
+            // Other values of one kind, and arrays and objects beyond `DEPTH_MAX`.
             (a, b) if a == b => self.push(DifferenceClass::Value, pointer, left, right),
             _ => self.push(DifferenceClass::Type, pointer, left, right),
         }
     }
 
+    /// Returns true if the plan allows any difference at this pointer.
     fn is_ignored(&self, pointer: &str) -> bool {
         self.allowed.ignore.iter().any(|pattern| matches_segments(pattern, pointer))
     }
@@ -165,6 +171,7 @@ impl Walk<'_> {
         }
     }
 
+    /// Compares the members of two objects.
     fn compare_objects(&mut self, left: &str, right: &str, pointer: &str, depth: usize) {
         let Some(members) = member_pairs(left, right, pointer) else {
             return self.push(DifferenceClass::Value, pointer, left, right);
@@ -186,8 +193,10 @@ impl Walk<'_> {
         }
     }
 
+    /// Compares the elements of two arrays. Arrays of different lengths are one difference.
     fn compare_arrays(&mut self, left: &str, right: &str, pointer: &str, depth: usize) {
         let parse = |raw| serde_json::from_str::<Vec<&RawValue>>(raw).ok();
+        // `a` and `b` are the elements of the left and the right array.
         let (Some(a), Some(b)) = (parse(left), parse(right)) else {
             return self.push(DifferenceClass::Value, pointer, left, right);
         };
@@ -209,8 +218,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Compares unordered arrays of equal length. Each element of one array needs an equal element
-    /// in the other.
+    /// Compares unordered arrays of equal length: each element of `a` needs an equal element in
+    /// `b`. Only the first element without a match is reported.
     fn compare_sets(&mut self, a: &[&RawValue], b: &[&RawValue], pointer: &str, depth: usize) {
         if a.len() > MATCHED_MAX {
             let sorted_texts = |values: &[&RawValue]| {
@@ -269,12 +278,13 @@ impl Walk<'_> {
         }
     }
 
-    /// Adds a difference between two JSON texts.
+    /// Adds a difference between two values that both sides have.
     pub(super) fn push(&mut self, class: DifferenceClass, pointer: &str, left: &str, right: &str) {
         let (left, right) = (Side::Json(left.to_owned()), Side::Json(right.to_owned()));
         self.add(class, pointer, left, right);
     }
 
+    /// Adds a difference whose sides need not be JSON: a side may be missing or have only a length.
     fn add(&mut self, class: DifferenceClass, pointer: &str, left: Side, right: Side) {
         let pointer = pointer.to_owned();
         self.differences.push(ClassifiedDifference { class, spelling: None, pointer, left, right });
@@ -297,8 +307,9 @@ fn is_reordered(left: &[&RawValue], right: &[&RawValue], depth: usize) -> bool {
 
 /// Returns how two hexadecimal texts of one value differ, or `None` if they have different values.
 ///
-/// Byte strings of different length are different values. So leading zeros are ignored only if one
-/// side must be a quantity, or if one side is a word of the EVM.
+/// Byte strings of different lengths are different values, so leading zeros matter in general. They
+/// are ignored in two cases. One side has an odd number of digits and is therefore a quantity, or
+/// one side has the length of an EVM word.
 fn hex_spelling(left: &str, right: &str) -> Option<Spelling> {
     let digits = |text: &str| {
         let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;

@@ -1,10 +1,11 @@
 //! Decides if a probe of a capacity search passes.
 //!
 //! The run's own verdict comes first (`analysis/verdict.rs`). It covers thresholds, methods that
-//! fail completely, and the generator's health. The backlog is the number of iterations in flight
-//! or waiting. At a rate above the capacity it grows without end, but every threshold may still be
-//! kept for the time of a probe. So there are two more conditions: enough of the planned iterations
-//! start, and the backlog does not grow.
+//! fail completely, and the generator's health.
+//!
+//! Two more conditions apply: enough of the planned iterations start, and the backlog does not
+//! grow. The backlog is the number of iterations in flight or waiting. At a rate above the capacity
+//! it grows without end, but all thresholds may still be kept for the short time of a probe.
 
 use lab_engine::aggregate;
 use lab_model::metrics::Samples;
@@ -24,7 +25,8 @@ pub struct ProbeRun<'a> {
     pub warmup: f64,
     /// End of the load, in seconds since the start; later seconds are the grace period.
     pub end: f64,
-    /// Smallest share of the scheduled iterations that must have started.
+    /// Smallest share of the scheduled iterations that must have started. A started iteration
+    /// counts as delivered.
     pub delivered_min: f64,
     /// The run's own verdict.
     pub verdict: &'a Verdict,
@@ -89,11 +91,11 @@ pub enum Reason {
 pub struct BindingLimit {
     /// The limit.
     pub limit: Limit,
-    /// The method that broke it, if one is known.
+    /// The method that broke it; `None` if unknown.
     pub method: Option<String>,
-    /// Observed value.
+    /// Observed value; `None` if unknown.
     pub observed: Option<f64>,
-    /// Allowed value.
+    /// Allowed value; `None` if the limit is not a number.
     pub allowed: Option<f64>,
 }
 
@@ -104,7 +106,7 @@ pub enum Limit {
     Threshold(String),
     /// The smallest share of the scheduled iterations that must start.
     Delivered,
-    /// The largest allowed growth of the backlog, as a share of the rate.
+    /// The largest allowed growth of the backlog, as a share of the planned rate.
     BacklogGrowth,
     /// No method may fail completely. This limit is named if the run failed without another broken
     /// limit, and more than half of a method's calls failed.
@@ -113,12 +115,13 @@ pub enum Limit {
     Verdict,
 }
 
-/// Largest p-value of a trend that counts. One of twenty steady probes shows one by chance.
+/// Largest p-value of a trend that counts. At this level, one of twenty steady probes shows a trend
+/// by chance.
 const TREND_P: f64 = 0.05;
-/// Smallest growth over a whole probe that counts, in iterations. A smaller one may be rounding.
+/// Smallest growth over a whole probe that counts, in iterations. A smaller growth may be rounding.
 const GROWTH_MIN: f64 = 3.0;
-/// Maximum number of values for the slope, because it takes quadratic time. Longer series are
-/// averaged first.
+/// Maximum number of values from which the slope is computed, because it takes quadratic time.
+/// Neighbours in longer series are averaged first.
 const GROWTH_VALUES_MAX: usize = 1000;
 
 /// Judges one probe.
@@ -126,7 +129,8 @@ pub fn judge(probe: ProbeRun<'_>) -> ProbeVerdict {
     let seconds = measured_seconds(&probe);
     let scheduled: u64 = seconds.iter().map(|second| second.scheduled).sum();
     let started: u64 = seconds.iter().map(|second| second.started).sum();
-    // Iterations that waited since the warm-up may start now, so more may start than are scheduled.
+    // Iterations that were scheduled in the warm-up may start now, so more may start than are
+    // scheduled.
     let delivered_share =
         if scheduled > 0 { (started as f64 / scheduled as f64).min(1.0) } else { 1.0 };
     let values_of = |value: fn(&Second) -> u64| -> Vec<f64> {
@@ -135,6 +139,7 @@ pub fn judge(probe: ProbeRun<'_>) -> ProbeVerdict {
     let backlog = values_of(|second| second.workers_busy + second.waiting);
     let seconds_per_point = aggregate::point_seconds(probe.seconds);
     let growth = growth_per_second(&backlog, seconds_per_point);
+    // The backlog may grow by the share of the rate that need not start.
     let growth_share_max = 1.0 - probe.delivered_min;
 
     let of_run = probe.verdict.reasons.iter().cloned();
@@ -195,8 +200,8 @@ pub fn judge(probe: ProbeRun<'_>) -> ProbeVerdict {
 /// Smallest number of calls that must lie beyond a percentile.
 pub(crate) const BEYOND_MIN: f64 = 10.0;
 
-/// Returns the expected number of calls beyond the percentile of a threshold. None if the threshold
-/// is not about a percentile of call times, if it has a window, or without calls.
+/// Returns the expected number of calls above the percentile of a threshold. `None` if the
+/// threshold has a window or is not about a percentile of call times, or without calls.
 fn calls_beyond(probe: ProbeRun<'_>, threshold: &Threshold) -> Option<f64> {
     let Aggregation::Percentile(percent) = threshold.aggregation else { return None };
     let is_about_call_times = matches!(threshold.selector.metric.samples(), Samples::CallTimes(..));
@@ -277,8 +282,8 @@ fn growth_per_second(backlog: &[f64], seconds_per_point: f64) -> f64 {
     if slope * backlog.len() as f64 >= GROWTH_MIN { slope / seconds_between } else { 0.0 }
 }
 
-/// Returns the smallest margin of all thresholds and of the delivery, clamped to ±1. Its sign
-/// agrees with the outcome.
+/// Returns the smallest margin of all thresholds and of the delivery, clamped to ±1. A margin is
+/// the distance to a limit, as a share of the limit. Its sign agrees with the outcome.
 fn smallest_margin(
     probe: ProbeRun<'_>,
     delivery_margin: f64,

@@ -1,4 +1,5 @@
-//! The probes of a search grouped by rate, and the majority outcome of each rate.
+//! The probes of a search grouped by rate. A level is a rate with its probes; their majority
+//! outcome decides if the rate passes.
 
 use lab_model::results::capacity::{Kind, ProbeOutcome};
 
@@ -19,7 +20,8 @@ pub(super) enum Majority {
     OnceInvalid,
 }
 
-/// Counts of all probes at one rate, by outcome.
+/// Counts of all probes at one rate, by outcome. `limited` counts the probes in which the generator
+/// was the limit.
 #[derive(Clone, Debug, Default)]
 struct Level {
     rate: f64,
@@ -34,6 +36,7 @@ struct Level {
 }
 
 impl Level {
+    /// Adds a probe at this rate.
     fn add(&mut self, probe: &Probe) {
         match probe.outcome {
             ProbeOutcome::Pass => self.passes += 1,
@@ -49,6 +52,7 @@ impl Level {
         }
     }
 
+    /// Returns the majority outcome. A soak that passed or failed overrules all other probes.
     fn majority(&self) -> Majority {
         match self.soak {
             Some(ProbeOutcome::Pass) => return Majority::Pass,
@@ -91,6 +95,7 @@ impl Levels {
         Levels(levels)
     }
 
+    /// Returns the levels with this majority, in ascending order of their rates.
     fn with_majority(&self, majority: Majority) -> impl DoubleEndedIterator<Item = &Level> {
         self.0.iter().filter(move |level| level.majority() == majority)
     }
@@ -100,6 +105,7 @@ impl Levels {
         self.0.first().map(|level| level.rate)
     }
 
+    /// Returns the lowest rate whose majority is a fail.
     pub(super) fn lowest_fail(&self) -> Option<f64> {
         self.with_majority(Majority::Fail).next().map(|level| level.rate)
     }
@@ -139,8 +145,8 @@ impl Levels {
         self.with_majority(Majority::Pass).all(|level| level.rate < lowest_fail)
     }
 
-    /// Returns a rate to repeat if the lowest fail contradicts a higher rate that passed. This is
-    /// the rate with fewer probes among those that are not decided. `None` without a contradiction,
+    /// Returns a rate to repeat if the lowest fail contradicts a higher rate that passed. Of the
+    /// rates that are not decided, it is the one with fewer probes. `None` without a contradiction,
     /// or once both rates are decided.
     pub(super) fn contradicted_rate(&self, repeats: usize) -> Option<f64> {
         let fail = self.with_majority(Majority::Fail).next()?;
@@ -166,6 +172,7 @@ impl Levels {
         crate::analysis::statistics::mean(&margins.collect::<Vec<_>>())
     }
 
+    /// Returns the level of a rate; `None` if the rate was not tried.
     fn level(&self, rate: f64) -> Option<&Level> {
         self.0.iter().find(|level| level.rate == rate)
     }

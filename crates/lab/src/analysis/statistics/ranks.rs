@@ -5,7 +5,7 @@ use super::{Interval, sorted, two_sided, z};
 /// Result of a rank test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RankTest {
-    /// The statistic: U of the first sample, or Kendall's S.
+    /// The statistic: U of the first sample (Mann–Whitney), or S (Kendall).
     pub statistic: f64,
     /// Two-sided p-value.
     pub p: f64,
@@ -21,7 +21,7 @@ const EXACT_MAX: usize = 50;
 /// With up to 50 values the p-value is exact, including ties, by the permutation distribution of
 /// the sum of mid-ranks (Streitberg & Röhmel 1986). With more values it is a normal approximation
 /// with correction for ties and continuity (Hollander & Wolfe, Nonparametric Statistical Methods,
-/// 4.1). None if a sample is empty.
+/// 4.1). Returns `None` if a sample is empty.
 pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<RankTest> {
     if a.is_empty() || b.is_empty() {
         return None;
@@ -37,7 +37,7 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<RankTest> {
     Some(RankTest { statistic, p })
 }
 
-/// Returns Spearman's rank correlation with mid-ranks, from -1 to 1. None for fewer than three
+/// Returns Spearman's rank correlation with mid-ranks, from -1 to 1. `None` for fewer than three
 /// pairs, or if one of the series does not vary.
 pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.len() != b.len() || a.len() < 3 {
@@ -53,8 +53,8 @@ pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
     (normaliser > 0.0).then(|| covariance / normaliser)
 }
 
-/// Returns twice the mid-rank of each value, counted from 1. The factor of two makes the ranks of
-/// ties integers.
+/// Returns twice the mid-rank of each value, counted from 1. Equal values share a mid-rank, the
+/// mean of their ranks. Its double is always an integer.
 fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|x, y| values[*x].total_cmp(&values[*y]));
@@ -138,8 +138,9 @@ pub fn hodges_lehmann(a: &[f64], b: &[f64]) -> Option<(f64, Option<Interval>)> {
     Some((shift, interval))
 }
 
-/// Returns the largest k for which U is at most k − 1 with a probability of at most 2.5 %, without
-/// ties. Returns 0 if no k has this property.
+/// Returns the largest k for which the probability that U is below k is at most 2.5 %. U is the
+/// statistic of the Mann–Whitney test for samples of `n` and `m` different values. Returns 0 if
+/// there is no such k.
 fn critical_rank(n: usize, m: usize) -> usize {
     let tail = (1.0 - super::CONFIDENCE) / 2.0;
     if n + m > EXACT_MAX {
@@ -178,7 +179,7 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
 
 /// Tests if the values rise or fall with their order (two-sided Mann–Kendall test). It uses the
 /// normal approximation with correction for ties and continuity (Kendall, Rank Correlation Methods,
-/// 1975). None for fewer than four values, because no order of three values is significant.
+/// 1975). `None` for fewer than four values, because no order of three values is significant.
 pub fn mann_kendall(values: &[f64]) -> Option<RankTest> {
     let count = values.len();
     if count < 4 {

@@ -11,7 +11,8 @@ const EXACT_PAIRS_MAX: usize = 16;
 /// Returns the two-sided p-value of a mean paired difference by Fisher's randomisation test (The
 /// Design of Experiments, 1935). A sign pattern flips the signs of some differences. The p-value is
 /// the share of patterns whose sum is at least as far from 0 as the observed sum. It is exact for
-/// up to 16 pairs, else estimated from [`RANDOM_PATTERNS`] random patterns. None without pairs.
+/// up to 16 pairs, else estimated from [`RANDOM_PATTERNS`] random patterns. `random` returns random
+/// bits. `None` without pairs.
 pub fn signs(differences: &[f64], random: &mut dyn FnMut() -> u64) -> Option<f64> {
     if differences.is_empty() {
         return None;
@@ -44,8 +45,8 @@ pub fn signs(differences: &[f64], random: &mut dyn FnMut() -> u64) -> Option<f64
 const BOOTSTRAP_SAMPLES: usize = 2_000;
 
 /// Returns the percentile bootstrap interval of the mean: values are drawn with replacement. With
-/// fewer than about twenty values it is too narrow, so use it only to widen another interval. None
-/// for fewer than two values.
+/// fewer than about twenty values it is too narrow, so use it only to widen another interval.
+/// `None` for fewer than two values.
 pub fn bootstrap_mean(values: &[f64], random: &mut dyn FnMut() -> u64) -> Option<Interval> {
     if values.len() < 2 {
         return None;

@@ -14,9 +14,10 @@ pub fn lag_one(series: &[f64]) -> f64 {
 /// Returns the effective sample size of a series: n(1−ρ)/(1+ρ) for a first-order autoregressive
 /// series (Bayley & Hammersley 1946). It is at most the length of the series and may be below 1.
 ///
-/// ρ is the lag-one autocorrelation, corrected for its bias of −(1+4ρ)/n in short series (Marriott
-/// & Pope 1954). To be careful, `error_count` of its standard errors √((1−ρ²)/n) (Bartlett 1946)
-/// are added. With fewer than five values, the length of the series is returned.
+/// n is the length of the series. ρ is its lag-one autocorrelation, corrected for its bias of
+/// −(1+4ρ)/n in short series (Marriott & Pope 1954). `error_count` times its standard error
+/// √((1−ρ²)/n) (Bartlett 1946) is added, so that ρ is rarely too low. With fewer than five values,
+/// the length of the series is returned.
 pub fn effective_count(series: &[f64], error_count: f64) -> f64 {
     let count = series.len() as f64;
     if series.len() < 5 {

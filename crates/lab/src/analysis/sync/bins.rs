@@ -1,4 +1,4 @@
-//! Rates by height: blocks per second, hit ratio of the page cache and accesses per block, in bins.
+//! Computes rates by height: blocks per second, hit ratio of the page cache and accesses per block.
 //! A bin is a range of heights; all bins have the same width. Rates by time would compare different
 //! blocks once one variant leads.
 
@@ -13,7 +13,7 @@ const DEFAULT_BINS_MAX: u64 = 20;
 const DEFAULT_SAMPLES_MIN: u64 = 4;
 /// Maximum number of bins of any width.
 pub const BINS_MAX: usize = 2_000;
-/// Rates count as equal if they differ by at most this share.
+/// Two rates count as equal if they differ by at most this share of the lower rate.
 pub const EVEN: f64 = 0.01;
 
 /// Returns the bins of a run from height 0 to its last height, with `width` blocks each; at most

@@ -27,14 +27,16 @@ pub struct Times {
 }
 
 /// Judges times to several heights. The first height is the main result, so its p-value is not
-/// corrected. The p-values of the other heights are corrected for the number of these heights. None
-/// for a height that a variant never reached.
+/// corrected. The p-values of the other heights are corrected for the number of these heights.
+/// `None` for a height that a variant never reached.
 pub fn judge(heights: &[Times], random: &mut dyn FnMut() -> u64) -> Vec<Option<TimeComparison>> {
     let (main, others) = heights.split_at(heights.len().min(1));
     let mut comparisons = Vec::with_capacity(heights.len());
     for group in [main, others] {
         let unjudged: Vec<Option<UnjudgedDifference>> =
             group.iter().map(|times| compare_times(times, random)).collect();
+        // `judge_all` gets only the known differences, so it returns fewer items than the group
+        // has.
         let is_known: Vec<bool> = unjudged.iter().map(Option::is_some).collect();
         let mut judged = judge_all(unjudged.into_iter().flatten().collect()).into_iter();
         let rows = group.iter().zip(is_known);
@@ -103,7 +105,8 @@ fn time_comparison(times: &Times, difference: &Difference) -> TimeComparison {
     }
 }
 
-/// Returns the main result: the time to the highest height that every run reached.
+/// Returns the main result: the time to the highest height that every run reached. `against`
+/// compares one variant with the first.
 pub fn main_row<'a>(result: &StudyResult, against: &'a Against) -> Option<&'a TimeRow> {
     let runs = result.variants.iter().flat_map(|variant| &variant.runs);
     let common = runs.map(|run| run.height).min()?;

@@ -109,6 +109,8 @@ pub fn find_lead_changes(first: &SyncRun, leads: &[BlockLead]) -> Vec<Cross> {
     changes
 }
 
+/// Returns the change of the leader at a lead. `to_first` is true if the first run becomes the
+/// leader.
 fn lead_change(first: &SyncRun, lead: &BlockLead, to_first: bool) -> Cross {
     let index = first.samples.partition_point(|sample| sample.at < lead.at);
     let height = first.samples.get(index).map_or(0, |sample| sample.height);

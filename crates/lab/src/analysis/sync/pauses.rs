@@ -16,8 +16,8 @@ const TIP_FACTOR: f64 = 2.0;
 pub const STALLS_MAX: usize = 200;
 
 /// Returns the stalls: four sample periods or more without a new block. Half a period of slack
-/// allows for jitter of the samples. The time before the first new block is not a stall, nor is the
-/// wait for new blocks at the chain tip.
+/// allows for jitter of the samples. The time before the first new block does not count as a stall.
+/// Waiting for new blocks at the chain tip does not count either.
 pub fn find_stalls(run: &SyncRun, tip: Option<Tip>) -> Vec<Stall> {
     let (period, start) = (run.period(), run.first());
     let min_seconds = (STALL_PERIODS - 0.5) * period;

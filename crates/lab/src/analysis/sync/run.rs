@@ -57,8 +57,8 @@ impl SyncRun {
         Some(previous.height as f64 + share * (next.height - previous.height) as f64)
     }
 
-    /// Returns the instant at which the run reached a height, interpolated between samples. None if
-    /// it did not reach the height, or reached it before the first sample.
+    /// Returns the instant at which the run reached a height, interpolated between samples. `None`
+    /// if it did not reach the height, or reached it before the first sample.
     pub fn instant_of_height(&self, height: f64) -> Option<f64> {
         let next_index = self.samples.partition_point(|sample| (sample.height as f64) < height);
         let next = self.samples.get(next_index)?;

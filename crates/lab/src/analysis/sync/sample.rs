@@ -1,4 +1,4 @@
-//! The data of one sync run: samples of the node's state, and what its log says about its peers.
+//! The data of one sync run: samples of the node's state, and what its log reports about its peers.
 
 use lab_model::results::study::Accesses;
 use serde::{Deserialize, Serialize};

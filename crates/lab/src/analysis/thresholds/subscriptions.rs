@@ -1,4 +1,5 @@
-//! Evaluates the thresholds of subscriptions, at the end of the run.
+//! Evaluates the thresholds of subscriptions at the end of the run. A figure is the number that
+//! such a threshold limits: ended connections, missing or duplicate notifications, or their delay.
 
 use lab_model::metrics::Unit;
 use lab_model::plan::{Plan, SubscriptionFigure, SubscriptionThreshold};
@@ -16,6 +17,7 @@ pub fn subscription_results(plan: &Plan, rows: &[SubscriptionRow]) -> Vec<Thresh
     results.collect()
 }
 
+/// Returns the outcome of a threshold about the subscription of `row`.
 fn threshold_result(threshold: &SubscriptionThreshold, row: &SubscriptionRow) -> ThresholdResult {
     let (figure, max) = (threshold.figure, threshold.max);
     let observed = observed_value(figure, row);

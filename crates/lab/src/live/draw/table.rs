@@ -19,7 +19,7 @@ pub(super) fn height(state: &State) -> u16 {
     u16::try_from(state.rows.len().max(1) + 1).unwrap_or(u16::MAX)
 }
 
-/// Draws the table. If some methods do not fit, the last line has their number.
+/// Draws the table. If some methods do not fit, the last line has the number of these methods.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let periods: &[TimePeriod] = match state.table_period {
         _ if area.width >= BOTH_PERIODS_WIDTH_MIN => {
@@ -28,7 +28,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
         TimePeriod::LastSecond => &[TimePeriod::LastSecond],
         TimePeriod::WholeRun => &[TimePeriod::WholeRun],
     };
-    // Calls with HTTP 429 have their own column.
+    // The column of calls with HTTP 429 exists only if there are such calls.
     let has_limited = state.rows.iter().any(|row| row.limited > 0);
     let lines_max = usize::from(area.height.saturating_sub(1));
     let is_cut = state.rows.len() > lines_max;

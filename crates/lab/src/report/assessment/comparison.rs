@@ -64,7 +64,8 @@ fn add_capacities(
         .on(FILES, Block::Table(table))
 }
 
-/// Adds the conclusions, mismatches, differences and values per core of one comparison.
+/// Adds one comparison: its conclusions, the mismatches that make it doubtful, the differences, and
+/// the values per core.
 fn add_comparison(section: Section, comparison: &Labelled<CompareResult>) -> Section {
     let result: &CompareResult = &comparison.result;
     let mut section = section

@@ -47,7 +47,8 @@ pub(super) fn results(assessed: &Assessed) -> Section {
     charts(assessed, section)
 }
 
-/// The values of a method over the valid runs of a system. Times and goodput are medians.
+/// The values of a method over the valid runs of a system. Times and goodput are medians of the
+/// runs; shares are those of all calls together.
 struct MethodRow {
     runs: usize,
     calls: u64,
@@ -62,12 +63,13 @@ struct MethodRow {
     p99_ms: f64,
 }
 
-/// Returns the runs of a system with these indexes.
+/// Returns the runs of a system that have these indexes.
 fn runs_of<'a>(system: &'a System, runs: &[usize]) -> Vec<&'a RunResult> {
     runs.iter().map(|run| &system.runs[*run].result).collect()
 }
 
-/// Summarizes a method over runs. Returns `None` if no run called the method.
+/// Summarizes a method over runs. `row_of` returns the method's row in the result of a run, or
+/// `None` if the run does not have the method. Returns `None` if no run called the method.
 fn summarize(runs: &[&RunResult], row_of: &dyn Fn(&RunResult) -> Option<Row>) -> Option<MethodRow> {
     let rows: Vec<Row> =
         runs.iter().filter_map(|run| row_of(run)).filter(|row| row.calls > 0).collect();
@@ -90,7 +92,8 @@ fn summarize(runs: &[&RunResult], row_of: &dyn Fn(&RunResult) -> Option<Row>) ->
     })
 }
 
-/// Returns a table with a group of rows for each method: one row for each system.
+/// Returns a table of one plan. Each method has one row per system; the first method is the total
+/// `all`.
 fn methods(assessed: &Assessed, plan: &PlanRuns) -> Table {
     let systems: Vec<(&str, Vec<&RunResult>)> = plan
         .systems

@@ -1,5 +1,10 @@
 //! Sections about the origin of the data: the scope of the report, the set-up of each system, and
 //! the method of measurement.
+//!
+//! A system is a target on its machine. A result is a load run or a capacity search of a system.
+//! The evidence is the systems with all their results and comparisons. `section.on(FORMATS, BLOCK)`
+//! adds a block that appears only in these formats; [`FILES`] stands for Markdown and the page.
+//! `name(…)` and `code(…)` mark text from the input.
 
 use lab_model::results::run::StageRow;
 use lab_model::results::{Fingerprint, Outcome, PlanFacts, TargetFacts};
@@ -23,6 +28,7 @@ pub(super) struct ResultFacts<'a> {
     pub(super) system: &'a str,
     /// Label of the result.
     pub(super) label: &'a str,
+    /// "load run" or "capacity search".
     pub(super) kind: &'static str,
     /// Start, as RFC 3339.
     pub(super) started: &'a str,
@@ -93,7 +99,7 @@ fn results_of(system: &System) -> Vec<ResultFacts<'_>> {
     runs.chain(searches).collect()
 }
 
-/// Returns the outcome of a run in colour.
+/// Returns the outcome of a run in colour: green (`kept`), red (`broken`) or amber (`limited`).
 fn outcome_text(outcome: Outcome) -> Text {
     let class = match outcome {
         Outcome::Pass | Outcome::Measured => "kept",
@@ -121,7 +127,7 @@ fn describe_stages(stages: &[StageRow]) -> String {
     described.join("; ")
 }
 
-/// Returns the results that the report covers.
+/// Returns the section that lists the results and studies of the report.
 pub(super) fn scope(assessed: &Assessed) -> Section {
     let results = results(assessed);
     let table = table!(&results, |result|
@@ -157,9 +163,10 @@ pub(super) fn scope(assessed: &Assessed) -> Section {
         .on(FILES, (!assessed.studies.is_empty()).then_some(Block::Table(studies)))
 }
 
-/// Returns the facts about targets and machines, with a column per system. `None` if there are no
-/// systems.
+/// Returns the section with the facts about targets and machines: a row per fact, a column per
+/// system. `None` if there are no systems.
 pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
+    // A row of the table: the name of the fact, and a function that returns its value.
     type FactValue = fn(&ResultFacts<'_>) -> String;
     let facts: [(&str, FactValue); 14] = [
         ("Target", |result| result.target.url.clone()),
@@ -168,6 +175,7 @@ pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
             let chain = result.target.chain_id.as_ref().map(|id| format!(", chain {id}"));
             format!("{}{}", result.target.family, chain.unwrap_or_default())
         }),
+        // The number of the newest block at the start.
         ("Head", |result| result.target.head_start.map(count).unwrap_or_default()),
         ("Generator's host", |result| result.machine.host.clone()),
         ("Target on this host", |result| {
@@ -186,6 +194,8 @@ pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
     ];
     let systems: Vec<Vec<ResultFacts<'_>>> =
         assessed.evidence.systems.iter().map(results_of).collect();
+    // `head` is the head in Markdown, and `page_head` the head on the page. They are plain text
+    // here, because a name may contain brackets.
     let names = assessed.evidence.systems.iter().map(|system| Column {
         page_head: Text::from(&system.name),
         head: Text::from(&system.name),
@@ -217,7 +227,7 @@ pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
     (!systems.is_empty()).then_some(section)
 }
 
-/// Returns the plans, and the rules of measurement and comparison.
+/// Returns the section with the plans, and the rules of measurement and comparison.
 pub(super) fn method(assessed: &Assessed) -> Section {
     // Each plan, with the systems that it was run against.
     let mut plans: Vec<(ResultFacts<'_>, Vec<&str>)> = Vec::new();
@@ -267,7 +277,8 @@ pub(super) fn method(assessed: &Assessed) -> Section {
         .on(PAGE, plan_texts(&plans))
 }
 
-/// Returns the texts of the plans as a collapsed block, or `None` if no result has a text.
+/// Returns the texts of the plans as a block that is collapsed at first. `None` if no result has
+/// the text of its plan.
 fn plan_texts(plans: &[(ResultFacts<'_>, Vec<&str>)]) -> Option<Block> {
     let plans = plans.iter().map(|(result, _)| result.plan);
     let texts = plans.map(|plan| (&plan.name, &plan.text)).filter(|(_, text)| !text.is_empty());
@@ -278,7 +289,7 @@ fn plan_texts(plans: &[(ResultFacts<'_>, Vec<&str>)]) -> Option<Block> {
     (!blocks.is_empty()).then(|| Block::Fold("Texts of the plans".to_owned(), false, blocks))
 }
 
-/// Returns each distinct warning, with the results that have it.
+/// Returns each distinct warning once, after the names of the results that have it.
 pub(super) fn warnings(assessed: &Assessed) -> Vec<Text> {
     let mut warnings: Vec<(&str, Vec<String>)> = Vec::new();
     let mut add =

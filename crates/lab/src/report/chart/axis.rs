@@ -1,7 +1,7 @@
 //! Axes of charts: their range, and ticks at round values.
 //!
-//! Charts treat all axes as linear. The values on a logarithmic axis are exponents of ten, so
-//! callers convert their values with [`log`] or [`rarity`].
+//! Charts treat all axes as linear. The positions on a logarithmic axis are exponents of ten. Code
+//! that draws on such an axis converts its values with [`log`] or [`rarity`].
 
 use std::ops::Range;
 
@@ -105,7 +105,7 @@ impl Axis {
         let minimum = if minimum.is_finite() && minimum > 0.0 { minimum } else { 1.0 };
         let maximum =
             if maximum.is_finite() && maximum > minimum { maximum } else { minimum * 10.0 };
-        // The ends are halves of a power of ten, at least 0.05 beyond the values.
+        // The ends are multiples of half an exponent, and at least 0.05 beyond those of the values.
         let start = (minimum.log10() * 2.0 - 0.1).floor() / 2.0;
         let end = ((maximum.log10() * 2.0 + 0.1).ceil() / 2.0).max(start + 1.0);
         let mut ticks = Vec::new();
@@ -114,7 +114,7 @@ impl Axis {
             ticks.push(Tick { at: power, label: Scale::Milliseconds.write(10f64.powf(power)) });
             power += 1.0;
         }
-        // A short axis also has ticks at three times the powers of ten.
+        // A short axis also has ticks at 3, 30, 300 and so on.
         if ticks.len() < 3 {
             for power in [start.floor(), start.floor() + 1.0, start.floor() + 2.0] {
                 let position = power + 3f64.log10();
@@ -128,8 +128,8 @@ impl Axis {
         Axis { from: start, to: end, ticks }
     }
 
-    /// Returns an axis of quantiles by [`rarity`]: 90 %, 99 % and 99.9 % have the same distance.
-    /// The axis ends at the rarest quantile that this number of calls resolves.
+    /// Returns an axis of quantiles by [`rarity`], on which 90 %, 99 % and 99.9 % are equally far
+    /// apart. It ends at the rarest quantile that this number of calls resolves.
     pub(crate) fn quantile(calls: u64) -> Axis {
         // The number of nines of the last quantile: 99.9 % has three.
         let nines = (calls.max(10) as f64).log10().clamp(2.0, 6.0);

@@ -12,7 +12,7 @@ type CellFormat = fn(&CountRow) -> Text;
 /// Maximum number of rows on the terminal.
 const ROWS_MAX: usize = 80;
 
-/// Returns the section, or `None` if no run has counts. Columns without any value are left out.
+/// Returns the section, or `None` if no run has counts. A column without any value is omitted.
 pub(super) fn section(result: &LoadStudyResult) -> Option<Section> {
     let rows = &result.counts;
     if rows.is_empty() {
@@ -21,7 +21,8 @@ pub(super) fn section(result: &LoadStudyResult) -> Option<Section> {
     let any_row = |has_value: fn(&CountRow) -> bool| rows.iter().any(has_value);
     let has_handshakes = any_row(|row| row.handshakes_full + row.handshakes_resumed > 0.0);
     let has_log = any_row(|row| row.access_log.is_some());
-    // Each entry is true if the table has the column, followed by the column and its cells.
+    // Each entry has three parts: true if the table has the column, the column, and the function
+    // that formats its cells.
     let columns: [(bool, Column, CellFormat); 16] = [
         (result.plans.len() > 1, Column::text("load"), |row| (&row.plan).into()),
         (true, Column::text("variant"), |row| (&row.variant).into()),
@@ -77,7 +78,8 @@ fn format_cpus(row: &CountRow) -> Text {
     }
 }
 
-/// Formats the access log's total of requests minus the generator's total.
+/// Formats the difference of two counts of requests: that of the server's access log, minus that of
+/// the generator.
 fn format_log_difference(row: &CountRow) -> Text {
     let Some(AccessLogRow { total, generator_total, .. }) = row.access_log else {
         return "–".into();

@@ -26,7 +26,7 @@ pub(super) fn methods(result: &RunResult) -> Section {
     let selected_rows: Vec<&run::Row> =
         std::iter::once(&result.overall).chain(select_rows(&result.methods)).collect();
     let called_methods = result.methods.iter().filter(|row| row.calls > 0).count();
-    // One more row for the totals.
+    // The table has one more row: the totals.
     let mut terminal_table = table(&selected_rows).at_most(METHODS_MAX + 1, "method");
     terminal_table.total_rows = Some(called_methods + 1);
     let is_uncertain = |row: &&run::Row| (1..WEAK_P99).contains(&row.latency.count);
@@ -80,7 +80,7 @@ fn quantile_columns() -> [Column; QUANTILES] {
     ]
 }
 
-/// Returns the table of these methods. On the page, each method has sub-rows for its outcomes.
+/// Returns the table of these methods. On the page, the sub-rows of a method are its outcomes.
 fn table(rows: &[&run::Row]) -> Table {
     let text_formats = TERMINAL | MARKDOWN;
     let first_columns = [
@@ -93,8 +93,8 @@ fn table(rows: &[&run::Row]) -> Table {
         Column::number("failed").only(text_formats),
         Column::number("429").only(text_formats),
     ];
-    // Both columns contain the failures. On the terminal the head describes the quantiles to the
-    // left of it.
+    // Both columns list the failures. The column for the terminal has the description of the
+    // quantiles to the left of it as its head.
     let last_columns = [
         Column::text("latency in ms, all outcomes").only(TERMINAL),
         Column::text("failed as").only(MARKDOWN),
@@ -121,8 +121,8 @@ fn table(rows: &[&run::Row]) -> Table {
     table.with_sub_rows("", |index| outcome_rows(rows[index]))
 }
 
-/// Returns the sub-rows of a method: its outcomes unless all calls succeeded, and the codes of
-/// JSON-RPC errors.
+/// Returns the sub-rows of a method: a row per outcome, and a row with the codes of JSON-RPC
+/// errors. If all calls succeeded, there are none.
 fn outcome_rows(row: &run::Row) -> Vec<Row> {
     let has_other_outcomes = row.classes.iter().any(|class| class.class != Class::Ok);
     let outcomes = row.classes.iter().filter(|_| has_other_outcomes);
@@ -173,7 +173,7 @@ fn quantiles(quantiles: &Quantiles) -> Vec<Text> {
     cells
 }
 
-/// Formats a time in milliseconds. A mark shows that fewer than `min_calls` calls were measured.
+/// Formats a time in milliseconds. Adds a mark if fewer than `min_calls` calls were measured.
 fn mark_if_uncertain(calls: u64, min_calls: u64, ms: f64) -> Text {
     if calls < min_calls { text![Span::Weak, bare_ms(ms)] } else { bare_ms(ms).into() }
 }
@@ -187,7 +187,8 @@ fn failures(row: &run::Row) -> String {
     failures.chain(codes).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the latency by outcome of methods with several outcomes.
+/// Returns a table of the methods with several outcomes: the latency of each outcome. `None` if
+/// there is no such method.
 fn classes(result: &RunResult) -> Option<Block> {
     let mixed_methods = result.methods.iter().filter(|row| row.classes.len() > 1);
     let rows = mixed_methods.flat_map(|row| row.classes.iter().map(move |class| (row, class)));
@@ -205,7 +206,8 @@ fn classes(result: &RunResult) -> Option<Block> {
     has_rows.then(|| Block::Fold(summary, false, vec![Block::Table(table)]))
 }
 
-/// Returns a chart of the latency by percentile, or `None` if there was no call.
+/// Returns a chart of the latency by percentile, with a curve per method. `totals` refers to the
+/// plan's `methods` by index. `None` if there was no call.
 pub(super) fn spectrum(
     result: &RunResult,
     totals: &Totals,
@@ -243,11 +245,13 @@ pub(super) fn spectrum(
     Some(section.on(PAGE, Block::Figure(chart, legend)))
 }
 
+/// Returns a quantile of a histogram, whose values are nanoseconds, in milliseconds.
 fn quantile_ms(times: &Times, quantile: f64) -> f64 {
     times.value_at_quantile(quantile) as f64 / 1e6
 }
 
-/// Returns the points of a curve. It ends at the rarest quantile that the number of calls resolves.
+/// Returns the points of a method's curve. The last point is the rarest quantile that the number of
+/// calls resolves.
 fn quantile_points(times: &Times) -> Vec<(f64, f64)> {
     const STEPS: u32 = 160;
     let rarest = (times.len() as f64).log10();
@@ -313,7 +317,7 @@ pub(super) fn stages(result: &RunResult) -> Section {
         .on(PAGE, Block::Note(note.into()))
 }
 
-/// Returns the cells for calls, failed, limited, and four quantiles.
+/// Returns the cells of a stage for calls, failed, limited, and four quantiles.
 fn stage_calls(row: &run::Row) -> Vec<Text> {
     let (latency, tone_class) = (&row.latency, if row.failed_share > 0.0 { "bad" } else { "" });
     let failed_cell = tone(tone_class, percent(row.failed_share));
@@ -330,7 +334,8 @@ fn stage_calls(row: &run::Row) -> Vec<Text> {
     cells
 }
 
-/// Formats the planned level of a stage: `100/s`, `20 → 100/s`, `50 workers`.
+/// Formats the planned level of a stage: `100/s`, `20 → 100/s`, `50 workers`. The model is `open`,
+/// which plans a rate, or `closed`, which plans a number of workers.
 fn level(model: &str, start_level: f64, end_level: f64) -> String {
     let unit = if model == "closed" { " workers" } else { "/s" };
     if (start_level - end_level).abs() < 1e-9 {

@@ -12,7 +12,7 @@ use super::super::timeline::{Point, Timeline};
 use super::over_time::{WIDE, marks, time_axis};
 use crate::wording::number::{bare_ms, bytes, count, ms, percent, plural, span};
 
-/// Returns figures and charts of the generator's own health.
+/// Returns numbers and charts about the health of the generator, which is this program.
 pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
     let generator = &result.generator;
     let (iterations, delay) = (&generator.iterations, &generator.scheduling_delay);
@@ -70,7 +70,7 @@ pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
         .on(MARKDOWN, Block::Paragraph(summary.into()))
 }
 
-/// Returns figures of connections, handshakes, statuses and bytes.
+/// Returns the numbers of connections, handshakes, statuses and bytes.
 pub(super) fn connections(result: &RunResult) -> Section {
     let (wire, traffic) = (&result.wire, &result.wire.traffic);
     let (full_handshakes, resumed_handshakes) =

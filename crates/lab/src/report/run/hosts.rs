@@ -71,10 +71,12 @@ fn missing(missing: &[String]) -> Option<Block> {
     (!missing.is_empty()).then_some(Block::Fold(summary, false, list))
 }
 
-/// Identifies the charts of one kind of metrics: their rank on the page, and their title.
+/// Identifies the charts of one kind of metrics: the index in [`KINDS`], which is the order on the
+/// page, and the title. There is a chart per unit.
 type Group = (usize, String);
 
-/// Curves of one host by chart and metric. A point is a time in seconds and a value.
+/// The curves of one host: by chart, then by name of the metric. A point is a time in seconds and a
+/// value.
 type Curves<'a> = BTreeMap<(Group, Unit), BTreeMap<&'a str, Vec<(f64, f64)>>>;
 
 /// Returns the charts of a host. Charts without a value other than zero are left out.
@@ -113,7 +115,8 @@ fn title_of(host: &str, watched: &HostFacts) -> String {
     }
 }
 
-/// Kinds of metrics in the order of their charts: the prefix of a metric's name, and the title.
+/// Kinds of metrics in the order of their charts: the prefix of a metric's name, and the title of
+/// the chart. The first kind with a matching prefix applies.
 const KINDS: [(&str, &str); 12] = [
     ("psi_", "Pressure (PSI): tasks waited"),
     ("cpu_", "CPU, all cores together"),
@@ -130,6 +133,7 @@ const KINDS: [(&str, &str); 12] = [
 ];
 
 /// Metrics without a chart, because they are constant or repeat the information of other metrics.
+/// `host!(NAME)` is the entry of the host metric with this name.
 const METRICS_WITHOUT_CHART: [&HostMetric; 8] = [
     host!("cores"),
     host!("cpu_idle"),
@@ -141,7 +145,7 @@ const METRICS_WITHOUT_CHART: [&HostMetric; 8] = [
     host!("files_share"),
 ];
 
-/// Returns the charts that a metric belongs to, and the metric's unit. `None` if no chart has the
+/// Returns the chart that a metric belongs to: its group and unit. `None` if no chart has the
 /// metric.
 fn chart_of(name: &str) -> Option<(Group, Unit)> {
     let is_omitted = METRICS_WITHOUT_CHART.iter().any(|metric| metric.name == name);

@@ -14,10 +14,9 @@ use crate::wording::number::clock;
 pub(super) const WIDE: i32 = 1000;
 /// Width of a chart of one method, in pixels. Two of these charts are side by side.
 const HALF: i32 = 500;
-/// Height of the strip above a chart that shows failures and rate limits, in pixels.
+/// Height of the strip above a chart, in pixels. The strip shows failures and rate limits.
 const STRIP: i32 = 8;
-/// Maximum number of methods with a separate chart. The methods with the largest shares of failures
-/// have one.
+/// Maximum number of methods with a separate chart: those with the largest shares of failures.
 const METHODS_MAX: usize = 24;
 
 /// Returns the time axis of a run.
@@ -33,7 +32,7 @@ pub(super) fn first_break(result: &RunResult) -> Option<f64> {
 }
 
 /// Returns the marks of every chart over time: the warm-up, the stages, the first broken threshold,
-/// and the start of the bottleneck.
+/// and the start of the bottleneck. `width` is that of the chart in pixels.
 pub(super) fn marks(result: &RunResult, width: i32) -> Vec<Shape> {
     let axis = time_axis(result);
     let mut shapes = Vec::new();
@@ -41,7 +40,7 @@ pub(super) fn marks(result: &RunResult, width: i32) -> Vec<Shape> {
         let x = (0.0, result.plan.warmup.min(axis.to));
         shapes.push(Shape::Band(x, Ink::Shade, 0.14));
     }
-    // A stage gets a label if the label fits, and if no earlier stage with a label overlaps it.
+    // A stage gets a label if the label fits, and if no earlier stage with a label still runs.
     let mut labelled_until = 0.0;
     for stage in &result.stages {
         // The margins at the left and right of a plot are 80 pixels together (`chart.rs`).
@@ -85,7 +84,8 @@ pub(super) fn load(result: &RunResult, timeline: &Timeline) -> Section {
         timeline.points.iter().map(|point| (point.middle(), value_of(point))).collect()
     };
     let started = |point: &Point| point.started;
-    // Name, values, colour, width in tenths of a pixel, and true if a curve of zeros is drawn.
+    // Name, values, colour, width in tenths of a pixel, and true if the curve is drawn even if all
+    // its values are zero.
     type Curve = (&'static str, fn(&Point) -> f64, Ink, u32, bool);
     let curves: [Curve; 5] = [
         ("planned", |point| point.scheduled, Ink::Plan, 22, true),
@@ -118,7 +118,7 @@ pub(super) fn load(result: &RunResult, timeline: &Timeline) -> Section {
         .on(PAGE, Block::Card(with_step_note(Block::Figure(chart, legend), timeline)))
 }
 
-/// Adds a note to a figure if each of its points covers several seconds.
+/// Returns a figure, followed by a note if each of its points covers several seconds.
 fn with_step_note(figure: Block, timeline: &Timeline) -> Vec<Block> {
     let note =
         format!("Each point covers {} seconds: rates are means, times are maxima.", timeline.step);
@@ -168,7 +168,7 @@ fn latency_range(timeline: &Timeline) -> (f64, f64) {
     (if lowest_ms == f64::MAX { 0.1 } else { lowest_ms }, highest_ms)
 }
 
-/// Draws the p99 of all methods.
+/// Draws the p99 of each method as a curve.
 fn overview_chart(result: &RunResult, timeline: &Timeline, y: &Axis) -> Chart {
     let mut shapes = marks(result, WIDE);
     for point in &timeline.points {
@@ -221,7 +221,7 @@ fn with_fewer_ticks(mut axis: Axis) -> Axis {
     axis
 }
 
-/// Draws a quantile of a method over time. Steps without calls are gaps.
+/// Draws a quantile of a method over time. A step without calls is a gap in the curve.
 fn method_curve(
     timeline: &Timeline,
     series: &MethodSeries,

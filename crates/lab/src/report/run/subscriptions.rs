@@ -1,4 +1,7 @@
 //! The section about subscriptions: their connections and notifications.
+//!
+//! In heads and leads, `[text](entry)` is a term that the glossary entry explains. `tone` colours a
+//! text by its style class; an empty class is the normal colour.
 
 use lab_model::results::Quantiles;
 use lab_model::results::run::RunResult;
@@ -28,7 +31,8 @@ pub(super) fn subscriptions(result: &RunResult) -> Option<Section> {
     Some(section)
 }
 
-/// Formats a quantile in milliseconds. Returns an empty text if there are no samples.
+/// Formats `ms`, a quantile of `times` in milliseconds. Returns an empty text if there are no
+/// times.
 fn ms(times: &Quantiles, ms: f64) -> String {
     match times.count {
         0 => String::new(),

@@ -39,7 +39,7 @@ fn table(row: &TransactionsRow) -> Table {
     )
 }
 
-/// Returns the table of inclusion in blocks.
+/// Returns the table about the inclusion of the transactions in blocks.
 fn inclusion(included: &InclusionRow) -> Table {
     let time = |ms: f64| match included.time.count {
         0 => String::new(),

@@ -1,4 +1,5 @@
-//! Charts of a study: heights, leads, rates and hit ratios.
+//! Charts of a sync study: heights, leads, rates and hit ratios. A lead is the number of blocks, or
+//! the time, by which one variant is ahead of the other.
 
 use lab_model::results::study::{Against, Bin, RunRow, StudyResult, VariantRow};
 
@@ -29,7 +30,7 @@ fn runs_of(result: &StudyResult) -> impl Iterator<Item = &RunRow> {
     result.variants.iter().flat_map(|variant| &variant.runs)
 }
 
-/// Draws the height of each run over time.
+/// Draws the height of each run over time. A mark shows where the heights of the first runs cross.
 pub(super) fn height(result: &StudyResult) -> Section {
     let first_pairs = result.against.iter().filter_map(|against| against.pairs.first());
     let crosses = first_pairs.flat_map(|pair| &pair.crosses).map(|cross| {
@@ -58,7 +59,8 @@ fn max_height(result: &StudyResult) -> f64 {
     runs_of(result).map(|run| run.height as f64).fold(1.0, f64::max)
 }
 
-/// Draws the other variant's lead, in blocks over time and in seconds over height.
+/// Draws the other variant's lead over the first variant: in blocks over time, and in seconds over
+/// height. `index` is the position of `against` in the result.
 pub(super) fn leads(result: &StudyResult, index: usize, against: &Against) -> Section {
     let (first, other, pairs) = (&against.first, &against.other, &against.pairs);
     let width = if pairs.len() > 1 { THIN } else { THICK };
@@ -72,7 +74,8 @@ pub(super) fn leads(result: &StudyResult, index: usize, against: &Against) -> Se
             let title = format!("Lead of {other} over {first}, {unit}");
             Block::Figure(Chart::new(title, SIZE, axes, shapes), Vec::new())
         };
-    // The result has the leads in blocks of the first variant. The chart shows the other variant's.
+    // In the result, a lead in blocks is positive if the first variant is ahead. The chart needs
+    // the opposite sign.
     let block_curves: Vec<Points> = pairs
         .iter()
         .map(|pair| pair.by_time.iter().map(|(elapsed, lead)| (*elapsed, -lead)).collect())
@@ -108,7 +111,8 @@ fn in_time(seconds: f64) -> String {
     if seconds == 0.0 { String::from("0") } else { signed(seconds).replace('+', "") }
 }
 
-/// Returns an axis that contains zero and all values, with about six labels.
+/// Returns an axis that contains zero and all values, with about six labels. If `format_value`
+/// writes a time as on a clock, large steps are whole minutes or hours.
 fn around_zero(curves: &[Vec<(f64, f64)>], format_value: fn(f64) -> String) -> Axis {
     let values = || curves.iter().flatten().map(|point| point.1).filter(|value| value.is_finite());
     let (minimum, maximum) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
@@ -119,8 +123,8 @@ fn around_zero(curves: &[Vec<(f64, f64)>], format_value: fn(f64) -> String) -> A
     Axis::stepped(start, end, step, format_value)
 }
 
-/// Returns the smallest round step of at least `minimum`. If the axis has times in clock format
-/// (`is_clock`), steps above 12 s are whole minutes or hours.
+/// Returns the smallest round step of at least `minimum`. If `is_clock` is true, the values are
+/// seconds in clock format, and steps above 12 s are whole minutes or hours.
 fn lead_step(minimum: f64, is_clock: bool) -> f64 {
     const CLOCK_STEPS: [f64; 9] =
         [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0];
@@ -169,6 +173,7 @@ pub(super) fn rates(result: &StudyResult) -> Section {
         .on(PAGE, has_hit_ratios.then_some(hits))
 }
 
+/// A function that returns the value of a bin, or `None` if it is unknown.
 type BinValue = fn(&Bin) -> Option<f64>;
 
 /// Returns the values of the bins as a step curve, with a gap for each bin without a value.

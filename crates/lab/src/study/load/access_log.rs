@@ -13,7 +13,8 @@ use lab_engine::engine::USER_AGENT;
 use lab_model::results::load_study::AccessLogCounts;
 use lab_model::results::run::RunResult;
 
-/// The log is complete if it has not grown for this time. The gateway writes lines from a queue.
+/// Time without growth after which the log is complete. The gateway writes lines from a queue, so
+/// the last lines may come after the run.
 const QUIET_TIME: Duration = Duration::from_millis(200);
 /// Longest wait for the end of the log.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -98,7 +99,7 @@ fn count_lines(
         counts.requests += 1;
         counts.limited += u64::from(status == TOO_MANY_REQUESTS);
         let second = seconds.partition_point(|(end, _)| *end < time - started);
-        // A line may be a little later than the end of the last second. It counts for that second.
+        // A line a little after the end of the last second counts for the last second.
         if let Some(second) = counts.seconds.get_mut(second.min(seconds.len().saturating_sub(1))) {
             second.1 += 1;
         }
@@ -106,7 +107,7 @@ fn count_lines(
     Ok(counts)
 }
 
-/// Returns the time, the status and the User-Agent of a line, with the text after it.
+/// Returns the time, the status, and the rest of the line, which begins with the User-Agent.
 fn parse_line(line: &str) -> Option<(f64, u16, &str)> {
     let mut words = line.splitn(3, ' ');
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?))

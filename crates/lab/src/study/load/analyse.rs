@@ -1,6 +1,6 @@
-//! Turns the runs of a load study into its result. `compare.rs` compares the runs of each round in
-//! pairs. The A/A control (a second run of the first variant) sets the smallest difference that
-//! counts.
+//! Turns the runs of a load study into its result. A round has a run of each variant under each
+//! plan, and `compare.rs` compares the runs of the same round in pairs. The A/A control, a second
+//! run of the first variant in each round, sets the smallest difference that counts.
 
 use lab_model::results::Outcome;
 use lab_model::results::compare::{CompareResult, Metric};
@@ -68,7 +68,7 @@ pub(super) fn unusable(run: &FinishedRun) -> Option<String> {
     }
 }
 
-/// Returns the number of rounds. `runs` are in the order of time.
+/// Returns the number of rounds that have runs. `runs` are in the order of time.
 pub(super) fn count_rounds(runs: &[FinishedRun]) -> usize {
     runs.last().map_or(0, |run| run.id.round + 1)
 }
@@ -215,16 +215,17 @@ fn compare_plan(
     }
 }
 
-/// Returns a variant with the runs of two equal variants in turn. The comparison expects the runs
-/// of the A/A control in this form.
+/// Returns a variant whose runs alternate between those of two equal variants. The comparison
+/// expects the runs of the A/A control in this form.
 fn interleave(first: &Variant, second: &Variant) -> Variant {
     let pairs = first.runs.iter().zip(&second.runs);
     let runs = pairs.flat_map(|(first, second)| [first.clone(), second.clone()]).collect();
     Variant { runs, ..Variant::named("control") }
 }
 
-/// Returns the half-width of each interval of a metric, as a share of the value. `None` stands for
-/// a difference without an interval. Service times count if they replace a missing latency.
+/// Returns the half-width of each interval of a metric, as a share of the value. `None` means that
+/// a difference has no interval. A comparison without a latency has the service time instead, so
+/// the intervals of both are returned.
 fn half_widths(result: &CompareResult, metric: Metric) -> Vec<Option<f64>> {
     let service = match metric {
         Metric::LatencyP50 => Metric::ServiceP50,

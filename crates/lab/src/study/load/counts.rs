@@ -1,7 +1,7 @@
 //! Counts of each run of a load study, and their summary for each variant under each plan or case.
 //!
 //! The counts cover requests, latency, CPU of the servers, TLS handshakes and access logs. A
-//! summary has the medians over the runs. In it, counts are rates per second.
+//! summary has the medians over the runs, with counts as rates per second.
 
 use lab_model::results::load_study::{
     AccessLogCounts, AccessLogRow, CountRow, CpuLimit, RunCounts,
@@ -44,7 +44,8 @@ pub(super) fn count_run(
     }
 }
 
-/// Summarizes the runs of each variant under each plan or case. Pairs without counts are omitted.
+/// Summarizes the runs of each pair of a variant and a plan or case. Omits a pair whose runs have
+/// no counts.
 pub(super) fn summarize_pairs(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<CountRow> {
     let row = |(plan, variant)| {
         let pair_runs = runs.iter().filter(|run| (run.id.plan, run.id.variant) == (plan, variant));
@@ -63,7 +64,7 @@ fn summarize_pair(
     counted_runs: &[(&FinishedRun, &RunCounts)],
 ) -> CountRow {
     let all_counts = || counted_runs.iter().map(|(_, counts)| *counts);
-    // The default is never used, since there is at least one run.
+    // The median of no values is 0, but there is at least one run.
     let median_of = |value: &dyn Fn(&RunCounts) -> f64| {
         median(&all_counts().map(value).collect::<Vec<_>>()).unwrap_or_default()
     };

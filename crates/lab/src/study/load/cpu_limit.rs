@@ -20,8 +20,8 @@ const PERIOD_US: f64 = 100_000.0;
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between attempts to remove a cgroup.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// The shell command that joins a cgroup and then becomes the server. Its arguments are the
-/// `cgroup.procs` file and the command line of the server.
+/// The shell command that joins a cgroup and then becomes the server. `$0` is the path of the
+/// cgroup's `cgroup.procs` file, and `$@` is the command line of the server.
 const JOIN_AND_RUN: &str = "echo $$ > \"$0\" && exec \"$@\"";
 
 /// A CPU limit for processes. Dropping it removes its cgroup.
@@ -53,7 +53,8 @@ impl CpuLimiter {
         CpuLimit { cpus: self.cpus, kind }
     }
 
-    /// Starts a process under the limit. The limiter calls `start` with the command line to run.
+    /// Starts a process under the limit. Calls `start` with the command line to run: either
+    /// `command` or a shell that joins the cgroup and then runs `command`.
     ///
     /// # Errors
     /// Fails if the process cannot be started, or the affinity cannot be set.

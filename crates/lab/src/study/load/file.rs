@@ -1,8 +1,10 @@
 //! Study files of load runs: the variants, their plans and servers, and the arrangement of the
 //! runs.
 //!
-//! The tables below declare the keys of the file. They are also the source of
-//! `docs/load-study-file.md`. `file/check.rs` checks the values, and `runner.rs` runs a study.
+//! The tables below declare the keys of the file, one per line: `KEY: TYPE = DEFAULT;`. A
+//! `required` key must be set. `described "TEXT"` is an optional key, whose absence means TEXT. The
+//! tables are also the source of `docs/load-study-file.md`. `file/check.rs` checks the values, and
+//! `runner.rs` runs a study.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -35,7 +37,8 @@ mod tests;
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
-/// Largest value of a plan's variable, in thousandths.
+/// Largest value of a plan's variable, in thousandths: the bounds of the type `Number` are in
+/// thousandths.
 const VARIABLE_MAX: i64 = 1_000_000_000_000_000;
 
 settings::choice! {
@@ -149,10 +152,11 @@ settings::table! {
 }
 
 settings::table! {
-    /// One variant: a target, with the servers that the study starts for it. Its commands, files and
-    /// URLs may contain placeholders: `{weir}` is this program, `{dir}` the folder of the variant's
-    /// files, `{variant}` the variant's name, and `{port.NAME}` a free port, which is the same in all
-    /// texts of the variant. A port that a shared server uses is the same in all variants.
+    /// One variant: a target, with the servers that the study starts for it. Its commands, files
+    /// and URLs may contain placeholders: `{weir}` is this program, `{dir}` the folder of the
+    /// variant's files, `{variant}` the variant's name, and `{port.NAME}` a free port, which is the
+    /// same in all texts of the variant. A port that a shared server uses is the same in all
+    /// variants.
     pub struct VariantTable {
         /// Its name, also that of its folder of results.
         name: Name = required;
@@ -175,8 +179,8 @@ settings::table! {
         name: Name = required;
         /// Its command line: a list of words with placeholders.
         command: List<AnyString> = required;
-        /// Texts of files by name, with placeholders. They are written to `{dir}` before each start,
-        /// which empties the folder.
+        /// Texts of files by name, with placeholders. They are written to `{dir}` before each
+        /// start, which empties the folder.
         files: Map<AnyString> = empty;
         /// Additional environment variables.
         env: Map<AnyString> = empty;
@@ -306,8 +310,8 @@ fn plan_names(files: &[String]) -> Vec<String> {
     files.iter().map(name).collect()
 }
 
-/// Hashes the settings that define the runs. The limits, the name and the question are not
-/// included, because they may change before an interrupted study continues.
+/// Hashes the settings that define the runs. Omits the limits, the name and the question, because
+/// they may change before an interrupted study continues.
 fn hash_runs(file: &LoadStudyFile, cases: &[Case], variants: &[StudyVariant]) -> String {
     let mut hash_input = format!("{:?} {:?} ", file.order, file.restart);
     cases.iter().for_each(|case| hash_input.push_str(&format!("{case:?}")));
@@ -336,7 +340,8 @@ impl StudyVariant {
             let end = target.find('}').map_or(target.len(), |end| end + 1);
             return Some(target[..end].to_owned());
         }
-        // `mask_url` needs a valid URL, so a distinct number stands for each port meanwhile.
+        // `mask_url` needs a valid URL. A distinct number therefore replaces each placeholder of a
+        // port while the URL is masked.
         let port_numbers: PlaceholderValues = placeholders::names(target)
             .zip((1..=u16::MAX).rev())
             .map(|(name, port)| (name.to_owned(), port.to_string()))
@@ -380,7 +385,7 @@ impl LoadStudy {
         rounds::order(*self.file.order, self.variants.len(), round)
     }
 
-    /// Returns the time of a round as planned, without the start of servers.
+    /// Returns the planned time of a round, without the start of servers.
     pub fn round_time(&self) -> Duration {
         let plans = self.variants.iter().flat_map(|variant| &variant.plans);
         plans.map(|plan| plan.duration() + RUN_OVERHEAD + *self.file.pause).sum()

@@ -32,7 +32,7 @@ pub(super) fn port_name(name: &str) -> Option<&str> {
     name.strip_prefix(PORT_PREFIX).filter(|port| !port.is_empty())
 }
 
-/// Returns true for the placeholder of a value of a case.
+/// Returns true if a placeholder has the form `case.NAME`.
 pub(super) fn is_case_value(name: &str) -> bool {
     name.starts_with(CASE_PREFIX)
 }
@@ -42,7 +42,7 @@ pub(super) fn case_placeholder(value: &str) -> String {
     format!("{CASE_PREFIX}{value}")
 }
 
-/// Returns true for a placeholder that has a value in every study.
+/// Returns true if a placeholder has a value in every study.
 pub(super) fn is_known(name: &str) -> bool {
     NAMES.contains(&name) || port_name(name).is_some()
 }

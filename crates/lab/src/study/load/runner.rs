@@ -27,7 +27,7 @@ use crate::variant;
 
 /// An event of a running study.
 pub enum Event<'a> {
-    /// The study continues after this number of finished rounds.
+    /// An interrupted study continues. The number is that of the rounds that were finished before.
     Continues(usize),
     /// A round starts.
     RoundBegins {
@@ -60,8 +60,8 @@ pub enum Event<'a> {
     RoundEnded {
         /// Number of the round, from 1.
         round: usize,
-        /// Largest half-width of an interval, as a share of the value. `None` if an interval is not
-        /// known yet.
+        /// Largest half-width of the 95 % intervals so far, as a share of the value. `None` if an
+        /// interval is not known yet.
         precision: Option<f64>,
     },
 }
@@ -91,10 +91,9 @@ pub struct StudyContext<'a> {
 
 /// Runs a study in its folder. Rounds that are in the folder already are not run again.
 ///
-/// # Errors
-/// Fails if a shared server cannot be started, a result cannot be written, or a run of a warm-up
-/// round or of the first counted round fails. If a later run fails, the failure is recorded, and
-/// the analysis leaves the round out.
+/// # Errors Fails if a shared server cannot be started, or a result cannot be written. Also fails
+/// if a run of a warm-up round or of the first counted round fails. A later run that fails is
+/// recorded, and the analysis leaves its round out.
 pub fn run(
     study: &LoadStudy,
     store: &Store,
@@ -210,7 +209,8 @@ impl Session<'_> {
         Ok(finished)
     }
 
-    /// Executes a run. If the run fails, the finished run has the reason.
+    /// Executes a run. Returns its record, with the reason if the run failed, and its complete
+    /// result. The latter is `None` if the run failed.
     fn run(
         &mut self,
         id: RunId,

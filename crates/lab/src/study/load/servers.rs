@@ -1,8 +1,12 @@
 //! Starts the servers of a load study with their files, waits until they accept connections,
 //! restarts them, and stops them.
 //!
-//! Servers of one variant have their own folder and their own ports. The A/A control uses the
-//! servers of the variant that it repeats, unless servers restart before each run.
+//! Servers of one variant have their own folder and their own ports. Shared servers serve all
+//! variants. The A/A control repeats the first variant, to show how large chance differences are.
+//! It uses the servers of that variant, unless servers restart before each run.
+//!
+//! Texts of the study file may contain placeholders, such as `{dir}` or `{port.NAME}`. A case is a
+//! plan with values for such placeholders. If the study has cases, `plan` is the index of a case.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +39,7 @@ const TARGET_READY_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct Servers<'a> {
     study: &'a LoadStudy,
     store: &'a Store,
-    /// The program that replaces `{weir}`.
+    /// The program that replaces the placeholder `{weir}`.
     weir_binary: &'a Path,
     stop: &'a Stop,
     groups: &'a ProcessGroups,
@@ -49,8 +53,8 @@ pub(super) struct Servers<'a> {
     shared: Vec<Process>,
     /// Running servers by the index of the variant that owns them.
     running: BTreeMap<usize, Vec<Process>>,
-    /// CPU limits of the running servers, by the same index. This field comes after `running`,
-    /// because a limit must be dropped after its processes.
+    /// CPU limits of the running servers, by the same index. Rust drops fields in order, and a
+    /// limit must be dropped after its processes. This field therefore comes after `running`.
     limiters: BTreeMap<usize, CpuLimiter>,
     /// Index of the plan or case of the previous run. `None` before the first run.
     previous_plan: Option<usize>,
@@ -90,7 +94,7 @@ impl<'a> Servers<'a> {
     fn reserve_ports(&mut self) -> Result<(), StudyFault> {
         let weir = ("weir".to_owned(), self.weir_binary.to_string_lossy().into_owned());
         let mut port_reservations = Vec::new();
-        // Returns the existing values, and a new port for each `{port.NAME}` without a value.
+        // Returns the existing values, with a new port for each `{port.NAME}` that has no value.
         let mut add_ports = |texts: &mut dyn Iterator<Item = &str>,
                              existing: &PlaceholderValues| {
             let mut values = existing.clone();
@@ -173,9 +177,9 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// Prepares a run: starts the servers that the run needs and that are not running. First stops
-    /// the servers of all variants if they restart before each run, or if the servers of the
-    /// previous run's case cannot serve this case.
+    /// Prepares a run. Stops the servers of all variants if they restart before each run, or if the
+    /// previous case needed other servers. Then starts the servers that the run needs and that do
+    /// not run.
     ///
     /// # Errors
     /// Fails if a server cannot be started, or if a running server has ended.
@@ -189,8 +193,8 @@ impl<'a> Servers<'a> {
         self.previous_plan = Some(plan);
         let owners: Vec<usize> = match restart {
             Restart::Run => vec![owner],
-            // The servers of all variants run all the time. The conditions on the machine are then
-            // the same for all variants.
+            // The servers of all variants run all the time, so that the conditions on the machine
+            // are the same for all variants.
             Restart::Never | Restart::Round => {
                 let indexes = 0..self.study.variants.len();
                 indexes.filter(|index| self.owner(*index) == *index).collect()
@@ -243,8 +247,9 @@ impl<'a> Servers<'a> {
         self.await_connection(&description, &address, TARGET_READY_TIMEOUT, None)
     }
 
-    /// Starts servers one after another, and waits until each accepts connections. `variant` is the
-    /// variant's name for messages, which is empty for shared servers.
+    /// Starts servers one after another. If a server has an address for `ready`, waits until it
+    /// accepts connections there. `variant` is the variant's name for messages; it is empty for
+    /// shared servers. `folder` is emptied first.
     fn start_all(
         &self,
         variant: &str,
@@ -295,7 +300,7 @@ impl<'a> Servers<'a> {
     }
 
     /// Waits until an address accepts connections. Also returns `Ok` if the user stops the study,
-    /// because the next run then ends at once.
+    /// because the next run ends at once in that case.
     ///
     /// # Errors
     /// Fails if the process ends first, or if no connection succeeds in time.
@@ -380,8 +385,8 @@ fn write_private(path: &Path, text: &str) -> Result<(), StudyFault> {
 /// Reserves a port of 127.0.0.1 for a server until the socket is dropped.
 ///
 /// The socket is bound but does not listen. A server that sets `SO_REUSEADDR`, as nearly all
-/// servers do, can still listen on the port. Linux does not choose the port for another socket,
-/// neither for port 0 nor for an outgoing connection. Another study cannot reserve it.
+/// servers do, can still listen on the port. Linux gives the port to no socket that asks for any
+/// free port, and to no outgoing connection. Another study cannot reserve it.
 fn reserve_port() -> std::io::Result<(Socket, u16)> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     // The option is set after the bind. If it were set before, the bind could return a port that

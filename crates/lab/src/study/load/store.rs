@@ -4,8 +4,8 @@
 //! files are written into a temporary folder, which is then renamed. To remove a run, [`RUN_FILE`]
 //! is removed first, and a folder without that file is not a run.
 //!
-//! A round counts if all its runs are stored. The runs of an incomplete round are removed, and the
-//! round is run again, because the runs of a round must be close in time.
+//! A round counts if all its runs are stored. The runs of a round must be close in time. The runs
+//! of an incomplete round are therefore removed, and the round is run again.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
@@ -55,7 +55,8 @@ struct State {
     hash: String,
 }
 
-/// Writes the files of a run's result into a folder.
+/// A function that writes the files of a run's result into a folder. Its arguments are the folder,
+/// the result, the totals, and the plan's methods, to which the totals refer by index.
 pub type WriteRun<'a> =
     &'a mut dyn FnMut(&Path, &RunResult, &Totals, &[Box<str>]) -> Result<(), String>;
 
@@ -63,7 +64,7 @@ pub type WriteRun<'a> =
 #[derive(Debug)]
 pub struct Store {
     base: PathBuf,
-    /// Locks the folder while it is open.
+    /// The lock of the folder lasts as long as this file is open.
     _lock: File,
 }
 

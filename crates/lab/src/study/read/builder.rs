@@ -9,22 +9,24 @@ use crate::wording::number::count;
 /// Memory limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunLimits {
-    /// Maximum number of samples, at least two. At this number, neighbouring samples are merged.
+    /// Maximum number of samples; must be at least two. At this number, neighbouring samples are
+    /// merged.
     pub(crate) samples: usize,
-    /// Maximum number of stored timeouts of blocks.
+    /// Maximum number of stored timeouts: blocks that a peer did not deliver in time.
     pub(crate) timeouts: usize,
-    /// Maximum number of announced heights.
+    /// Maximum number of stored heights that peers announced.
     pub(crate) announced: usize,
 }
 
 impl RunLimits {
-    /// Allows the samples of 28 hours at one per second.
+    /// 100,000 samples are those of 28 hours at one per second.
     pub(crate) const DEFAULT: RunLimits =
         RunLimits { samples: 100_000, timeouts: 10_000, announced: 10_000 };
 }
 
-/// Maximum number of blocks by which a height may fall. Reorgs cause such falls, and so do load
-/// balancers in front of several nodes. After a larger fall, the samples belong to another sync.
+/// Maximum number of blocks by which the height may fall from one sample to the next. A reorg
+/// causes a small fall, and so does a load balancer in front of several nodes. A larger fall means
+/// that another sync has begun.
 const FALL_MAX: u64 = 64;
 
 /// Builds a run.
@@ -32,13 +34,13 @@ const FALL_MAX: u64 = 64;
 pub(crate) struct RunBuilder {
     limits: RunLimits,
     samples: Vec<Sample>,
-    /// Number of original samples per stored sample.
+    /// Number of original samples that one stored sample merges. It doubles at the limit.
     stride: usize,
     /// A sample that is not stored yet, and the number of original samples that it merges.
     pending: Option<(Sample, usize)>,
     /// The last original sample.
     last_sample: Option<Sample>,
-    /// The last cumulative counters.
+    /// The last cumulative counters. `None` before the first.
     counters: Option<Accesses>,
     /// Number of samples whose height was below the previous height.
     falls: u64,
@@ -57,6 +59,7 @@ impl RunBuilder {
         RunBuilder::with_limits(RunLimits::DEFAULT)
     }
 
+    /// Creates a builder with other memory limits than the default.
     pub(crate) fn with_limits(limits: RunLimits) -> RunBuilder {
         RunBuilder {
             limits,
@@ -74,8 +77,8 @@ impl RunBuilder {
         }
     }
 
-    /// Adds a sample. The previous height replaces a height that falls by at most [`FALL_MAX`]. Two
-    /// samples of the same instant are merged.
+    /// Adds a sample. If its height is at most [`FALL_MAX`] blocks below the previous height, it
+    /// gets the previous height. Two samples of the same instant are merged.
     ///
     /// # Errors
     /// Fails if the sample is older than the last one, or if its height is far below the last
@@ -138,8 +141,8 @@ impl RunBuilder {
         }
     }
 
-    /// Converts cumulative counters to accesses since the previous sample. If a counter is below
-    /// its previous value, the process was restarted and all counters began at zero.
+    /// Converts cumulative counters to the accesses since the previous sample. A counter below its
+    /// previous value means that the process was restarted and all counters began at zero.
     pub(crate) fn since_last(&mut self, counters: Accesses) -> Accesses {
         let previous = self.counters.replace(counters).unwrap_or_default();
         let is_restarted = counters.hit < previous.hit
@@ -156,7 +159,8 @@ impl RunBuilder {
         }
     }
 
-    /// Adds a height that a peer announced, unless a peer announced that height or more before.
+    /// Adds a height that a peer announced. Ignores it if a peer announced the same or a greater
+    /// height before.
     pub(crate) fn announce(&mut self, at: f64, height: u64) {
         let last_announced = self.announced.last().map_or(0, |announced| announced.height);
         if height > last_announced && self.announced.len() < self.limits.announced {

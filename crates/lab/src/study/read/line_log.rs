@@ -1,4 +1,5 @@
-//! Reads logs of nodes in which one line announces a new block. `log_formats.toml` has the formats.
+//! Reads logs of nodes in which one line announces a new block. The file `log_formats.toml` defines
+//! the formats.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -10,8 +11,8 @@ use serde::Deserialize;
 use super::{Lines, RunBuilder, StudyFault, excerpt, parse_instant};
 use crate::analysis::sync::Sample;
 
-/// The year that is assumed for the first sample of a log without years. It is a leap year, so
-/// 29 February is valid.
+/// Year of the first sample, by assumption, if a log has no years. It is a leap year, so 29
+/// February is valid.
 const FIRST_YEAR: i16 = 2000;
 
 /// The formats of `log_formats.toml`.
@@ -104,7 +105,7 @@ fn parse_sample(
 /// Adds years to times without years.
 struct YearlessClock {
     year: i16,
-    /// The last time, in the year [`YearlessClock::year`]. `None` before the first time.
+    /// The last time that was parsed. `None` before the first.
     last: Option<DateTime>,
 }
 

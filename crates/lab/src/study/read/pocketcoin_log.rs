@@ -1,10 +1,10 @@
 //! Reads `debug.log` of Pocketcoin nodes.
 //!
-//! A line announces a statistic. A JSON object follows on several lines; the first and the last
-//! line are a single brace. The counters of the object cover the interval since the previous
-//! statistic. The reader also uses the lines about peers' heights and about blocks that peers did
-//! not deliver. It ignores all other lines. `src/statistic.hpp` of pocketnetteam/pocketnet.core at
-//! v0.20.15 defines the format.
+//! A statistic is a set of counters that the node logs at intervals. One line announces it. A JSON
+//! object follows on several lines; its first and its last line are a single brace. The counters of
+//! the object cover the interval since the previous statistic. The reader also uses the lines about
+//! peers' heights and about blocks that peers did not deliver. It ignores all other lines.
+//! `src/statistic.hpp` of pocketnetteam/pocketnet.core at v0.20.15 defines the format.
 
 use lab_model::results::study::Accesses;
 use serde::Deserialize;
@@ -46,11 +46,12 @@ struct OpenStatistic {
     at: f64,
     /// Number of that line.
     line: u64,
-    /// JSON text so far.
+    /// The JSON text that was read so far.
     text: String,
 }
 
-/// Reads the statistics of a log. Incomplete and invalid statistics are counted in a note.
+/// Reads the statistics of a log as samples. A note of the run has the number of incomplete and
+/// invalid statistics.
 pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
     let mut run = lines.new_run();
     let (mut open, mut broken): (Option<OpenStatistic>, u64) = (None, 0);

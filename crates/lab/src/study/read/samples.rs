@@ -1,5 +1,6 @@
-//! Reads sample files: JSON lines with one object per second and one object at the end. Counters
-//! are cumulative.
+//! Reads sample files: JSON lines with one object per second, and one object at the end. Counters
+//! are cumulative. A line omits a key whose value is unknown. Keys that [`SampleLine`] does not
+//! have are ignored.
 
 use lab_model::results::study::Accesses;
 use serde::{Deserialize, Serialize};

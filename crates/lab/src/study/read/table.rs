@@ -1,9 +1,10 @@
-//! Reads CSV tables with a header and a row for each sample. The following columns are identified
-//! by name, and other columns are ignored.
+//! Reads CSV tables with a header and a row for each sample. Columns are identified by name.
+//! Columns that are not in this table are ignored:
 //!
 //! | column | meaning |
 //! | --- | --- |
-//! | `time`, or `seconds` | an instant; or seconds since the start, which a line `# start INSTANT` before the header sets |
+//! | `time`, or `seconds` | an instant; or seconds since the start, which a line `# start INSTANT`
+//! before the header sets |
 //! | `height` | blocks |
 //! | `used`, `CacheUsed`, `page_cache_used` | size of the page cache in bytes |
 //! | `hit`, `miss`, `spill`, `CacheHit`, … | cache accesses since the previous row |
@@ -22,7 +23,7 @@ fn trim_cell(cell: &str) -> &str {
 
 /// Reads the samples of a table.
 pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
-    // The start in seconds since 1970, for tables with a column `seconds`.
+    // The instant of second 0, in seconds since 1970. Only tables with a column `seconds` use it.
     let mut start = 0.0;
     let mut columns: Option<Vec<String>> = None;
     let mut run = lines.new_run();
@@ -68,7 +69,8 @@ fn parse_header(line: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// Parses a row. `start` is added to the column `seconds`.
+/// Parses a row. `start` is the instant of second 0 of the column `seconds`. `run` converts
+/// cumulative accesses.
 fn parse_row(
     line: &str,
     columns: &[String],

@@ -20,8 +20,8 @@ const LINE_BYTES_MAX: u64 = 400;
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a stop checks if the processes have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Maximum number of entries of a folder at all depths. The disk space of a larger folder is not
-/// counted, because this would take too long.
+/// Maximum number of entries of a folder, with those of its subfolders. The disk space of a folder
+/// with more entries is unknown, because the count would take too long.
 const ENTRIES_MAX: usize = 20_000;
 
 /// Resource usage of a process group and its folder. `None` stands for an unknown value.
@@ -52,12 +52,12 @@ pub(in crate::study) struct Process {
     child: Child,
     /// The last lines of standard error.
     last_lines: Arc<Mutex<VecDeque<String>>>,
-    /// `None` while the process runs.
+    /// The exit status. `None` while the process runs.
     ended: Option<ExitStatus>,
 }
 
 impl Process {
-    /// Starts a command line.
+    /// Starts a command line, which must have at least one word. Adds the group to `groups`.
     pub(in crate::study) fn start(
         command: &[String],
         env: &BTreeMap<String, String>,

@@ -7,7 +7,7 @@ use lab_model::results::Cause;
 use crate::analysis::assessment::{Advice, Risk, Step};
 use crate::wording::number::rate;
 
-/// The sentence instead of an empty list of recommendations.
+/// The sentence that replaces an empty list of recommendations.
 pub(crate) const NO_RECOMMENDATION: &str = "None: no finding supports one.";
 
 impl Display for Advice {

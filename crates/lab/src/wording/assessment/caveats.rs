@@ -206,7 +206,7 @@ impl AssessmentText<'_> {
     }
 }
 
-/// Joins names with commas. Only the number of names beyond [`LISTED_MAX`] is written.
+/// Joins at most [`LISTED_MAX`] names with commas, and adds the number of further names.
 fn join_names(names: &[String]) -> String {
     join_first(names, LISTED_MAX, ", ")
 }

@@ -1,24 +1,29 @@
-//! Draws conclusions from page cache counters. They answer three questions: Does a cold cache
-//! explain a slow start? Does a block cost both variants the same work? Which variant reads less? A
-//! bin is a range of block heights.
+//! Draws conclusions from the counters of a node's page cache. They answer three questions. Does a
+//! cold cache explain a slow start? Does a block cost both variants the same work? Which variant
+//! reads less from the disk?
+//!
+//! A bin is a range of block heights; all bins of a study have the same width. The result has one
+//! value per bin: the rate in blocks per second, the hit ratio, and the page accesses per block.
 
 use lab_model::results::study::{About, Conclusion, RunRow, VariantRow};
 
 use super::conclusion;
 use crate::wording::number::{count, percent, short};
 
-/// Smallest ratios of the rates of two variants in the bins of a slow start. The second ratio is
-/// used if the first bin does not reach the first ratio.
+/// A variant starts slowly if the other variant's rate is at least this many times its own rate in
+/// the first bins. The second ratio is used if the first bin does not reach the first ratio.
 const SLOW_RATIOS: [f64; 2] = [1.5, 1.1];
-/// Largest relative difference of accesses per block at which the work is the same.
+/// Two variants do the same work in a bin if their page accesses per block differ by at most this
+/// share.
 const SAME_WORK_MAX: f64 = 0.05;
-/// Smallest share of bins with the same work at which the work is the same overall.
+/// Two variants do the same work overall if they do the same work in at least this share of bins.
 const SAME_BINS_MIN: f64 = 0.8;
 /// Smallest ratio of reads per block that is reported as a difference.
 const FEWER_READS_RATIO: f64 = 1.25;
 
-/// Checks if a cold cache explains a slow start of `slow` compared with `quick`. In that case its
-/// hit ratio is lower at the start than later. `None` if `slow` has no slow start.
+/// States if a cold cache explains that `slow` starts slower than `quick`. A cold cache has a lower
+/// hit ratio at the start than later. `bin` is the width of a bin in blocks. `None` if `slow` does
+/// not start slower, if no later bin shows it faster, or if hit ratios are unknown.
 pub(super) fn explain_slow_start(
     bin: u64,
     slow: &VariantRow,
@@ -31,7 +36,7 @@ pub(super) fn explain_slow_start(
         let bins = (0..slow.rates.len()).take_while(is_slower).count();
         (bins > 0).then_some(bins)
     })?;
-    // If a variant is slower in all bins, its start is not the reason.
+    // A variant that is slower in all bins is slow, but it has no slow start.
     let is_faster = |index| rates(index).is_some_and(|(slow, quick)| slow > quick);
     if !(start_bins..slow.rates.len()).any(is_faster) {
         return None;
@@ -72,7 +77,7 @@ fn range_of<'a>(values: impl Iterator<Item = &'a Option<f64>> + Clone) -> Option
     known.clone().reduce(f64::min).zip(known.reduce(f64::max))
 }
 
-/// Returns the blocks per second of a variant over its first bins and all its runs.
+/// Returns a variant's blocks per second over the first `bins` bins of all its runs.
 fn rate_over(variant: &VariantRow, bins: usize) -> Option<f64> {
     let first_bins = || variant.runs.iter().flat_map(|run| run.bins.iter().take(bins));
     let blocks: f64 = first_bins().map(|bin| bin.blocks as f64).sum();
@@ -85,8 +90,8 @@ fn value_at(values: &[Option<f64>], index: usize) -> Option<f64> {
     values.get(index).copied().flatten()
 }
 
-/// Checks if a block costs both variants the same number of page accesses. If it does not, the
-/// variants may differ in their rates because they do different work.
+/// States if a block costs both variants the same number of page accesses. If not, their rates may
+/// differ because they do different work. `None` if no bin has the counters of both variants.
 pub(super) fn compare_work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion> {
     let pairs = a.pages_per_block.iter().zip(&b.pages_per_block).enumerate();
     let differences: Vec<(usize, f64)> = pairs
@@ -130,8 +135,9 @@ pub(super) fn compare_work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion>
     Some(conclusion(About::Work, text))
 }
 
-/// Names the variant that reads fewer pages per block, and states if it is faster in the bins where
-/// it reads less. `faster` is true for the bins in which variant `a` is faster.
+/// Names the variant that reads fewer pages per block, and states if it is faster where it reads
+/// less. `bin` is the width of a bin in blocks. `faster` has a value per bin: true if variant `a`
+/// is faster there, `None` if both are equally fast. `None` if a run has no counters.
 pub(super) fn compare_reads(
     bin: u64,
     a: &VariantRow,

@@ -1,4 +1,9 @@
-//! Writes the limits of the data: the chain tip, runs that stop below the tip, and stalls.
+//! Writes the conclusions about the limits of a study's data.
+//!
+//! The tip is the newest block of the chain. A run at the tip waits for the chain, so its speed no
+//! longer depends on the variant. A stall is a long time in which a run adds no block.
+//!
+//! `clock` formats a time as `1:02:03`, and `span` as `1 h 2 min`.
 
 use lab_model::results::study::{About, Against, Conclusion, RunRow, StudyResult};
 
@@ -8,8 +13,8 @@ use crate::wording::number::{clock, count, join_first, plural, span};
 /// Maximum number of runs that a sentence names.
 const NAMED_MAX: usize = 4;
 
-/// Returns all runs with their names for sentences. If a variant has only one run, that run has the
-/// name of the variant.
+/// Returns the runs of all variants, each with its name for sentences. The only run of a variant
+/// has the variant's name.
 fn runs_with_names(result: &StudyResult) -> impl Iterator<Item = (String, &RunRow)> {
     let runs = result
         .variants
@@ -21,7 +26,11 @@ fn runs_with_names(result: &StudyResult) -> impl Iterator<Item = (String, &RunRo
     })
 }
 
-/// Names the variant that reached the tip first, and its lead. `None` if the lead is unknown.
+/// Names the variant that reached the tip first, and its lead. `against` compares a study's first
+/// variant with another variant. `None` if a run of the two variants did not reach the tip.
+///
+/// In `lead`, `first` and `other` are the times of the two variants to the tip. `seconds` is
+/// positive if the first variant was earlier.
 pub(super) fn tip_lead(against: &Against) -> Option<Conclusion> {
     let lead = against.tip?;
     let (first, other) = (&against.first, &against.other);
@@ -43,8 +52,8 @@ pub(super) fn tip_lead(against: &Against) -> Option<Conclusion> {
     Some(conclusion(About::Tip, text))
 }
 
-/// Lists the runs that reached the tip, the runs that stopped below it, and the target heights
-/// above it.
+/// Describes the tip in up to three conclusions: the runs that reached it, the target heights above
+/// it, and the runs that stopped below it.
 pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
     let mut conclusions = Vec::new();
     let runs_at_tip: Vec<String> = runs_with_names(result)
@@ -79,7 +88,8 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
         );
         conclusions.push(conclusion(About::Tip, text));
     }
-    // A height that one log announces applies to all runs, because they sync the same chain.
+    // All runs sync the same chain. The highest block that peers announced to one run exists for
+    // all.
     let announced = runs_with_names(result).filter_map(|(_, run)| run.announced).max();
     let runs_below: Vec<String> = runs_with_names(result)
         .filter(|(_, run)| run.tip.is_none())
@@ -99,8 +109,9 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
     conclusions
 }
 
-/// Describes the stalls of each run: first the stalls that ended, then the stall at the end of the
-/// data.
+/// Describes the stalls of each run: first the stalls that ended, then the open stall, which lasts
+/// until the end of the data. `timeouts` counts log lines about blocks that a peer did not deliver.
+/// `stalls_more` counts the stalls that the result does not list.
 pub(super) fn stalls(result: &StudyResult) -> Vec<Conclusion> {
     let mut conclusions = Vec::new();
     for (name, run) in runs_with_names(result) {

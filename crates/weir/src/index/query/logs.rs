@@ -142,6 +142,7 @@ impl Logs {
         {
             return Ok(Err(error));
         }
+        // `blocks` is the number of blocks of the next search.
         let (mut next_block, mut blocks) = (from, BLOCKS_PER_SEARCH_MAX);
         let mut logs = Vec::new();
         while logs_left > 0 && next_block <= to {

@@ -31,6 +31,7 @@ pub(super) struct Queue<T = Job> {
     closing: Condvar,
 }
 
+/// The state of the queue, under one lock.
 struct Inner<T> {
     queued: VecDeque<T>,
     /// Wakeups of the idle readers. The last reader of the list became idle last.

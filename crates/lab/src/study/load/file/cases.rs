@@ -1,5 +1,5 @@
-//! The cases of a load study. A case is a load plan, with values for placeholders in the texts of
-//! the variants. Every variant runs in each case.
+//! The cases of a load study. A case is a load plan, with values for the placeholders `{case.NAME}`
+//! in the texts of the variants. Every variant runs in each case.
 
 use std::collections::BTreeMap;
 use std::thread::available_parallelism;
@@ -16,9 +16,9 @@ use crate::wording::number::plural;
 const CASES_MAX: usize = 64;
 
 settings::table! {
-    /// One case: a load, with values for the texts of the variants. Every variant runs in each case,
-    /// and variants are compared within a case. Servers restart when the values or the CPU limit
-    /// change. A study has cases in place of `plans`.
+    /// One case: a load, with values for the texts of the variants. Every variant runs in each
+    /// case, and variants are compared within a case. Servers restart when the values or the CPU
+    /// limit change. A study has cases in place of `plans`.
     pub struct CaseTable {
         /// Its name, a row of the report.
         name: Name = required;
@@ -29,9 +29,9 @@ settings::table! {
         /// Texts by name, for the placeholders `{case.NAME}` in commands, files and targets of the
         /// variants. They may contain the other placeholders.
         values: Map<AnyString> = empty;
-        /// Number of CPUs that the servers of a variant may use together, as the limit of a pod. The
-        /// limit is the quota of a cgroup. If no cgroup can be created, it is CPU affinity, and the
-        /// report says so. A case with more CPUs than the machine has is left out.
+        /// Number of CPUs that the servers of a variant may use together, as the limit of a pod.
+        /// The limit is the quota of a cgroup. If no cgroup can be created, it is CPU affinity, and
+        /// the report says so. A case with more CPUs than the machine has is left out.
         cpus: Number<10, 1_024_000> = described "no limit";
     }
 }
@@ -113,8 +113,8 @@ impl Checker<'_, '_> {
         left_out
     }
 
-    /// Returns the plans of a variant. With cases, these are the plans of the cases. Without cases,
-    /// they are the plans of the variant or, if it has none, of the study.
+    /// Returns the plans of a variant. If the study has cases, these are the plans of the cases.
+    /// Otherwise they are the variant's own plans, or the study's if it has none.
     pub(super) fn plan_uses(
         &mut self,
         table: &VariantTable,

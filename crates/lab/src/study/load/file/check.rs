@@ -14,9 +14,9 @@ use super::{
 };
 use crate::study::load::placeholders;
 
-/// Number of variants without the A/A control.
+/// Allowed number of variants, without the A/A control, which repeats the first variant.
 const VARIANTS: RangeInclusive<usize> = 1..=16;
-/// Number of plans of a variant.
+/// Allowed number of plans of a variant.
 const PLANS: RangeInclusive<usize> = 1..=16;
 
 /// Checks a study file, and reads the plans and cases that it names.
@@ -99,7 +99,8 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Checks that all placeholders of texts are known. Values of cases must exist in all cases.
+    /// Checks that all placeholders of texts are known. For `{case.NAME}`, every case must have a
+    /// value of this name.
     pub(super) fn check_placeholders<'t>(
         &mut self,
         location: &Location,
@@ -233,7 +234,7 @@ impl Checker<'_, '_> {
     }
 
     /// Checks that all variants have the same number of plans, and that plans have distinct names.
-    /// Studies with cases need no check.
+    /// A study with cases needs no check, because its cases name the plans.
     fn check_plans(&mut self, file: &LoadStudyFile, variants: &[StudyVariant]) {
         let Some(first) = variants.first().filter(|_| self.cases.is_empty()) else { return };
         let expected = first.plan_files.len();
@@ -258,8 +259,8 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Checks that each port is used at least twice. A server listens on the port, and a client or
-    /// the readiness check connects to it.
+    /// Checks that each placeholder of a port is used at least twice: where a server listens on the
+    /// port, and where a client or the readiness check connects to it.
     fn check_ports(&mut self, file: &LoadStudyFile, variants: &[StudyVariant]) {
         let shared_ports = ports(&file.server, None, &[]);
         let mut shared_uses: BTreeMap<String, usize> = shared_ports.clone();
@@ -292,8 +293,8 @@ impl Checker<'_, '_> {
     }
 }
 
-/// Counts the uses of each port in the texts of servers and of a target. If any of these texts has
-/// a placeholder of a case, the values of all cases are counted too.
+/// Counts the uses of each port in the texts of servers and of a target. If one of these texts has
+/// a placeholder of a case, counts the uses in the values of all cases too.
 fn ports(servers: &[ServerTable], target: Option<&str>, cases: &[Case]) -> BTreeMap<String, usize> {
     let mut uses = BTreeMap::new();
     let texts: Vec<&str> = servers.iter().flat_map(ServerTable::texts).chain(target).collect();

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::LoadStudy;
 use crate::wording::number::{plural, span};
 
-/// Maximum number of rounds that a summary lists, unless a block of orders is longer.
+/// Maximum number of rounds that a summary lists. A block, which is the number of rounds after
+/// which the orders repeat, is always listed completely.
 const LISTED_MAX: usize = 12;
 
 impl LoadStudy {
