@@ -93,7 +93,7 @@ const TIMED_TESTS: &[&str] = &[
     "--bins",
     "--tests",
     "--config",
-    "target.'cfg(all())'.runner = 'xtask/run-tests.sh'",
+    "target.'cfg(all())'.runner = ['env', 'RUSTC_BOOTSTRAP=1']",
     "--",
     "-Zunstable-options",
     "--report-time",

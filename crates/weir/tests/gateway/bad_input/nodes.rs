@@ -14,7 +14,7 @@ const NONSENSE: &str = "502 7 -32603 upstream sent an invalid response";
 const LATE: &str = "504 7 -32002 no upstream responded in time";
 const TOO_LARGE: &str = "502 7 -32003 upstream's response exceeds the size limit";
 
-/// The longest time that a client may wait for a response. The deadline of an attempt is 1 s.
+/// The longest time that a client may wait for a response. The deadline of an attempt is 0.4 s.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Calls for each misbehaviour; the nodes are used in rotation.
 const CALLS: usize = 4;
@@ -219,7 +219,7 @@ fn gateway(nodes: &[&str]) -> Running {
         threads = 1
         [call]
         balance = "weighted"
-        attempt_deadline = "1s"
+        attempt_deadline = "400ms"
         deadline = "5s"
         retry_rate_min = 1000
         response_bytes_max = "1MiB"
