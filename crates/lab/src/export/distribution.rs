@@ -1,5 +1,5 @@
 //! Converts the run's histograms of times to the formats of exports: statistics, a native histogram
-//! or a classic histogram. A [`Form`] is the requested format; a [`Shape`] has the converted
+//! or a classic histogram. A `Form` is the requested format; a `Shape` has the converted
 //! values.
 //!
 //! All results are in seconds. In sums and buckets, a value counts as the middle of its bucket in
