@@ -1,8 +1,8 @@
 //! Fuzzes the gateway's parsers of client addresses: the PROXY header, `X-Forwarded-For` and
 //! `Forwarded`. `Cargo.toml` documents how to run it.
 //!
-//! The invariants are in [`address`]. This target compiles the parsers' files separately: the rest
-//! of the gateway takes minutes to build with the fuzzer's flags.
+//! The invariants are in the function `run_input`. This target compiles the parsers' files
+//! separately: the rest of the gateway takes minutes to build with the fuzzer's flags.
 #![cfg_attr(fuzzing, no_main)]
 
 #[allow(dead_code)] // Only the gateway uses some items.
@@ -78,7 +78,7 @@ fn seeds() -> Vec<Vec<u8>> {
 /// of another seed. Returns the number of inputs.
 #[cfg(not(fuzzing))]
 fn mutate(seed: u64, should_continue: &mut dyn FnMut(u64) -> bool) -> u64 {
-    // xorshift64* (Vigna 2016). An odd state is never 0, its fixed point.
+    // xorshift64* (Vigna 2016). The state 0 would never change, so `| 1` makes the state odd.
     let mut state = seed | 1;
     let mut random_below = move |below: usize| {
         state ^= state >> 12;

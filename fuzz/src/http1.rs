@@ -1,4 +1,5 @@
-//! Fuzzes the parser of HTTP/1.1 requests, heads and bodies; `Cargo.toml` documents how to run it.
+//! Fuzzes the parser of HTTP/1.1 requests: of their header sections and bodies. `Cargo.toml`
+//! documents how to run it.
 //!
 //! The invariants are in `crates/gateway/src/downstream/fuzz.rs`. This target compiles the
 //! gateway's files separately, with stubs for types that they only pass through.

@@ -10,7 +10,7 @@ mod fuzz;
 #[path = "../../crates/gateway/src/policy/limit.rs"]
 mod limit;
 
-/// The limit, at the path that the gateway's files import it from.
+/// The module `limit`, at the path that the gateway's files import it from.
 mod policy {
     pub(crate) use crate::limit;
 }

@@ -13,7 +13,7 @@ mod tag;
 #[path = "../../crates/gateway/src/cache/redis/value.rs"]
 mod value;
 
-/// The tag, at the path that the gateway's files import it from.
+/// The type `ShareableTag`, at the path that the gateway's files import it from.
 mod policy {
     pub(crate) mod shareable {
         pub(crate) use crate::tag::ShareableTag;

@@ -1,9 +1,10 @@
 //! The constant node of the bench: a node with constant responses at the lowest CPU cost.
 //!
 //! The node serves HTTP/1.1 and, on the same port, WebSocket (`backend/websocket.rs`). It responds
-//! to single calls and batches of the few methods that the bench and a gateway's head tracking use.
-//! It does not model a chain as the `simnode` crate does. Hashes are arbitrary, and only heights,
-//! parents and times are consistent. The node has one thread, so the bench can pin it to a core.
+//! to single calls and batches of the few methods that the bench and a gateway's tracking of the
+//! newest block use. It does not model a chain as the `simnode` crate does. Hashes are arbitrary,
+//! and only heights, parents and times are consistent. The node has one thread, so the bench can
+//! pin it to a core.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -19,13 +20,13 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Height of the head when the node starts. It is far above every block that the bench requests, so
-/// the requested blocks are final.
+/// Number of the newest block when the node starts. It is far above every block that the bench
+/// requests, so the requested blocks are final.
 const HEAD_START: u64 = 20_000_000;
 /// Ethereum's slot time.
 const BLOCK_SECONDS: u64 = 12;
-/// Distance from the head to the finalized block, in blocks: two epochs of 32 slots, Ethereum's
-/// best case.
+/// Distance from the newest block to the finalized block, in blocks: two epochs of 32 slots,
+/// Ethereum's best case.
 const FINALITY_BLOCKS: u64 = 64;
 /// A method that returns the number of calls that the node has served so far.
 pub(crate) const SERVED_METHOD: &str = "backend_served";
@@ -38,7 +39,8 @@ const DRIP_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum size of a request. The bench sends only smaller ones.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// Serves on every address until the process ends.
+/// Serves on every address until the process ends. `latency` is the delay of each response over
+/// HTTP/1.1.
 ///
 /// # Errors
 /// Fails if an address cannot be bound.
@@ -93,31 +95,34 @@ impl Fault {
     ) -> Result<()> {
         const JSON: &str = "Content-Type: application/json\r\n";
         let length = reply.len();
-        let head = format!("HTTP/1.1 200 OK\r\n{JSON}Content-Length: {length}\r\n\r\n");
+        let headers = format!("HTTP/1.1 200 OK\r\n{JSON}Content-Length: {length}\r\n\r\n");
         match self {
             Fault::Hang if !is_poll(body) => std::future::pending().await,
             Fault::HalfOpen if is_old => std::future::pending().await,
             Fault::Drip => {
-                stream.write_all(head.as_bytes()).await?;
+                stream.write_all(headers.as_bytes()).await?;
                 for byte in reply.bytes() {
                     stream.write_u8(byte).await?;
                     tokio::time::sleep(DRIP_INTERVAL).await;
                 }
             }
             Fault::Endless => {
-                let head = format!("HTTP/1.1 200 OK\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n");
-                stream.write_all(head.as_bytes()).await?;
+                let headers =
+                    format!("HTTP/1.1 200 OK\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n");
+                stream.write_all(headers.as_bytes()).await?;
                 loop {
                     stream.write_all(b"10\r\n                \r\n").await?;
                     tokio::time::sleep(DRIP_INTERVAL).await;
                 }
             }
             Fault::Limited => {
-                let head = "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n";
-                stream.write_all(head.as_bytes()).await?;
+                let headers = "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n";
+                stream.write_all(headers.as_bytes()).await?;
             }
             Fault::None | Fault::Hang | Fault::HalfOpen => {
-                stream.write_all([head.as_bytes(), reply.as_bytes()].concat().as_slice()).await?;
+                stream
+                    .write_all([headers.as_bytes(), reply.as_bytes()].concat().as_slice())
+                    .await?;
             }
         }
         Ok(())
@@ -146,9 +151,9 @@ async fn serve_connection(mut stream: TcpStream, chain: Chain) -> Result<()> {
     let mut buffer = Vec::with_capacity(16 << 10);
     let fault_count_at_start = chain.fault_state.lock().fault_count;
     loop {
-        while let Some((head_end, body_end)) = request_bounds(&buffer)? {
-            let head = std::str::from_utf8(&buffer[..head_end])?;
-            if let Some(key) = websocket::websocket_key(head) {
+        while let Some((header_end, body_end)) = request_bounds(&buffer)? {
+            let headers = std::str::from_utf8(&buffer[..header_end])?;
+            if let Some(key) = websocket::websocket_key(headers) {
                 stream.write_all(websocket::handshake_response(key).as_bytes()).await?;
                 let frames = buffer.split_off(body_end);
                 return websocket::serve_connection(stream, frames, chain).await;
@@ -159,11 +164,11 @@ async fn serve_connection(mut stream: TcpStream, chain: Chain) -> Result<()> {
             // The call that sets or ends a fault must get a correct response. Such a call changes
             // the number of faults.
             let FaultState { fault, fault_count } = *chain.fault_state.lock();
-            let reply = chain.reply(&buffer[head_end..body_end])?;
+            let reply = chain.reply(&buffer[header_end..body_end])?;
             let is_fault_call = chain.fault_state.lock().fault_count != fault_count;
             let fault = if is_fault_call { Fault::None } else { fault };
             let is_old = fault_count != fault_count_at_start;
-            fault.send(&mut stream, &buffer[head_end..body_end], &reply, is_old).await?;
+            fault.send(&mut stream, &buffer[header_end..body_end], &reply, is_old).await?;
             buffer.drain(..body_end);
         }
         anyhow::ensure!(
@@ -176,21 +181,21 @@ async fn serve_connection(mut stream: TcpStream, chain: Chain) -> Result<()> {
     }
 }
 
-/// Returns the ends of the head and of the body of the first HTTP request, or `None` if the request
-/// is incomplete.
+/// Returns the ends of the header section and of the body of the first HTTP request, or `None` if
+/// the request is incomplete.
 fn request_bounds(bytes: &[u8]) -> Result<Option<(usize, usize)>> {
-    let Some(head_length) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
+    let Some(header_length) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
         return Ok(None);
     };
-    let head = std::str::from_utf8(&bytes[..head_length])?;
-    let length = head
+    let headers = std::str::from_utf8(&bytes[..header_length])?;
+    let length = headers
         .lines()
         .filter_map(|line| line.split_once(':'))
         .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
         .map_or(Ok(0), |(_, value)| value.trim().parse::<usize>())?;
-    let head_end = head_length + 4;
-    let body_end = head_end + length;
-    Ok((bytes.len() >= body_end).then_some((head_end, body_end)))
+    let header_end = header_length + 4;
+    let body_end = header_end + length;
+    Ok((bytes.len() >= body_end).then_some((header_end, body_end)))
 }
 
 /// A JSON-RPC call.
@@ -204,14 +209,16 @@ struct Call<'a> {
     params: Option<&'a RawValue>,
 }
 
-/// A chain that grows by one block every [`BLOCK_SECONDS`].
+/// The state of the node, which all connections share. Its chain grows by one block every
+/// [`BLOCK_SECONDS`].
 #[derive(Clone)]
 struct Chain {
     /// Start of the node in seconds since 1970.
     started_secs: u64,
-    /// Number of calls served so far. The bench uses it to verify misses.
+    /// Number of calls served so far. With this number, the bench verifies that calls missed a
+    /// gateway's cache.
     served: Arc<AtomicU64>,
-    /// Latency of each request over HTTP/1.1.
+    /// Delay of each response over HTTP/1.1.
     latency: Duration,
     fault_state: Arc<Mutex<FaultState>>,
 }
@@ -259,7 +266,7 @@ impl Chain {
         format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
     }
 
-    /// Sets the fault in `params`, and returns `true` or `false` as JSON.
+    /// Sets the fault in `params`. Returns the JSON `true`, or `false` if `params` is not a fault.
     fn set_fault(&self, params: &str) -> String {
         let Ok([fault]) = serde_json::from_str::<[Fault; 1]>(params) else {
             return "false".to_owned();
@@ -269,12 +276,13 @@ impl Chain {
         "true".to_owned()
     }
 
-    /// Returns the height of the head now.
+    /// Returns the number of the newest block now.
     fn head_number(&self) -> u64 {
         HEAD_START + now_seconds().saturating_sub(self.started_secs) / BLOCK_SECONDS
     }
 
     /// Resolves the block number or tag in the first parameter of `params` (a JSON array as text).
+    /// Any other text means the newest block.
     fn resolve_height(&self, params: &str) -> u64 {
         let block = params.split('"').nth(1).unwrap_or("latest");
         match block {

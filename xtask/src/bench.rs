@@ -3,7 +3,9 @@
 //!
 //! A *case* measures one or more comparisons in *rounds*. A round is one run of load on one server.
 //! A *repetition* has one round of each compared server. A *peer* is the server or program with
-//! which we compare ours. The *constant node* (`backend.rs`) is a node with constant responses.
+//! which we compare ours. A *row* of the results is one comparison with a peer. Its *target* is the
+//! largest allowed ratio of our figure to the peer's. The *constant node* (`backend.rs`) is a node
+//! with constant responses.
 //!
 //! A gateway under test runs alone on core 0. wrk and the constant node run on core 1. The
 //! gateway's cost is the CPU time of its processes per response. A generator under test runs alone
@@ -55,7 +57,7 @@ use crate::shell;
 use row::Row;
 use server::{Cache, Contender};
 
-/// Client connections in every case that does not vary their number.
+/// Number of client connections in every case that does not vary it.
 const CONNECTIONS: usize = 60;
 
 /// The benchmarks.
@@ -158,7 +160,8 @@ pub(crate) struct Bench {
     repetitions: usize,
     /// Seconds of load in a round.
     seconds: u64,
-    /// Duration of the case that samples a generator's memory; 0 for other benchmarks.
+    /// Duration, in minutes, of the case that samples a load generator's memory; 0 for other
+    /// benchmarks.
     minutes: u64,
     /// URL of a database to sync the index into, besides a file; `None` for only the file.
     postgres: Option<String>,
@@ -201,7 +204,7 @@ impl Bench {
         })
     }
 
-    /// Returns the gateway under test.
+    /// Returns the gateway under test as a contender, which is a server in a comparison.
     fn weir_contender(
         &self,
         label: &'static str,

@@ -282,11 +282,7 @@ fn check_dependencies(_: &mut Context) -> Result<Outcome> {
 }
 
 fn fuzz_briefly(_: &mut Context) -> Result<Outcome> {
-    let names = fuzz::list_quick_targets()?;
-    ensure!(!names.is_empty(), "fuzz/Cargo.toml names no target");
-    for name in names {
-        fuzz::run_blind(&name, FUZZ_SECONDS)?;
-    }
+    fuzz::run_quick_targets(FUZZ_SECONDS)?;
     Ok(Outcome::Passed)
 }
 

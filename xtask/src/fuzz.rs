@@ -1,23 +1,29 @@
 //! `cargo xtask fuzz`: fuzzes one decoder on the stable toolchain.
 //!
-//! The targets are in the folder `fuzz/`, a separate workspace because it is built with other
-//! flags.
+//! A *target* is a program that fuzzes one decoder. The targets are in the folder `fuzz/`, which is
+//! a separate workspace, because it is built with other flags.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use toml::{Table, Value};
 
 use crate::shell;
 
 const MANIFEST: &str = "fuzz/Cargo.toml";
 
-/// Lists the targets that are built from a few files. The other targets need the whole gateway,
-/// which takes minutes to build with the flags for fuzzing. `cargo xtask fuzz` runs them by name.
+/// Fuzzes for some seconds each target that is built from a few files, as [`run_blind`] does. The
+/// other targets need the whole gateway, which takes minutes to build. `cargo xtask fuzz` runs them
+/// by name.
 ///
 /// # Errors
-/// Fails if the manifest is missing or not TOML.
-pub(crate) fn list_quick_targets() -> Result<Vec<String>> {
+/// Fails if the manifest names no such target, or for the same reasons as [`run_guided`].
+pub(crate) fn run_quick_targets(seconds: u64) -> Result<()> {
     let targets = read_targets()?.into_iter().filter(|target| target.features.is_empty());
-    Ok(targets.map(|target| target.name).collect())
+    let names: Vec<String> = targets.map(|target| target.name).collect();
+    ensure!(!names.is_empty(), "{MANIFEST} names no target");
+    // One build of all targets keeps all cores busy.
+    let mut command = shell::cargo_command();
+    shell::run(command.args(["build", "--quiet", "--manifest-path", MANIFEST, "--bins"]))?;
+    names.iter().try_for_each(|name| run_blind(name, seconds))
 }
 
 fn read_targets() -> Result<Vec<Target>> {
@@ -85,7 +91,7 @@ pub(crate) fn run_blind(name: &str, seconds: u64) -> Result<()> {
     let target = find_target(name)?;
     let mut command = shell::cargo_command();
     command
-        .args(["run", "--quiet", "--release", "--manifest-path", MANIFEST, "--bin", name])
+        .args(["run", "--quiet", "--manifest-path", MANIFEST, "--bin", name])
         .args(["--features", &target.features.join(","), "--"])
         .arg(format!("-max_total_time={seconds}"));
     shell::run(&mut command)

@@ -1,7 +1,8 @@
 //! `cargo xtask generate`: writes the pages in docs/ and the files in deploy/ that are generated
-//! from tables in the code.
+//! from tables in the code of `weir`.
 //!
-//! The program itself prints them (`weir generate-docs`), so that pages and program agree.
+//! `weir generate-docs` writes or checks these files, so that they agree with that `weir`. Then
+//! `generate/copies.rs` writes or checks copies of files that a second folder needs.
 
 use std::process::Command;
 
@@ -11,13 +12,14 @@ use crate::shell;
 
 mod copies;
 
-/// The command of `weir` that writes the pages and files.
+/// The arguments of `weir` that write the pages and files.
 const GENERATE: &[&str] = &["generate-docs", "--dir", "docs", "--deploy", "deploy"];
 
-/// Regenerates the pages. The alert rules link to the page at `runbook_url`, or to a placeholder.
+/// Writes the pages, the files and the copies. The alert rules link to the page at `runbook_url`;
+/// with `None` they link to a placeholder.
 ///
 /// # Errors
-/// Fails if weir does not build or cannot write.
+/// Fails if weir does not build, or a file cannot be written.
 pub(crate) fn write(runbook_url: Option<&str>) -> Result<()> {
     match runbook_url {
         Some(url) => run(&["--runbook-url", url])?,
@@ -26,20 +28,20 @@ pub(crate) fn write(runbook_url: Option<&str>) -> Result<()> {
     copies::write(&shell::root())
 }
 
-/// Fails if a page is stale.
+/// Builds `weir` and checks that no page, file or copy is stale.
 ///
 /// # Errors
-/// Fails if weir does not build or a page is stale.
+/// Fails if weir does not build, or something is stale.
 pub(crate) fn check() -> Result<()> {
     run(&["--check"])?;
     copies::check(&shell::root())
 }
 
-/// Does the same as [`check`] with the `weir` beside this program, which the build of the tests has
-/// made.
+/// Checks the same as [`check`], but builds nothing. It runs the `weir` in the folder of this
+/// program. The build of the tests has written that `weir`.
 ///
 /// # Errors
-/// Fails if that `weir` does not exist or a page is stale.
+/// Fails if that `weir` does not exist, or something is stale.
 pub(crate) fn check_built() -> Result<()> {
     let weir = std::env::current_exe()?.with_file_name("weir");
     let mut command = Command::new(weir);
@@ -48,7 +50,8 @@ pub(crate) fn check_built() -> Result<()> {
     copies::check(&shell::root())
 }
 
+/// Builds `weir` and runs it with the arguments of [`GENERATE`] and these options.
 fn run(options: &[&str]) -> Result<()> {
-    let command = ["run", "--quiet", "--package", "weir", "--"];
-    shell::run_cargo(&[&command, GENERATE, options].concat())
+    let cargo_arguments = ["run", "--quiet", "--package", "weir", "--"];
+    shell::run_cargo(&[&cargo_arguments, GENERATE, options].concat())
 }

@@ -62,9 +62,9 @@ pub(crate) fn write_archive(
     Ok(fs::remove_dir_all(&layout)?)
 }
 
-/// Writes the image as an OCI layout: one index with a manifest for each architecture's program. A
-/// *manifest* lists the blobs of an image. A *blob* is a file that is named by its digest, and a
-/// *descriptor* is a JSON reference to a blob.
+/// Writes the image as an OCI layout. The layout names a manifest; for several architectures it
+/// names an index with a manifest for each. A *manifest* lists the blobs of an image. A *blob* is a
+/// file that is named by its digest, and a *descriptor* is a JSON reference to a blob.
 fn write(programs: &[(Architecture, PathBuf)], layout: &Path) -> Result<()> {
     let text = fs::read_to_string(shell::root().join(CONTAINERFILE))
         .with_context(|| format!("cannot read {CONTAINERFILE}"))?;
@@ -75,17 +75,26 @@ fn write(programs: &[(Architecture, PathBuf)], layout: &Path) -> Result<()> {
     for (architecture, program) in programs {
         let mut manifest = add_manifest(&image, *architecture, program, layout, &blobs)?;
         manifest["platform"] = json!({"architecture": architecture.name(), "os": "linux"});
-        manifest["annotations"] = json!({"org.opencontainers.image.ref.name": VERSION});
         manifests.push(manifest);
     }
-    let index = json!({
-        "schemaVersion": 2,
-        "mediaType": media_type("image.index.v1+json"),
-        "manifests": manifests,
-    });
+    // Tools copy what one name refers to, so an image for several architectures is one index.
+    let mut named = match manifests.as_slice() {
+        [manifest] => manifest.clone(),
+        _ => add_json(&blobs, &build_index(&manifests), "image.index.v1+json")?,
+    };
+    named["annotations"] = json!({"org.opencontainers.image.ref.name": VERSION});
+    let index = build_index(&[named]);
     fs::write(layout.join("index.json"), index.to_string())?;
     fs::write(layout.join("oci-layout"), json!({"imageLayoutVersion": "1.0.0"}).to_string())?;
     Ok(())
+}
+
+fn build_index(manifests: &[Value]) -> Value {
+    json!({
+        "schemaVersion": 2,
+        "mediaType": media_type("image.index.v1+json"),
+        "manifests": manifests,
+    })
 }
 
 /// Writes the image of one architecture to the blobs. Returns the descriptor of its manifest.
@@ -194,7 +203,12 @@ mod tests {
             let digest = descriptor["digest"].as_str().unwrap().trim_start_matches("sha256:");
             layout.join("blobs/sha256").join(digest)
         };
-        let index = read(&layout.join("index.json"));
+        let layout_index = read(&layout.join("index.json"));
+        let [image] = layout_index["manifests"].as_array().unwrap().as_slice() else {
+            panic!("one name refers to one image: {layout_index}");
+        };
+        assert_eq!(image["annotations"]["org.opencontainers.image.ref.name"], VERSION);
+        let index = read(&blob(image));
         let manifests = index["manifests"].as_array().unwrap();
         assert_eq!(manifests.len(), programs.len(), "{index}");
         for ((architecture, _), descriptor) in programs.iter().zip(manifests) {

@@ -5,6 +5,9 @@ use anyhow::Result;
 
 use crate::shell;
 
+/// The test that runs one seed, or a thousand.
+const SEED_TEST: &str = "counters_match_the_simulated_events";
+
 /// Simulations other than that of the gateway.
 #[derive(clap::Subcommand)]
 pub(crate) enum Simulation {
@@ -23,7 +26,7 @@ pub(crate) fn run_lab(seed: Option<u64>) -> Result<()> {
     let mut command = shell::cargo_command();
     command.args(["test", "--package", "lab", "--test", "sim", "--", "--nocapture"]);
     if let Some(seed) = seed {
-        command.arg("what_is_counted").env("WEIR_SIM_SEED", seed.to_string());
+        command.arg(SEED_TEST).env("WEIR_SIM_SEED", seed.to_string());
     }
     shell::run(&mut command)
 }
@@ -44,4 +47,16 @@ pub(crate) fn run(seed: Option<u64>, calls: Option<u64>) -> Result<()> {
         command.env("WEIR_SIM_CALLS", calls.to_string());
     }
     shell::run(&mut command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `cargo test` passes if no test has the name.
+    #[test]
+    fn the_test_of_a_seed_exists() {
+        let tests = std::fs::read_to_string(shell::root().join("crates/lab/tests/sim.rs")).unwrap();
+        assert!(tests.contains(&format!("\nfn {SEED_TEST}() {{")));
+    }
 }

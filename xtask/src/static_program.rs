@@ -1,7 +1,7 @@
 //! Builds `weir` as one file without dynamic libraries, for packages and images.
 //!
 //! Only the crate of the program is compiled with `+crt-static`, which makes the linker include the
-//! C library. Ordinary builds of the profile share all other crates.
+//! C library. The builds of all other crates are shared with ordinary builds of the same profile.
 
 use std::env;
 use std::path::{Path, PathBuf};

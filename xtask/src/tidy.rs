@@ -2,18 +2,19 @@
 //!
 //! A *finding* is a violation of a convention. Each check is a pure function from the tree of files
 //! to findings. Each has a test with a violation that it must find. This file lists the checks in
-//! order and prints their findings; the checks are in `tidy/`. Other stages of `cargo xtask check`
-//! cover formatting, lints, licences and dead links in code docs.
+//! order and prints their findings; the checks are in `tidy/`. docs/style.md explains the
+//! conventions. Other stages of `cargo xtask check` cover formatting, lints, licences and dead
+//! links in code docs.
 
-mod arrows;
 mod book;
+mod crate_dependencies;
+mod dependency_table;
 mod layers;
 mod names;
 mod paths;
 mod reach;
 mod size;
 mod source;
-mod table;
 mod tree;
 mod words;
 
@@ -24,7 +25,7 @@ use anyhow::{Result, ensure};
 use crate::shell;
 use tree::Tree;
 
-/// A violation of a rule.
+/// A violation of a convention, which a report calls a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// Path of the file, relative to the root.
@@ -51,23 +52,24 @@ impl fmt::Display for Finding {
 /// Every check, in the order of the report.
 const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[
     source::find_missing_docs,
-    source::find_impure_rules,
-    source::find_sentences,
-    source::find_error_responses,
-    source::find_sleeps,
-    source::find_open_work,
-    arrows::find_forbidden,
+    source::find_side_effects_in_pure_code,
+    source::find_sentences_in_analysis,
+    source::find_misplaced_error_responses,
+    source::find_unexplained_sleeps,
+    source::find_unnumbered_open_work,
+    crate_dependencies::find_forbidden_dependencies,
     layers::find_upward_imports,
-    table::find_unexplained,
-    reach::find_unreachable,
-    names::find_banned,
-    words::find_former,
-    paths::find_missing,
+    dependency_table::find_unexplained_dependencies,
+    reach::find_unreachable_files,
+    names::find_banned_file_names,
+    words::find_former_words,
+    paths::find_missing_paths,
+    paths::find_missing_tests,
     paths::find_machine_paths,
-    book::find_unlisted,
-    size::find_blobs,
+    book::find_unlisted_pages,
+    size::find_large_files,
     size::find_empty_folders,
-    size::find_unnamed_sources,
+    size::find_data_without_source,
 ];
 
 /// Runs every check over the repository.

@@ -12,8 +12,8 @@ pub(crate) mod caller;
 pub(crate) mod token;
 
 /// Returns true if a caller with this grant may still call a method that [`permit`] has allowed
-/// before. The deny lists of groups are not checked again: a rule may have selected the group, and
-/// that group is not known here.
+/// before. Does not check the deny lists of groups again: a rule may have selected the group that
+/// serves the method, so the group is not known here.
 pub(crate) fn is_still_permitted(
     config: &Config,
     family: &MethodTable,
@@ -26,10 +26,10 @@ pub(crate) fn is_still_permitted(
         && check_method(config, chain, method, effect, grant, &group_deny).is_ok()
 }
 
-/// Checks that a caller may call a method. If the method is equivalent to a log method, the caller
-/// must be allowed to call both. `effect` states whether the method reads, submits a transaction,
-/// or administers the node. `find_group` returns the index of the group of upstreams that serves a
-/// method.
+/// Checks that a caller may call a method. If another method returns the same logs
+/// (`equivalent_log_method`), the caller must be allowed to call both methods. `effect` states
+/// whether the method reads, submits a transaction, or administers the node. `find_group` returns
+/// the index of the group of upstreams that serves a method.
 ///
 /// # Errors
 /// The reason why the call is denied.

@@ -1,9 +1,9 @@
 //! The admin and health addresses: metrics, health, readiness, status and the status page.
 //!
 //! The watch thread serves both addresses, so a scrape costs the serving threads nothing. The
-//! addresses have no password. They change no state, and no response may contain a secret. The
-//! health address serves only the pages that probes and scrapers need, so it may be exposed to an
-//! untrusted network. This file is the listener. The modules in reading order:
+//! addresses have no password. Requests to them change no state, and no response may contain a
+//! secret. The health address serves only the pages that probes and scrapers need, so it may be
+//! exposed to an untrusted network. This file is the listener. The modules in reading order:
 //!
 //! | module | what |
 //! |---|---|
@@ -59,7 +59,7 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Timeout of a request's head, and of an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Age at which a connection is closed. Without this limit, clients that never read could occupy
-/// all connections.
+/// all connections for ever.
 const CONNECTION_AGE_MAX: Duration = Duration::from_secs(600);
 /// Timeout of the last response of a connection that has reached `CONNECTION_AGE_MAX`.
 const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -73,7 +73,7 @@ pub(crate) enum Phase {
     Serving,
     /// The gateway serves, but reports that it is not ready, so that load balancers avoid it.
     Leaving,
-    /// The gateway drains as in [`Phase::Draining`], and another process serves the same sockets.
+    /// As [`Phase::Draining`], but another process now serves the same sockets.
     Replaced,
     /// The gateway accepts no new connections and completes the requests in flight.
     Draining,
@@ -118,7 +118,7 @@ impl Pages {
 /// The state that a listener needs to build responses.
 struct Admin {
     pages: Pages,
-    /// Receives the newest snapshot.
+    /// Receives the newest snapshot, which is the shared state of a configuration.
     snapshot: watch::Receiver<Arc<Snapshot>>,
     lifecycle: Lifecycle,
     history: RefCell<History>,
@@ -281,9 +281,9 @@ impl Admin {
     }
 }
 
-/// Returns true if a `Host` is an address, `localhost` or a name without a dot, which no public web
-/// page can have. The check prevents DNS rebinding: a page whose name resolves to a loopback
-/// address could otherwise read every response.
+/// Returns true if a `Host` header is an address, `localhost` or a name without a dot. No public
+/// web page can have such a host. The check prevents DNS rebinding: without it, a web page whose
+/// name resolves to a loopback address could read every response.
 fn is_local_name(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -308,7 +308,8 @@ fn build_response(content_type: &'static str, body: String) -> Response<Full<Byt
     response
 }
 
-/// Returns 128 unpredictable bits as hexadecimal text. Their source is the random keys of hashers.
+/// Returns 128 unpredictable bits as hexadecimal text. They come from the random keys of the
+/// standard library's hashers.
 fn generate_nonce() -> String {
     let random_half = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random_half(), random_half())

@@ -1,7 +1,7 @@
 //! A call inside the gateway: the request to an upstream, its response, and the source of the
-//! response. `call/failure.rs` lists the failures of calls. `call/reply.rs` holds the responses to
-//! clients. A *row* is a method's entry in the method table. A *group* is a set of upstreams of one
-//! chain that serve certain methods.
+//! response. `call/failure.rs` lists the failures of calls, and `call/reply.rs` has the responses
+//! to clients. A *row* is a method's entry in the method table. A *group* is a set of upstreams of
+//! one chain that serve certain methods.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -39,27 +39,28 @@ pub(crate) struct UpstreamRequest<'a> {
     pub(crate) method_name: Cow<'a, str>,
     /// The method's row in the method table; `None` for unknown methods.
     pub(crate) method_row: Option<&'static Method>,
-    /// Index of that row; `None` for unknown methods.
+    /// Index of the method's row; `None` for unknown methods.
     pub(crate) row_index: Option<usize>,
-    /// The priority class. Overloaded upstreams serve better classes first.
+    /// The priority class. If upstreams are overloaded, calls of a higher class are sent first.
     pub(crate) class: Class,
-    /// The queue of the call's client and cost class. Overloaded upstreams share their permits
-    /// fairly between flows.
+    /// The flow of the call: the calls of one client to methods of similar weight. If upstreams are
+    /// overloaded, the flows share them fairly.
     pub(crate) flow: Flow,
-    /// The raw parameters; `None` if the call has no parameters. If a block tag such as `latest`
-    /// stands for one exact block, the block's number replaces the tag.
+    /// The raw parameters; `None` if the call has no parameters. A block number replaces a block
+    /// tag, such as `latest`, that stands for one exact block.
     pub(crate) params: Option<Cow<'a, [u8]>>,
-    /// Whether the response may be cached, and the minimum head of the upstream.
+    /// Whether the response may be cached, and the lowest block number that the upstream's newest
+    /// block must have.
     pub(crate) caching: Caching,
     /// True if equal calls in flight share one response.
     pub(crate) coalesce: bool,
-    /// The hash that selects the upstream in consistent hashing; 0 if the group does not hash.
+    /// The hash that selects the upstream if the group balances by consistent hash; otherwise 0.
     pub(crate) balance_key: u64,
     /// The time at which the call fails if no response has arrived.
     pub(crate) deadline: Instant,
     /// Number of delayed or queued calls of the client's request. While the number is above zero,
-    /// the connection watches for a disconnect of its client. `None` for a shared call, whose
-    /// waiters watch for a disconnect themselves.
+    /// the connection checks whether its client disconnects. `None` for the upstream request of
+    /// coalesced calls, because each of these calls is counted in its own client's request.
     pub(crate) waiting: Option<&'a Cell<usize>>,
     /// The context of the span that traces the call; `None` if the request has no trace. A
     /// coalesced call belongs to the trace of its leader.
@@ -77,7 +78,8 @@ impl UpstreamRequest<'_> {
         self.method_row.map_or(1, |method| method.weight)
     }
 
-    /// Copies the borrowed fields, so that another task can run the call.
+    /// Copies the borrowed fields, so that another task can run the call. Drops `waiting`, which
+    /// belongs to the client's request.
     pub(crate) fn into_owned(self) -> UpstreamRequest<'static> {
         UpstreamRequest {
             method_name: Cow::Owned(self.method_name.into_owned()),
@@ -98,7 +100,7 @@ impl UpstreamRequest<'_> {
     }
 }
 
-/// The payload of a response.
+/// The payload of a response, or the failure in its place.
 #[derive(Debug, Clone)]
 pub(crate) enum Payload {
     /// A `result`, as the upstream wrote it.
@@ -115,7 +117,7 @@ pub(crate) struct UpstreamResponse {
     pub(crate) payload: Payload,
     /// Index of the upstream that sent the payload; `None` if no upstream did.
     pub(crate) upstream: Option<usize>,
-    /// `Bypass` until `resolve.rs` or a cache tier sets another status.
+    /// How the cache was involved. `Bypass` until `resolve.rs` or a cache tier sets another status.
     pub(crate) cache_status: CacheStatus,
     /// The decision whether to cache the response; `None` before the decision.
     pub(crate) cache_decision: Option<CacheDecision>,
@@ -164,7 +166,7 @@ impl Drop for CountGuard<'_> {
 pub(crate) struct ResponseBudget {
     /// Maximum bytes of all responses together.
     total_bytes_max: usize,
-    /// The kind of failure if the total exceeds `total_bytes_max`.
+    /// The kind of failure that is returned if the total exceeds `total_bytes_max`.
     over_limit: FailureKind,
     /// Total bytes of the responses added so far.
     total_bytes: Cell<usize>,
@@ -205,13 +207,14 @@ impl ResponseBudget {
 pub(crate) struct CacheDecision {
     /// The properties that the decision is based on.
     pub(crate) facts: ResponseFacts,
-    /// The tag that states how long the cached response is valid, or the reason not to cache it.
+    /// The tag that states on which part of the chain the cached response depends, or the reason
+    /// not to cache it.
     pub(crate) admission: Result<ValidityTag, RejectReason>,
 }
 
 impl CacheDecision {
     /// Decides whether a response may be cached. `is_deterministic_error` is true if every upstream
-    /// would return this error for the same block.
+    /// would return the same error for the same block.
     pub(crate) fn new(
         request: &UpstreamRequest<'_>,
         payload: &Payload,
@@ -252,6 +255,7 @@ impl CacheTier {
     }
 }
 
+// `closed_set!` gives each variant the name that headers, logs and metrics use.
 closed_set! {
     /// How the cache was involved in a response.
     pub(crate) enum CacheStatus {

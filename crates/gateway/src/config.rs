@@ -1,14 +1,16 @@
 //! Reads and validates the configuration. A validated [`Config`] is ready to use. It contains
-//! durations, addresses, TLS clients, and indexes into its lists instead of names.
+//! durations, addresses and TLS clients, and refers to its own parts by index instead of by name.
 //!
-//! Each table of the configuration file has a source file in `config/`. The source file declares
-//! the table's keys with `settings::table!`: value type, default, bounds and documentation. Its
-//! function `check` validates how the keys depend on each other and on other tables. The
-//! configuration opens no socket and starts no task.
+//! The source files in `config/` declare the tables of the configuration file with
+//! `settings::table!`: each key with its value type, default, bounds and documentation. The
+//! function `check` of a source file validates how the keys depend on each other and on other
+//! tables. The configuration opens no socket and starts no task.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a key. `described "text"` documents a
-//! default that depends on something else. Its value is an `Option`, unless `=> expression`
-//! computes the default. `at_start` marks a key that only a restart changes.
+//! In `settings::table!`, `key: Type = "default";` declares a key. `required` and `empty` stand in
+//! place of a default. `described "text"` documents a default that depends on something else. Such
+//! a key is an `Option`, unless `=> expression` computes its default. A change of a key with
+//! `at_start` takes effect at the next start. `struct Table => Values` also declares a struct with
+//! only the values. `by key` and `as function` state how messages name one table of a list.
 //!
 //! A field of a table is a [`Key`]. It dereferences to its value and knows its position in the
 //! file. The checks report problems with `report.error(position, message, allowed values)` and
@@ -164,7 +166,7 @@ pub struct Config {
     pub access: Access,
     /// Routing rules, in the order in which they are tried.
     pub rules: Vec<Rule>,
-    /// Counting of quotas; `None` if no key has a quota.
+    /// Counting of quotas; `None` if no API key has a quota.
     pub quota: Option<Quota>,
     /// The access log; `None` if it is off.
     pub access_log: Option<AccessLog>,
@@ -343,8 +345,7 @@ fn check(
         issuers: &file.jwt,
         has_client_ca: file.tls.client_ca.is_some(),
     };
-    // `file_keys` holds the settings in `keys_file`.
-    let (access, file_keys) = access::check(&tables, context, &chains, &mut report);
+    let (access, file_settings) = access::check(&tables, context, &chains, &mut report);
     let mut used_headers = Vec::new();
     let rules = rule::check(&file.rule, &chains, &groups, &access, &mut used_headers, &mut report);
     let access_log = access_log::check(&file.access_log, folder, &mut used_headers, &mut report);
@@ -395,9 +396,10 @@ fn check(
         upstreams,
         groups,
         warnings: Diagnostics::default(),
-        keys: Arc::new(diff::Keys::of(file).merge(file_keys)),
+        keys: Arc::new(diff::Keys::of(file).merge(file_settings)),
     };
-    // With errors, warnings can mislead: an upstream with an error looks like a missing upstream.
+    // If there are errors, only they are returned. Warnings could mislead, because an invalid
+    // upstream looks like a missing one.
     let has_errors = report.has_errors();
     let mut diagnostics = report.finish();
     if has_errors {
@@ -460,8 +462,9 @@ fn add_header(used_headers: &mut Vec<Box<str>>, name: &str) -> usize {
     })
 }
 
-/// Returns the key of `keys` that the file sets. If the file sets several keys, reports an error at
-/// the last of them. If the file sets no key, reports an error at the first.
+/// Returns the only key of `keys` that the file sets. Otherwise reports an error and returns
+/// `None`. If the file sets several keys of the list, the error is at the last of them. If it sets
+/// none, the error is at the first key of the list.
 fn require_one<'a>(
     keys: [&'a Location; 3],
     message: &str,
@@ -495,8 +498,8 @@ fn check_order(low: &Key<Duration>, high: &Key<Duration>, report: &mut Report<'_
     }
 }
 
-/// Returns the index of a name in the list `known_names`. Reports an unknown name at `location`.
-/// `kind` describes the names in messages, such as "chain".
+/// Returns the index of a name in the list `known_names`. If the list lacks the name, reports an
+/// error at `location` and returns `None`. `kind` describes the names in messages, such as "chain".
 fn find_name(
     known_names: &[&str],
     name: &str,

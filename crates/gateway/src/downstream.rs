@@ -7,7 +7,7 @@
 //! | `thread` | the client connections of one serving thread |
 //! | `accept`, `tls`, `peer` | PROXY header, TLS handshake, the client's address and certificate |
 //! | `http1` | one HTTP/1.1 connection |
-//! | `head`, `parsed_heads` | HTTP heads: the parser, and a cache of parsed heads per thread |
+//! | `head`, `parsed_heads` | HTTP heads (request line and headers): the parser, and a cache per thread |
 //! | `exchange` | one request and its response over any protocol: authentication, calls, refusals |
 //! | `answer` | HTTP and JSON-RPC form of a response |
 //! | `compress` | content codings |

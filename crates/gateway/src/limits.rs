@@ -2,15 +2,17 @@
 //! passes. It charges the call to the limits' zones.
 //!
 //! A *zone* is a table of keys, such as client addresses. It stores the *excess* of each key: the
-//! number of calls by which the key is ahead of the allowed rate. The code stores it in thousandths
-//! of a call. A *limit* names a zone and applies to each key of the zone.
+//! number of calls by which the key is ahead of the allowed rate, in thousandths of a call. To
+//! *charge* a call means to add it to the excess of its key. A *limit* names a zone and applies to
+//! each key of the zone.
 //!
 //! All threads share a zone. A zone is split into shards, each with a lock that a thread holds for
 //! some tens of nanoseconds. A call takes the locks of all its zones before it is charged to any of
 //! them. The fixed order of the zones prevents deadlocks.
 //!
 //! `policy/limit.rs` does the arithmetic. `limits/zone.rs` and `limits/table.rs` store the keys.
-//! `limits/clients.rs` limits connections, and `limits/shared.rs` uses zones that gateways share.
+//! `limits/clients.rs` limits connections, and `limits/shared.rs` handles zones that several
+//! gateways share.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -44,7 +46,7 @@ use table::{HashedKey, Table};
 use zone::Zone;
 pub(crate) use zone::{ZoneFill, key_headers};
 
-/// A zone key that was computed before the call was parsed.
+/// A call's key in a zone, computed before the call was parsed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PrefetchedKey {
     /// Index of the zone.
@@ -62,7 +64,7 @@ pub(crate) struct LimitedCall<'a> {
     pub(crate) chain_name: &'a str,
     /// Name of the method; empty if the call could not be parsed.
     pub(crate) name: &'a str,
-    /// The method's entry in the method table (a *row*); `None` for unknown methods.
+    /// The method's entry in the method table; `None` for unknown methods.
     pub(crate) method: Option<&'static Method>,
     /// Values of the headers that are part of keys, in the order of the list that [`key_headers`]
     /// returns.
@@ -96,7 +98,7 @@ pub(crate) struct Limits {
     chains: Vec<ChainLimits>,
     /// Limits that count requests with failed authentication.
     auth_failure_limits: Vec<RateLimit>,
-    /// True if any limit delays calls.
+    /// True if any limit can delay calls.
     pub(crate) delays: bool,
     /// Longest wait of a call for Redis; zero without Redis.
     redis_timeout: Duration,
@@ -107,9 +109,9 @@ pub(crate) struct Limits {
 struct ChainLimits {
     /// All rate limits that are not in dry run.
     rates: Vec<RateLimit>,
-    /// The limits in `rates` whose zones gateways share.
+    /// The limits in `rates` whose zones several gateways share.
     shared: Vec<RateLimit>,
-    /// The limits in `rates` whose zones belong to this gateway.
+    /// The limits in `rates` whose zones belong to this gateway alone.
     local: Vec<RateLimit>,
     /// Rate limits in dry run.
     dry_rates: Vec<RateLimit>,
@@ -135,7 +137,7 @@ struct ZoneLimit<T> {
 /// A limit of the rate of calls. Its bound is the rate and the burst.
 type RateLimit = ZoneLimit<LimitTerms>;
 
-/// A limit of the calls in flight. Its bound is their maximum number.
+/// A limit of the number of calls in flight. Its bound is the maximum.
 type ConcurrencyLimit = ZoneLimit<u64>;
 
 impl<T> ZoneLimit<T> {
@@ -156,12 +158,12 @@ struct SelectedLimit {
     terms: LimitTerms,
 }
 
-/// What [`Limits::judge`] does in addition to its decision.
+/// What [`Limits::judge`] does besides deciding about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum JudgeMode {
     /// Charges a call that passes, and counts the outcome.
     Charge,
-    /// Charges nothing, and counts only a rejection.
+    /// Charges no call, and counts only a rejection.
     Check,
     /// Charges a call that passes, and counts the outcome as a dry run.
     DryRun,
@@ -169,8 +171,8 @@ enum JudgeMode {
 
 impl Limits {
     /// Builds the limits of a configuration. A zone of the previous configuration keeps its state
-    /// if only its rate or cost has changed. `gateways` is the number of gateways that share zones.
-    /// Returns `None` if the configuration has no limits.
+    /// if at most its rate or cost has changed. `gateways` is the number of gateways that share
+    /// zones. Returns `None` if the configuration has no limits.
     pub(crate) fn new(
         previous: Option<(&Limits, &Config)>,
         config: &Config,
@@ -241,9 +243,10 @@ impl Limits {
         self.zones.iter().map(Zone::fill).collect()
     }
 
-    /// Prefetches the memory of a request's key before the request's calls are parsed. In a zone
-    /// with many keys, the cache miss would dominate the cost of a limit. Returns `None` without a
-    /// rate limit, or if the first limit's key depends on the call.
+    /// Computes a request's key before the request's calls are parsed, and prefetches the key's
+    /// table entry into the CPU cache. In a zone with many keys, the cache miss would dominate the
+    /// cost of a limit. Returns `None` if the chain has no rate limit, or if the first limit's key
+    /// depends on the call. Also returns `None` if the request has no key in that limit's zone.
     pub(crate) fn prefetch_key(&self, call: &LimitedCall<'_>) -> Option<PrefetchedKey> {
         let zone = self.chains[call.chain].rates.first()?.zone;
         let hashed_key = self.zones[zone].prefetch(call)?;
@@ -292,11 +295,11 @@ impl Limits {
         charge
     }
 
-    /// Checks that a client does not have too many failed authentications.
+    /// Checks whether a client has too many failed authentications.
     ///
     /// # Errors
-    ///
-    /// A failure with the time after which to retry.
+    /// A failure with the time after which to retry, if the client has too many failed
+    /// authentications.
     pub(crate) fn check_failures(
         &self,
         client: IpAddr,
@@ -326,8 +329,8 @@ impl Limits {
         );
     }
 
-    /// Checks a call against these limits, and charges the call if `mode` says so. The
-    /// `limit_index` of a rejection is an index in `limits`.
+    /// Checks a call against these limits, and charges the call if it passes and `mode` permits it.
+    /// In the returned rejection, `limit_index` is an index in `limits`.
     fn judge(
         &self,
         limits: &[RateLimit],
@@ -340,7 +343,8 @@ impl Limits {
         let mut tables = self.lock_tables(limits, &selected);
         // For each selected limit, the slot of the key in its table; `None` for a new key.
         let mut slots: SmallVec<[Option<usize>; 4]> = SmallVec::new();
-        // For each selected limit, the key's state if the call is charged, and the limit's terms.
+        // For each selected limit, the state that the key gets if the call is charged, and the
+        // limit's rate and burst (*terms*).
         let mut assessed: SmallVec<[(ChargedState, LimitTerms); 4]> = SmallVec::new();
         for (selection, table) in selected.iter().zip(&tables) {
             let zone = &self.zones[limits[selection.limit].zone];
@@ -372,7 +376,8 @@ impl Limits {
             return decision;
         }
         let in_dry_run = mode == JudgeMode::DryRun;
-        // The limit that delays or rejects the call, as an index in `selected`.
+        // The limit that delays or rejects the call, as an index in `selected`, and the outcome to
+        // count for it. `None` if the call passes at once.
         let deciding = match decision {
             LimitDecision::Passed => None,
             LimitDecision::Delayed { limit_index, .. } if in_dry_run => {
@@ -429,9 +434,9 @@ impl Limits {
         tables.into_iter().flatten().collect()
     }
 
-    /// Returns the limits that apply to a call, with the call's key in the zone of each limit. Only
-    /// the first matching limit of each zone applies. A limit is omitted if the call has no key in
-    /// its zone.
+    /// Returns the limits that apply to a call, with the call's key in the zone of each limit. Of
+    /// the limits of one zone, only the first that matches applies. A limit is omitted if the call
+    /// has no key in its zone.
     fn select_limits(
         &self,
         limits: &[RateLimit],
@@ -459,8 +464,8 @@ impl Limits {
         selected
     }
 
-    /// Returns the rate and burst of a limit for a call. In a zone that counts by API key, the
-    /// rate and burst of the caller's key take precedence.
+    /// Returns the rate and burst of a limit for a call. In a zone that counts by API key, the rate
+    /// and burst of the caller's key take precedence.
     fn select_terms(&self, limit: &RateLimit, call: &LimitedCall<'_>) -> LimitTerms {
         match call.grant {
             Some(grant) if self.zones[limit.zone].keyed_by_api_key => LimitTerms {
@@ -473,7 +478,7 @@ impl Limits {
     }
 
     /// Returns the failure for a call that exceeds a rate limit. `gateways` is the number of
-    /// gateways that divide the rate; 1 stands for the whole rate.
+    /// gateways among which the rate is divided; 1 stands for the whole rate.
     fn build_failure(
         &self,
         limit: &RateLimit,
@@ -497,7 +502,8 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// A failure if the call's key already has the maximum number of calls in flight in a zone.
+    /// A failure if the call's key already has the maximum number of calls in flight in a zone, or
+    /// if the zone has no room for a new key.
     pub(crate) fn count_in_flight(
         &self,
         call: &LimitedCall<'_>,

@@ -53,7 +53,7 @@ pub(crate) struct Request<'a> {
     pub(crate) path: &'a str,
     /// The host and headers that rules use; `None` if no rule needs them.
     pub(crate) access_values: Option<&'a AccessValues>,
-    /// The access-log records of the request's calls; `None` while the log is off.
+    /// The access-log records of the request's calls; `None` if the access log is off.
     pub(crate) call_records: Option<&'a CallRecords>,
     /// The trace of the request; `None` if the request has no trace.
     pub(crate) trace: Option<&'a TraceContext>,
@@ -61,9 +61,10 @@ pub(crate) struct Request<'a> {
     pub(crate) hash_header: Option<&'a [u8]>,
     /// Values of the headers that are part of rate-limit keys.
     pub(crate) limit_headers: &'a [HeaderValue],
-    /// The prefetched key of the first limit; `None` if the request's calls have different keys.
+    /// The request's key in the zone of the first limit, whose memory was prefetched. `None` if
+    /// there is no such limit, or if the calls of the request may have different keys.
     pub(crate) prefetched: Option<PrefetchedKey>,
-    /// Number of the request's calls that wait, because a limit delays them or because their
+    /// Number of the request's calls that wait because a limit delays them, or because their
     /// upstreams are overloaded.
     pub(crate) waiting: &'a Cell<usize>,
     pub(crate) subscribe_context: SubscribeContext<'a>,
@@ -72,8 +73,8 @@ pub(crate) struct Request<'a> {
 /// Serves one request.
 pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &Request<'a>) -> Reply<'a> {
     cx.counters.requests.add(1);
-    // The processor fetches the memory of the first limit while this thread decodes the body. The
-    // methods of the calls are not known yet, hence `""` and `None`.
+    // The processor fetches the memory of the first limit's key while this thread decodes the body.
+    // The methods of the calls are not known yet, hence `""` and `None`.
     let limits = cx.snapshot.limits.as_ref();
     let prefetched =
         limits.and_then(|limits| limits.prefetch_key(&build_limited_call(cx, request, "", None)));
@@ -114,7 +115,7 @@ async fn serve_batch<'a>(
     if replies.is_empty() { Reply::Empty } else { Reply::Batch(replies) }
 }
 
-/// Serves one call of a body. Returns `None` for a notification.
+/// Serves one call of a body. Returns `None` for a notification, which gets no response.
 async fn serve_call<'a>(
     cx: &Rc<ThreadContext>,
     request: &Request<'a>,
@@ -180,7 +181,8 @@ async fn subscribe_or_resolve(
             let params = [b"[", &*filter, b"]"].concat();
             let method = Cow::Borrowed("eth_getLogs");
             let call = Call { method, params: Params::Array(&params), ..call_route.call.clone() };
-            // The rules have seen only the filter's id. They must also apply to the log call.
+            // The rules were applied to the client's call, which has only the filter's id. The
+            // rules must also apply to the `eth_getLogs` call, which has the filter itself.
             let log_route = route(cx, &Request { chain: call_route.chain, ..*request }, &call);
             let log_route = log_route.and_then(|log_route| {
                 let is_same_chain = log_route.chain == call_route.chain;

@@ -2,10 +2,11 @@
 //!
 //! Code here does not wait and does no I/O: it uses no sockets, tasks, clocks, files or randomness.
 //! The argument `now` is the time since the process started. Random bits are arguments too. Every
-//! table is bounded. The folders listed after this one in `lib.rs` call this code.
+//! table is bounded. The folders that follow `policy` in the table of `lib.rs` call this code.
 //!
-//! A *group* is a set of upstreams of one chain that serve certain methods. A *view* is the
-//! immutable snapshot of a chain's state that `heads` builds.
+//! A *group* is a set of upstreams of one chain that serve certain methods. The *served chain*
+//! consists of the blocks that clients can read; its newest block is the *served head*. A *view* is
+//! the immutable snapshot of a chain's state that `heads` builds.
 //!
 //! | module | decides |
 //! |---|---|
@@ -21,7 +22,7 @@
 //! | `cordon` | whether an operator may take an upstream out of rotation, and until when |
 //! | `batch` | how many calls an upstream takes in one batch |
 //! | `classify` | what the response of an upstream means |
-//! | `retry`, `hedge`, `stall` | whether another upstream gets the call |
+//! | `retry`, `hedge`, `stall` | whether and when another upstream gets the call |
 //! | `complete`, `block_headers` | whether logs may be missing, by the headers of their blocks |
 //! | `health`, `heads` | the state of upstreams and of the chain |
 //! | `chain_cursor` | what changed on the chain since a subscriber was last notified |

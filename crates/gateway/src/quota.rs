@@ -1,5 +1,6 @@
-//! The monthly quotas of API keys, and their usage. The *ledger* records the usage of each key. All
-//! threads share it, and it survives reloads. Gateways share their usage through Redis.
+//! The monthly quotas of API keys, and their usage, in units. A call costs one unit, or the weight
+//! of its method. The *ledger* records the usage of each key. All threads share the ledger, and it
+//! survives reloads. Gateways can share their usage through Redis.
 //!
 //! `path.rs` charges a call after its authorization. `policy/quota.rs` does the arithmetic, and
 //! `config/quota/file.rs` defines the file format. `runtime/quota.rs` writes the file, and
@@ -30,7 +31,7 @@ pub(crate) struct Quotas {
     keys: Vec<Option<KeyQuota>>,
     /// Whether a call costs one unit, or the weight of its method.
     cost: CallCost,
-    /// Number of gateways that share the quotas; `None` if they are not shared.
+    /// Number of gateways that share the quotas; `None` if gateways do not share them.
     gateways: Option<Arc<AtomicU64>>,
     pub(crate) ledger: Arc<Ledger>,
 }
@@ -38,7 +39,7 @@ pub(crate) struct Quotas {
 /// A key's quota.
 #[derive(Debug)]
 struct KeyQuota {
-    /// Units that the key may use in a month.
+    /// Number of units that the key may use in a month.
     units: u64,
     /// The key's entry in the ledger.
     entry: Arc<LedgerEntry>,
@@ -56,9 +57,10 @@ pub(crate) struct KeyUsage {
 /// The usage of all keys. It includes removed keys, so a key that is added again keeps its usage.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Locked only to add or list entries, which is rare.
+    /// The entries, by the name of the key. Locked only to add or list entries, which is rare.
     entries: Mutex<BTreeMap<Arc<str>, Arc<LedgerEntry>>>,
-    /// True while Redis, and so the other gateways, cannot be reached.
+    /// True while this gateway cannot reach Redis, and so cannot exchange usage with other
+    /// gateways.
     pub(crate) unreachable: AtomicBool,
     /// True if the usage has changed since the file was written.
     pub(crate) changed: AtomicBool,
@@ -137,8 +139,8 @@ impl Quotas {
         Err(Failure { retry_after: Some(retry_after), ..Failure::ours(FailureKind::OverQuota) })
     }
 
-    /// Returns the units used and allowed in the month of `unix_seconds`. The list is by
-    /// [`Grant::index`]; `None` marks a key without a quota.
+    /// Returns the units used and allowed in the month of `unix_seconds`, by [`Grant::index`].
+    /// `None` marks a key without a quota.
     pub(crate) fn usage(&self, unix_seconds: u64) -> Vec<Option<KeyUsage>> {
         let month = Month::containing(unix_seconds);
         let usage_of = |key: &KeyQuota| KeyUsage {
@@ -161,7 +163,7 @@ impl Ledger {
         Arc::clone(self.entries.lock().entry(Arc::clone(name)).or_default())
     }
 
-    /// Raises each account to its usage in a file. An account with higher usage does not change.
+    /// Raises the usage of each key to its usage in a file. Higher usage does not change.
     pub(crate) fn raise_to(&self, usage: &QuotaUsage) {
         for (name, used) in &usage.keys {
             let entry = self.entry(name);

@@ -1,11 +1,11 @@
-//! Resolves a call from the cache, an equal call in flight, Redis, the index, or an upstream. A
-//! cacheable response is then stored.
+//! Resolves a call: finds its response in the memory cache, at an equal call in flight, in Redis,
+//! in the index, or at an upstream. Then stores the response if it is cacheable.
 //!
 //! ```text
 //! plan → cache → coalesce → redis → index → permit → fetch (balance → send ⟲ retry) → store
 //! ```
-//! `policy/plan.rs` plans the call. `resolve/logs.rs` splits a range of logs into parts. Each part
-//! passes the steps after `plan`.
+//! `policy/plan.rs` plans the call. `resolve/logs.rs` splits a call for logs into parts by block
+//! range. Each part passes through the steps after `plan`.
 //!
 //! A *view* is a snapshot of a chain's newest blocks (`policy/heads/view.rs`). A *row* is a
 //! method's entry in the method table. A *group* is a set of upstreams of one chain that serve
@@ -63,7 +63,7 @@ pub(crate) struct Route<'a> {
     /// Value of the header that a group hashes for load balancing; `None` without such a header.
     pub(crate) hash_header: Option<&'a [u8]>,
     /// Number of delayed or queued calls of the request. While it is above zero, the connection
-    /// watches for a disconnect of its client.
+    /// checks whether its client disconnects.
     pub(crate) waiting: &'a Cell<usize>,
     /// The context of the call's span; `None` if the request has no trace.
     pub(crate) trace: Option<&'a TraceContext>,
@@ -82,7 +82,7 @@ impl<'a> Route<'a> {
     }
 }
 
-/// Resolves one call. The time of the call's deadline counts from `now`.
+/// Resolves one call. The deadline of the call counts from `now`.
 pub(crate) async fn resolve(
     cx: &Rc<ThreadContext>,
     route: &Route<'_>,
@@ -132,8 +132,8 @@ pub(crate) async fn resolve(
     response
 }
 
-/// Returns the response to a call for the head's number. Harmony's `hmyv2` namespace uses a JSON
-/// number, and the other namespaces use a hex string.
+/// Returns the response to a call for the number of the newest block. Harmony's `hmyv2` namespace
+/// uses a JSON number, and the other namespaces use a hex string.
 fn build_head_response(method: &str, number: u64) -> UpstreamResponse {
     let mut result = Vec::with_capacity(20);
     if method.starts_with("eth_") || method.starts_with("hmy_") {
@@ -186,7 +186,7 @@ fn build_upstream_request<'a>(
     }
 }
 
-/// Returns the hash that selects the upstream in consistent hashing.
+/// Returns the hash that selects the upstream if the group balances by consistent hash.
 fn compute_balance_key(route: &Route<'_>, hash_key: &HashKey) -> u64 {
     let call = route.call;
     match hash_key {
@@ -218,7 +218,7 @@ fn write_call_key(
     write_key(key, &KeyParts { chain, method, params, block }).is_ok()
 }
 
-/// Returns the response from the memory tier; `None` if it has no valid response.
+/// Returns the response from the memory tier; `None` if the tier has no valid response.
 fn find_cached_response(
     cx: &ThreadContext,
     key: &[u8],
@@ -235,8 +235,8 @@ fn find_cached_response(
             ..UpstreamResponse::local(entry.payload())
         })
     } else {
-        // An expired response that may be incomplete stays in the cache, because `store` compares
-        // the next upstream response with it.
+        // An expired response that may be incomplete (`doubted_since`) stays in the cache, because
+        // `store` compares the next upstream response with it.
         if !is_still_valid || entry.doubted_since.is_none() {
             cache.remove(key);
         }
@@ -244,11 +244,11 @@ fn find_cached_response(
     }
 }
 
-/// Resolves a call that is not in the memory tier: coalesces it, fetches it, and stores a cacheable
-/// response.
+/// Resolves a call that is not in the memory tier: joins an equal call in flight, or fetches and
+/// stores the response.
 ///
 /// `key` is the call's key; `None` if the call is neither cacheable nor coalesced. The future is
-/// boxed to keep the future of the client's connection small.
+/// boxed so that the future of the client's connection stays small.
 fn resolve_uncached<'a>(
     cx: &'a Rc<ThreadContext>,
     request: UpstreamRequest<'a>,
@@ -263,8 +263,8 @@ fn resolve_uncached<'a>(
         while let Some((shared_call, has_joined)) =
             key.and_then(|key| join_or_lead(cx, &request, key))
         {
-            // If the group is crowded, the shared call may wait for a permit. The client's
-            // connection must then watch for a disconnect.
+            // If calls of the group wait for permits, the shared call may wait too. Meanwhile the
+            // client's connection must check whether its client disconnects.
             let is_crowded = overload::is_crowded(&cx.upstream, &request);
             let waiting_guard = request.waiting.filter(|_| is_crowded).map(CountGuard::new);
             let response = shared_call.wait(request.deadline).await;
@@ -273,9 +273,9 @@ fn resolve_uncached<'a>(
                 UpstreamResponse::from_failure(Failure::ours(FailureKind::Deadline))
             });
             if has_joined && let Payload::Failed(failure) = &response.payload {
-                // The shared call has the deadline and the priority class of its leader, the call
-                // that started it. A waiter with time left retries if one of them caused the
-                // failure.
+                // The shared call has the deadline and the priority class of its *leader*, which is
+                // the call that started it. If the leader's deadline or class caused the failure, a
+                // call that has joined retries, as long as its own deadline has not passed.
                 let now = cx.tick();
                 let failed_by_class = matches!(failure.kind, FailureKind::Overloaded { .. })
                     && shared_call.has_lower_class_than(request.class);
@@ -291,8 +291,8 @@ fn resolve_uncached<'a>(
     })
 }
 
-/// Sets the cache status. A response from a cache tier remains a hit unless `status` is
-/// `Coalesced`.
+/// Sets the cache status. A response from a cache tier keeps its status `Hit`, except if the new
+/// status is `Coalesced`.
 fn with_status(mut response: UpstreamResponse, status: CacheStatus) -> UpstreamResponse {
     if response.cache_status != CacheStatus::Hit || status == CacheStatus::Coalesced {
         response.cache_status = status;
@@ -333,9 +333,9 @@ async fn fetch_and_store(
     response
 }
 
-/// Completes the index's blocks, which end at block `last_indexed`, with blocks from an upstream.
-/// If the upstream's blocks do not follow the index's last block, the upstream is on another
-/// branch. In that case the upstream returns all blocks.
+/// Completes the index's blocks with blocks from an upstream. The index's blocks end at block
+/// `last_indexed`. If the upstream's blocks do not follow the index's last block, the upstream is
+/// on another branch. In that case, the function fetches all blocks from an upstream.
 async fn complete_blocks(
     cx: &Rc<ThreadContext>,
     request: &UpstreamRequest<'_>,
@@ -376,7 +376,8 @@ async fn fetch_with_permit(
     }
 }
 
-/// Waits for a permit. A shared call stops waiting when its last waiter leaves.
+/// Waits for a permit. A shared call stops waiting when the last client that waits for its response
+/// has left.
 async fn wait_for_permit<'a>(
     cx: &'a ThreadContext,
     request: &UpstreamRequest<'_>,
@@ -393,8 +394,9 @@ async fn wait_for_permit<'a>(
     }
 }
 
-/// Joins the shared call of a key, or starts it. Returns the shared call, and true if it was in
-/// flight before. Returns `None` if the call cannot be shared.
+/// Joins the shared call of a key, or starts one. Returns the shared call, and true if it was
+/// already in flight. Returns `None` if the call is not coalesced, or if too many calls are in
+/// flight.
 fn join_or_lead(
     cx: &Rc<ThreadContext>,
     request: &UpstreamRequest<'_>,
@@ -403,8 +405,8 @@ fn join_or_lead(
     if !request.coalesce {
         return None;
     }
-    // Only calls that started under the same view share a response. The generation and the sequence
-    // number of the head identify the view.
+    // Only calls that started under the same view share a response. The generation of the view and
+    // the sequence number of its head (newest block) identify the view.
     let mut call_key = Vec::with_capacity(key.len() + 24);
     call_key.extend_from_slice(key);
     call_key.extend_from_slice(&request.caching.generation.to_le_bytes());
@@ -429,8 +431,9 @@ fn join_or_lead(
     }
 }
 
-/// Stores a cacheable response in memory and Redis. Stores nothing if a reorg has made the response
-/// invalid meanwhile.
+/// Stores a response in memory and Redis, if it is cacheable and no reorg has made it invalid
+/// meanwhile. A response that may be incomplete is at first stored only briefly and only in memory,
+/// or not at all.
 fn store(
     cx: &ThreadContext,
     request: &UpstreamRequest<'_>,
@@ -447,8 +450,8 @@ fn store(
     let CacheDecision { facts, admission } = response
         .cache_decision
         .unwrap_or_else(|| CacheDecision::new(request, &response.payload, false, &view));
-    // A response that may be incomplete is kept briefly at first. If upstreams still return an
-    // equal response after some time, the cache keeps it as long as other responses.
+    // A response that may be incomplete is cached only briefly at first. If upstreams still return
+    // an equal response after some time, it is cached as long as other responses.
     let is_equal = |entry: &Entry| entry.bytes == *bytes && is_valid(&entry.validity, &view);
     let first_equal_at = match response.trust {
         Trust::NotContradicted => {

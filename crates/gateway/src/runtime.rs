@@ -64,7 +64,7 @@ pub struct Gateway {
     pub health: Option<SocketAddr>,
     /// Copies of the listening sockets, for the process that replaces this one.
     sockets: Sockets,
-    /// Publishes the phase of the gateway's life, from serving to stopped.
+    /// Publishes the phase of the gateway, from serving to stopped.
     phase: Sender<Phase>,
     /// The snapshot that serving threads use for new requests.
     serving_snapshot: Sender<NumberedSnapshot>,
@@ -76,13 +76,14 @@ pub struct Gateway {
     threads: Vec<JoinHandle<()>>,
     /// The watch thread.
     watcher: JoinHandle<()>,
-    /// The writers of access logs and the exporters of spans. A reload can replace such a thread.
-    /// The old thread ends once no request uses its configuration. Only reloads and the stop lock
-    /// the list.
+    /// The threads that write access logs and export spans. A reload can replace such a thread. The
+    /// old thread ends once no request uses its configuration. Only reloads and the stop lock the
+    /// list.
     background: Mutex<Vec<BackgroundThread>>,
 }
 
-/// A snapshot with its sequence number.
+/// A snapshot with its sequence number. A snapshot is the state of one configuration, which all
+/// threads share.
 #[derive(Clone)]
 struct NumberedSnapshot {
     /// 0 at the start. Each reload adds 1.
@@ -97,7 +98,7 @@ impl std::fmt::Debug for NumberedSnapshot {
 }
 
 impl Gateway {
-    /// Binds the addresses, starts all threads, and returns once it can serve.
+    /// Binds the addresses, starts all threads, and returns once the gateway can serve.
     ///
     /// # Errors
     /// - [`Error::Listen`] if an address cannot be bound.
@@ -107,9 +108,9 @@ impl Gateway {
         Gateway::start_on(config, Sockets::default(), None)
     }
 
-    /// Starts a gateway that takes over the sockets of another process. The gateway closes
-    /// inherited sockets whose address is not configured. `index` is a further cache tier; `None`
-    /// without an index.
+    /// Starts a gateway that takes over the `inherited` listening sockets of another process.
+    /// Inherited sockets whose address is not configured are closed. `index` is a further cache
+    /// tier; `None` without an index.
     ///
     /// # Errors
     /// The same errors as [`Gateway::start`].
@@ -191,7 +192,8 @@ impl Gateway {
     }
 
     /// Applies a new configuration to all new requests and returns the changes. Requests in flight
-    /// keep their configuration. Returns once every thread uses the new one.
+    /// keep their configuration. Returns once every thread uses the new configuration and each
+    /// chain has a head, or after a timeout of a few seconds.
     ///
     /// Calls of this function must not overlap.
     pub fn reload(&self, config: Config) -> Vec<Change> {
@@ -212,9 +214,9 @@ impl Gateway {
             }
         }
         let numbered = NumberedSnapshot { number: number + 1, snapshot: Arc::clone(&snapshot) };
-        // The serving threads switch before the watch thread. The watch thread then stops polling
-        // the former upstreams, so their known heads become outdated. New calls must not use these
-        // heads.
+        // The serving threads switch to the new snapshot before the watch thread does. Once the
+        // watch thread has switched, it no longer polls the former upstreams, so their known heads
+        // become outdated. New calls must not use these heads.
         self.serving_snapshot.send_replace(numbered.clone());
         let is_newer = |adopted: &AtomicU64| adopted.load(Ordering::Acquire) > number;
         wait_until(ADOPT_TIMEOUT, || self.adopted_numbers.iter().all(is_newer));
@@ -232,8 +234,8 @@ impl Gateway {
         background.push(thread);
     }
 
-    /// Records a refused reload for status and metrics. The reason is public, so it must not hold a
-    /// secret.
+    /// Records a refused reload for status and metrics. `reason` is public, so it must not contain
+    /// a secret.
     pub fn refuse_reload(&self, reason: &str) {
         let outcome = ReloadOutcome::Refused { reason: reason.to_owned() };
         self.serving_snapshot.borrow().snapshot.process.record_reload(outcome);
@@ -278,7 +280,7 @@ impl Gateway {
     /// Ends all threads and waits for them. `phase` is the phase in which requests in flight
     /// complete.
     fn end(self, phase: Phase) {
-        // Open copies would let the system accept connections that no process serves.
+        // If these copies stayed open, the system would accept connections that no process serves.
         drop(self.sockets);
         self.phase.send_replace(phase);
         for thread in self.threads {
@@ -294,15 +296,16 @@ impl Gateway {
     }
 }
 
-/// Returns the queues after a reload if the reload has replaced the previous queues.
+/// Returns the queues `next` if a reload has created them. Returns `None` if the reload has kept or
+/// removed the `previous` queues.
 fn find_new<'a, T>(previous: &Option<Arc<T>>, next: &'a Option<Arc<T>>) -> Option<&'a Arc<T>> {
     let is_previous =
         |queues: &Arc<T>| previous.as_ref().is_some_and(|previous| Arc::ptr_eq(previous, queues));
     next.as_ref().filter(|queues| !is_previous(queues))
 }
 
-/// Waits until each chain has a head and a healthy upstream, at most for [`FIRST_HEADS_TIMEOUT`].
-/// The first calls then go to an upstream with a known state.
+/// Waits until each chain has a head (newest block) and a healthy upstream, at most for
+/// [`FIRST_HEADS_TIMEOUT`]. So the first calls go to an upstream whose state is known.
 fn wait_for_heads(snapshot: &Snapshot) {
     let has_healthy_head = |chain: usize| {
         snapshot.chains[chain].view.load().head.is_some() && snapshot.any_healthy(chain)

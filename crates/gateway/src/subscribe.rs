@@ -2,10 +2,11 @@
 //!
 //! Block and log notifications follow the gateway's own view of the chain, not the view of one
 //! upstream. A *view* is a snapshot of the newest blocks that the gateway serves
-//! (`policy/heads/view.rs`). When the served head changes, the gateway finds the blocks between the
-//! old and the new head (`policy/chain_cursor.rs`). It fetches them by hash, once for all clients,
-//! on the same path as calls. So no subscriber misses a block or receives it twice, even if an
-//! upstream dies, hangs or lags. Notifications never contradict `eth_blockNumber`. Other
+//! (`policy/heads/view.rs`). The *head* is the newest block of the view. When the head changes, the
+//! gateway finds the blocks that the chain gained and dropped (`policy/chain_cursor.rs`). It
+//! fetches each of these blocks by hash, once for all clients. A fetch uses the cache and the
+//! upstreams, as the call of a client does. So no subscriber misses a block or receives it twice,
+//! even if an upstream dies, hangs or lags. Notifications never contradict `eth_blockNumber`. Other
 //! subscriptions, such as pending transactions, are relayed from one upstream.
 //!
 //! ```text
@@ -15,14 +16,14 @@
 //! | object | one per | file |
 //! |---|---|---|
 //! | source | stream | `source.rs`, `relay.rs` |
-//! | stream | chain and subscription | `stream.rs` |
+//! | stream | chain and kind of subscription | `stream.rs` |
 //! | fan | stream and thread | `fan.rs` |
 //! | subscriber | connection | `subscriber.rs` |
 //!
-//! A source produces the events of a stream. A stream carries the events of one subscription to all
-//! threads. A fan delivers a stream's events to the subscribers of one thread. `feeds.rs` holds the
-//! streams of each chain, which survive reloads. This file parses subscription calls. `filters.rs`
-//! serves clients that poll.
+//! A source produces the events of a stream. A stream carries the events of one kind of
+//! subscription, such as `newHeads`, to all threads. A fan delivers a stream's events to the
+//! subscribers of one thread. `feeds.rs` holds the streams of each chain, which survive reloads.
+//! This file parses subscription calls. `filters.rs` serves filters, whose clients poll.
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
@@ -77,12 +78,12 @@ impl Subscriptions {
     }
 }
 
-/// The subscription context of a request.
+/// The state that a request needs to serve calls about subscriptions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubscribeContext<'a> {
     pub(crate) subscriptions: &'a Subscriptions,
     /// Delays notifications until the response to the client's message is queued. `None` if the
-    /// connection can carry only responses.
+    /// connection can carry only responses, as with HTTP.
     pub(crate) guard: Option<&'a MessageGuard>,
 }
 
@@ -91,7 +92,7 @@ pub(crate) struct SubscribeContext<'a> {
 pub(crate) enum Outcome {
     /// The gateway's own response.
     Payload(Payload),
-    /// The caller must resolve `eth_getLogs` with this filter.
+    /// The caller must resolve an `eth_getLogs` call with this filter.
     Logs(Bytes),
     /// The caller must forward the call to an upstream.
     Upstream,
@@ -119,7 +120,7 @@ pub(crate) async fn serve(
     outcome.unwrap_or_else(|failure| Outcome::Payload(Payload::Failed(failure)))
 }
 
-/// Returns the failure of a refused subscription or filter.
+/// Returns the failure for a refused subscription or filter.
 fn refuse(reason: SubscribeRefusal) -> Failure {
     Failure::ours(FailureKind::SubscribeRefused(reason))
 }
@@ -148,7 +149,8 @@ async fn subscribe(
 ) -> Result<Outcome, Failure> {
     let (subscriber, call) = (&guard.subscriber, route.call);
     if call.id.is_none() {
-        // A call without an id has no response, which would contain the subscription's id.
+        // A call without an id gets no response, so the client would never get the subscription's
+        // id.
         return Err(refuse(SubscribeRefusal::Params));
     }
     if !subscriber.can_subscribe() {
@@ -188,9 +190,9 @@ async fn subscribe(
     };
     guard.count_subscription();
     let group = route.group(cx);
-    // The call waits until the stream is open, at most until the group's deadline. Meanwhile
-    // `guard` delays notifications.
-    let deadline = cx.recent() + cx.snapshot.config.groups[group].deadline;
+    // The call waits until the stream is open, at most until the deadline of its group of
+    // upstreams. Meanwhile `guard` delays notifications.
+    let deadline = cx.instant() + cx.snapshot.config.groups[group].deadline;
     let outcome = tokio::time::timeout_at(deadline, fan.stream.wait_until_open()).await;
     match outcome.unwrap_or(Err(RelayRefusal::NoUpstream)) {
         Ok(()) => Ok(Outcome::Payload(Payload::Result(format!("\"{id}\"").into()))),

@@ -1,10 +1,12 @@
-//! Chains, groups and upstreams: their state, connections, health, heads, and attempts of calls.
+//! Calls to upstreams: attempts and retries, connections, health checks, and the state of chains,
+//! groups and upstreams.
 //!
 //! An upstream is a node that the gateway calls. A group is a set of upstreams of one chain among
 //! which calls are balanced. An attempt sends a call to one upstream. A *head* is the newest block
-//! of a chain or of an upstream. A chain's *view* is an immutable snapshot of its heads. A chain's
-//! *family*, such as Ethereum or Bitcoin, selects its methods. An upstream that fails is *ejected*:
-//! it gets calls only as a last resort. A *probe* is a poll that may readmit it.
+//! of a chain or of an upstream. A chain's *view* is an immutable snapshot of the heads of the
+//! chain and of its upstreams. A chain's *family*, such as Ethereum or Bitcoin, selects its
+//! methods. An upstream that fails is *ejected*: it gets calls only as a last resort. A *probe* is
+//! a poll that may readmit an ejected upstream.
 //!
 //! Chains, groups and upstreams are identified by their indices in the configuration. Points in
 //! time are `Instant`s, or `Duration`s since the start of the process. `cx` is the
@@ -13,7 +15,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `registry`, `topology`, `chain`, `state` | state that all threads share: of the process, a configuration, a chain, an upstream |
+//! | `registry`, `topology`, `chain`, `state` | state that all threads share; one file each for the process, a configuration, a chain, an upstream |
 //! | `thread` | state of one thread |
 //! | `fetch` | one call: chooses upstreams, sends, retries |
 //! | `overload` | permits for calls to the upstreams of a group |

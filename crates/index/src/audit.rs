@@ -9,7 +9,8 @@
 //!
 //! The memory of an audit does not grow with the index, except for two numbers per 256 blocks.
 //!
-//! A position is a transaction's block number and index in one `i64` (`postings.rs`).
+//! A position is a transaction's block number and index in one `i64` (`postings.rs`). A fragment is
+//! a part of a block's JSON, stored in compressed form (`compression.rs`).
 
 mod postings;
 #[cfg(test)]
@@ -98,7 +99,8 @@ pub enum AuditStep {
     },
 }
 
-/// Audits an index, and verifies its blocks at this level of [`crate::verify`].
+/// Audits an index, and verifies its blocks at this level of [`crate::verify`]. The audit passes
+/// its progress to `on_step`, and ends early once `stop` is true.
 ///
 /// # Errors
 /// Fails if the index cannot be read at all. Damage is a finding instead.
@@ -122,7 +124,7 @@ struct Audit<'a> {
     level: Level,
     stop: &'a AtomicBool,
     report: Report,
-    /// The number and the hash of the block that was audited before this one.
+    /// The number and the hash of the block that was audited before the current block.
     previous: Option<(u64, [u8; 32])>,
 }
 
@@ -201,8 +203,8 @@ impl Audit<'_> {
         }
     }
 
-    /// Checks the digest of the dictionaries. Without the digest, the audit would find a changed
-    /// byte only if a fragment refers to that byte.
+    /// Checks the digest of the compression dictionaries. Without the digest, the audit would find
+    /// a changed byte only if a fragment refers to that byte.
     fn check_dictionaries(&mut self) -> Result<Flow, ReadError> {
         match self.reader.store().dictionaries_match() {
             Ok(Some(false)) => {
@@ -261,7 +263,7 @@ impl Audit<'_> {
                 }
             }
             // A gap is already reported. The postings of the missing blocks may belong to this
-            // segment or to the previous one. Neither segment is compared with its logs.
+            // segment or to the previous one. So the audit compares neither segment with its logs.
             let is_after_gap = number > next;
             if is_after_gap {
                 segment.skip_comparison();
@@ -456,7 +458,8 @@ struct DecodedBlock<'a> {
     block: &'a [u8],
     /// The array of receipts; `None` if the index does not hold receipts.
     receipts: Option<&'a [u8]>,
-    /// The array of logs; `None` unless the index holds logs without receipts.
+    /// The array of logs; `None` if the index holds no logs, or holds receipts, which contain the
+    /// logs.
     logs: Option<&'a [u8]>,
 }
 

@@ -20,7 +20,8 @@ const LEVEL: i32 = 1;
 /// Maximum number of bytes of a dictionary. A larger dictionary hardly improves the compression. It
 /// would be slower, because it exceeds the caches of a processor core.
 const DICTIONARY_BYTES: usize = 32 << 10;
-/// Minimum number of samples for the training. If there are fewer, their bytes are the dictionary.
+/// Minimum number of samples for the training. With fewer samples, there is no training: the bytes
+/// of the samples are the dictionary.
 const SAMPLES_MIN: usize = 32;
 /// Maximum number of bytes of a decompressed fragment. The limit bounds the memory that a reader
 /// allocates for a damaged fragment.
@@ -170,7 +171,7 @@ impl Decompressor {
     /// Replaces the content of `out` by the fragment.
     ///
     /// # Errors
-    /// Fails if `compressed` is not a compressed fragment, because the index is damaged.
+    /// Fails if `compressed` is not a compressed fragment, which means that the index is damaged.
     pub fn decompress(
         &mut self,
         out: &mut Vec<u8>,

@@ -26,7 +26,8 @@ pub struct RawBlock<'a> {
     pub block: &'a [u8],
     /// The array of the block's receipts; `None` if the index does not hold receipts.
     pub receipts: Option<&'a [u8]>,
-    /// The array of the block's logs; `None` unless the index holds logs without receipts.
+    /// The array of the block's logs; `None` if the index holds no logs, or holds receipts, which
+    /// contain the logs.
     pub logs: Option<&'a [u8]>,
     /// The block as Harmony's `hmyv2_` methods write it; `None` if the index does not hold that
     /// form.
@@ -90,7 +91,7 @@ struct BlockFragments {
 /// Encodes a block into rows.
 ///
 /// # Errors
-/// Fails if a response is malformed.
+/// Fails if a response is malformed, or if the compression fails.
 pub fn encode(
     compressor: &mut Compressor,
     raw: RawBlock<'_>,
@@ -264,8 +265,8 @@ fn add_receipts(
     if encoder.cursor.next_element()? { Err(count_error("more")) } else { Ok(()) }
 }
 
-/// Reads a receipt, so that the encoder copies it. If `with_logs` is true, also collects the
-/// posting keys of the receipt's logs.
+/// Moves the encoder's cursor over a receipt, so that the encoder copies it. If `with_logs` is
+/// true, also collects the posting keys of the receipt's logs.
 fn encode_receipt(
     encoder: &mut FragmentEncoder<'_, '_>,
     transaction: &mut TransactionFragments,

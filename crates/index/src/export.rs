@@ -72,7 +72,7 @@ pub fn range(
 ///
 /// # Errors
 /// Fails if the index does not hold the data of a table or cannot be read. Fails if a file cannot
-/// be written.
+/// be written, or if the caller sets `stop` to true.
 pub fn export(
     reader: &mut Reader,
     tables: &[Table],

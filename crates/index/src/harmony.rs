@@ -20,19 +20,20 @@ mod tests;
 /// Maximum distance between the first and the last block of one `hmyv2_getBlocks` (harmony
 /// `rpc/harmony/blockchain.go`, `rpcGetBlocksLimit`).
 pub const BLOCKS_APART_MAX: u64 = 1024;
-/// The options of a call that select the full form, which the index stores, as JSON.
+/// The JSON of the call options that select the full form. The index stores blocks in this form.
 pub const STORED_OPTIONS: &str = r#"{"withSigners":false,"fullTx":true,"inclStaking":true}"#;
 /// The text that an index of a Harmony chain stores about its verification.
 pub const UNVERIFIED_REASON: &str =
     "unverified: the hashes of Harmony's blocks cannot be recomputed";
 
-/// The name of the response form of blocks with the hashes of their transactions.
+/// The name of the response form of blocks with the hashes of their transactions. A response form
+/// is one way in which nodes write a kind of object (`contents.rs`).
 pub const FORM_HASHES: &str = "hmyv2-hashes";
 /// The name of the response form of blocks without staking transactions.
 pub const FORM_WITHOUT_STAKING: &str = "hmyv2-without-staking";
-/// The name of the response form of a single block.
+/// The name of the response form of the methods that return a single block.
 pub const FORM_SINGLE: &str = "hmyv2-single";
-/// The name of the response form of a number of transactions.
+/// The name of the response form of the methods that count a block's transactions.
 pub const FORM_COUNT: &str = "hmyv2-count";
 
 /// The member that lists a block's transactions.

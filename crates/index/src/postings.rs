@@ -1,5 +1,5 @@
-//! Log postings: for each address and topic, the transactions whose logs contain that value. They
-//! are the inverted index for log searches.
+//! Log postings are the inverted index for log searches: they map each address and each topic to
+//! the transactions whose logs contain that value.
 //!
 //! A position is a transaction's block number and index in one integer, so positions sort in the
 //! order of the chain. A posting list holds the positions of one key within a few hundred blocks.

@@ -139,7 +139,7 @@ impl Reader {
     }
 
     /// Appends the number of transactions in a block's `hmyv2_` form. Returns false if the index
-    /// does not hold the block.
+    /// does not hold the block, or if the stored form lacks a list of transactions.
     pub fn write_harmony_transaction_count(
         &mut self,
         out: &mut Vec<u8>,
@@ -182,7 +182,7 @@ impl Reader {
     }
 
     /// Appends one part of the transaction at a position. Returns false if the index does not hold
-    /// the transaction.
+    /// the transaction or its block.
     pub fn write_transaction(
         &mut self,
         out: &mut Vec<u8>,

@@ -5,11 +5,11 @@
 //! that address or topic (`postings.rs`).
 //!
 //! A filter is a conjunction of terms. A term is a set of keys, and a transaction must have one of
-//! them. The accepted addresses are one term. The accepted topics at each index of a log's topics
-//! are another term. The search reads the posting lists of the rarest term. It intersects them with
-//! the lists of those terms that are not much more frequent. The cost grows with the postings of
-//! the rarest term. It depends neither on the length of the range nor on the frequency of the other
-//! terms.
+//! them. The accepted addresses are one term. For each of a log's up to four topics, the accepted
+//! values are another term. The search reads the posting lists of the rarest term. It intersects
+//! them with the lists of those terms that are not much more frequent. The cost grows with the
+//! postings of the rarest term. It depends neither on the length of the range nor on the frequency
+//! of the other terms.
 //!
 //! The result may contain transactions without a matching log: two terms may match different logs
 //! of one transaction, and the digests of two addresses or topics may be equal. The caller must
@@ -31,8 +31,8 @@ pub struct SearchLimits {
     pub logs: u64,
     /// Maximum number of bytes of the JSON of these logs.
     pub bytes: u64,
-    /// When the query fails; `None` for no deadline. The other limits do not stop a search that
-    /// reads many receipts and selects no log.
+    /// The time at which the query fails; `None` for no deadline. The other limits do not stop a
+    /// search that reads many receipts and selects no log.
     pub deadline: Option<Instant>,
 }
 
@@ -43,7 +43,7 @@ impl SearchLimits {
     /// Checks that the deadline has not passed.
     ///
     /// # Errors
-    /// If the deadline has passed.
+    /// Fails if the deadline has passed.
     fn check_deadline(&self) -> Result<(), ReadError> {
         match self.deadline {
             Some(deadline) if Instant::now() >= deadline => Err(ReadError::LimitExceeded(
@@ -59,9 +59,9 @@ impl SearchLimits {
 const LISTS_PER_QUERY: usize = 128;
 /// Number of receipts between two checks of the deadline.
 const RECEIPTS_PER_CHECK: u32 = 256;
-/// A term is intersected if it has at most this many times the postings of the rarest term. The
-/// ratio is high, because skipping a posting takes nanoseconds and decoding a receipt takes
-/// microseconds.
+/// The search intersects a term if the term has at most this many times as many postings as the
+/// rarest term. The ratio is high, because skipping a posting takes nanoseconds and decoding a
+/// receipt takes microseconds.
 const INTERSECTION_RATIO: f64 = 64.0;
 
 /// A term of the conjunction. A transaction matches if it has at least one of these keys.
@@ -126,9 +126,9 @@ pub(crate) fn search(
     Ok(())
 }
 
-/// Removes the positions that a term lacks, unless the term is so frequent that the intersection
-/// costs more than reading the receipts. The positions lie between `from` and `to`. `postings` are
-/// the first postings of the term in that range.
+/// Removes the positions that a term lacks. Does nothing if the term is so frequent that the
+/// intersection costs more than reading the receipts. The positions lie between `from` and `to`.
+/// `postings` are the first postings of the term in that range.
 fn intersect(
     store: &dyn Store,
     positions: &mut Vec<i64>,
@@ -163,8 +163,8 @@ fn intersect(
     Ok(())
 }
 
-/// Splits a filter into its terms. A filter that accepts any address has no term for addresses. An
-/// index of topics at which the filter accepts any topic has no term.
+/// Splits a filter into its terms. A filter that accepts any address has no term for addresses. It
+/// also has no term for a topic, from the first to the fourth, that may have any value.
 fn split_into_terms(filter: &LogMatcher) -> Vec<Term> {
     let addresses = filter.addresses.iter().map(address_key).collect();
     let topics = filter.topics.iter().enumerate().map(|(index, topics)| {

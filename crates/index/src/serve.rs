@@ -246,8 +246,9 @@ impl Query<'_> {
     }
 
     /// Returns the highest stored block, at most `to`, up to which all blocks are confirmed.
-    /// Returns `None` if no block is confirmed. Each block contains the hash of the previous block,
-    /// so a confirmed block also confirms all stored blocks before it.
+    /// Returns `None` or a number below the first stored block if no stored block is confirmed.
+    /// Each block contains the hash of the previous block, so a confirmed block also confirms all
+    /// stored blocks before it.
     fn last_confirmed(&self, to: u64) -> Result<Option<u64>, ReadError> {
         let range = self.range;
         let highest = to.min(range.last);
@@ -354,8 +355,8 @@ impl Query<'_> {
         Ok(Some(out))
     }
 
-    /// Returns the options of a call. Returns `None` if the index cannot write a block in the form
-    /// that the options select.
+    /// Returns the options of a call. Returns `None` if the options are invalid, or if the index
+    /// cannot write a block in the form that they select.
     fn parse_harmony_options(&self, raw: &[u8]) -> Option<BlockOptions> {
         let contents = self.reader.metadata().contents;
         let options = BlockOptions::read(raw).filter(|_| contents.hmyv2)?;

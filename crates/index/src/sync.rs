@@ -143,7 +143,7 @@ struct Syncer<'a> {
 enum FetchEnd {
     /// All blocks of the range are written.
     Complete,
-    /// The parent of a block is not the previous block. The blocks before it are written.
+    /// The parent of a block is not the previous block. The blocks before the mismatch are written.
     ParentMismatch,
     /// The caller stopped the sync.
     Stopped,
@@ -193,8 +193,9 @@ impl Syncer<'_> {
         })
     }
 
-    /// Records the finalized block if the nodes still have the last stored block. Returns false
-    /// after a rewind, which is needed if the nodes have another block with that number.
+    /// Records the finalized block if the nodes still have the last stored block. If they have
+    /// another block with its number, rewinds the index and returns false. Returns true in all
+    /// other cases, also if the index is empty or the nodes lack the block.
     fn confirm_last_block(
         &mut self,
         stored: Option<StoredRange>,
@@ -213,7 +214,8 @@ impl Syncer<'_> {
         Ok(true)
     }
 
-    /// Deletes the stored blocks that a reorg has dropped from the chain.
+    /// Deletes the stored blocks that a reorg has dropped from the chain. Deletes nothing if the
+    /// nodes lack a block that must be compared, or agree with the last stored block.
     fn rewind(&mut self) -> Result<(), SyncError> {
         let Some(stored) = self.store.stored_range()? else { return Ok(()) };
         let mut search = AncestorSearch::new(stored.first, stored.last + 1);

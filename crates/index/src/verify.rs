@@ -3,7 +3,7 @@
 //! Nodes are not trusted. The index stores a node's JSON byte for byte. Every member that a reader
 //! may rely on must therefore be verified, even if no hash covers the member. This module calls no
 //! node and stores nothing. It does not decide whether the block itself is on the chain. The sync
-//! decides that by the parent hashes and by the nodes' head.
+//! decides that by the parent hashes and by the nodes' newest block.
 //!
 //! This table lists the members that each [`Level`] verifies. A level also verifies the members of
 //! all levels above it in the table:

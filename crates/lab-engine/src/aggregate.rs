@@ -2,8 +2,10 @@
 //! each with quantiles and rates.
 //!
 //! `lab_model::record` defines the counts, and `lab_model::results` the rows. The crate `lab`
-//! judges the rows. A slot is a combination of stage, method and class, and a cell has the times of
-//! the calls of one slot.
+//! derives the verdict from the rows. A stage is one phase of the plan's load. A class is the way
+//! in which a call ended, such as `ok` or `timeout`. A slot is a combination of stage, method and
+//! class, and a cell has the times of the calls of one slot. `Times` is a histogram of durations in
+//! nanoseconds.
 
 use std::time::Duration;
 
@@ -23,9 +25,9 @@ const FULL_SECOND_MIN: f64 = 0.95;
 const Z_95: f64 = 1.96;
 
 /// Returns a percentile of the times in milliseconds, or `None` if there are no times. The
-/// percentile `p` of `n` times is at the rank `p (n - 1)`, with `p` from 0 to 1. If that is not a
-/// whole number, interpolates linearly between the two nearest ranks, as k6 does. Also interpolates
-/// within a bucket of the histogram.
+/// percentile `p` of `n` times is at the rank `p (n - 1)`, with `p` from 0 to 1. If the rank is not
+/// a whole number, the function interpolates linearly between the values at the two nearest ranks,
+/// as k6 does. It also interpolates within a bucket of the histogram.
 pub fn percentile_ms(times: &Times, percentile: f64) -> Option<f64> {
     let last = times.len().checked_sub(1)?;
     let [value] = interpolate_at_ranks(times, [percentile / 100.0 * last as f64]);
@@ -129,7 +131,7 @@ pub fn compute_row(
         }
     }
     let calls = latency.len();
-    // Rates exclude the calls that ended after the scenario.
+    // Rates exclude the calls that ended after their scenario. A result is a call of class `ok`.
     let calls_after_end = totals.count_after_end(&is_selected);
     let results = totals.count(|slot| slot.class == Class::Ok && is_selected(slot));
     let results_after_end =
@@ -187,15 +189,15 @@ pub fn compute_method_rows(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, 
 }
 
 /// Returns the rows of all stages, warm-up included. `end` is the end of the load. If the load
-/// ended within a stage, the rates of that stage count only the time under load.
+/// ended within a stage, the rates of that stage are per second under load.
 pub fn compute_stage_rows(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
     let calls_all = totals.count(|_| true);
     let rows = plan.spans().map(|(scenario, stage, span)| {
         let to = span.to.min(end).max(span.from);
         let seconds = (to - span.from).as_secs_f64();
         let in_stage = |slot: Slot| usize::from(slot.stage) == stage.index;
-        // The rates of a stage count only calls that ended within the stage. Carried calls ended
-        // after it.
+        // The rates of a stage count only calls that ended within the stage. A carried call ended
+        // after its stage.
         let stage_row = |name: &str, is_selected: &dyn Fn(Slot) -> bool, calls_all: u64| {
             let carried = totals.count_carried(is_selected);
             let is_result = |slot: Slot| slot.class == Class::Ok && is_selected(slot);
@@ -270,6 +272,7 @@ pub fn summarize_generator(totals: &Totals, seconds: &[Second]) -> Generator {
         scheduling_delay: compute_quantiles(&totals.scheduling_delay),
         busy_max: seconds.iter().map(|second| second.generator_busy).fold(0.0, f64::max),
         cpu,
+        // `per_second(1, n)` is 1 / n, or 0 if n is 0.
         cpu_us_per_request: per_second(1, totals.traffic.requests as f64) * cpu * 1e6,
         run_delay: totals.run_delay.as_secs_f64(),
         iteration_time: compute_quantiles(&totals.iteration_time),

@@ -1,6 +1,6 @@
-//! Facts about the target's chain at the start of a run. The engine draws the parameters of calls
-//! from these facts, so the facts and the plan's seed determine the calls.
-//! `crates/lab/src/target/chain.rs` collects the facts.
+//! Facts about the target's chain at the start of a run, such as its block hashes. The engine
+//! chooses random parameters of calls from these facts. So the facts and the plan's seed determine
+//! the calls. `crates/lab/src/target/chain.rs` collects the facts.
 
 /// Facts about the chain at the start of the run. A list is empty if no call of the plan needs its
 /// values, or if the node returned none.

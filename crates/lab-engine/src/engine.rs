@@ -1,14 +1,16 @@
 //! The load engine: sends the calls of a plan on schedule and counts the results.
 //!
-//! A plan (`lab_model::plan`) has scenarios. A scenario starts iterations, and its stages set their
-//! rate or the number of workers. A worker runs one iteration at a time. An iteration sends the
-//! requests of a mix in order; each of these requests is a step. If the plan names a reference
-//! node, the lab also sends some of the calls to that node and compares the responses.
+//! A plan (`lab_model::plan`) has scenarios. A scenario starts iterations. Each stage of a scenario
+//! sets the rate of iterations or the number of workers for a time. A worker runs one iteration at
+//! a time. An iteration sends one request for each step of a mix, in order. A mix is a list of
+//! steps, and a step says which calls its request may have. If the plan names a reference node, the
+//! crate `lab` also sends some of the calls to that node and compares the responses. The engine
+//! samples these calls at random.
 //!
 //! Each thread runs one loop (`crates/lab-engine/src/engine/thread.rs`). The engine classifies each
-//! response, and the lab judges the run. Each thread hands over its counts once per second, as an
-//! [`Interval`]. The caller returns the interval for reuse, so a long run needs no more memory than
-//! a short one.
+//! response; the crate `lab` derives the verdict. Each thread hands over its counts once per
+//! second, as an [`Interval`]. The caller returns the interval for reuse, so a long run needs no
+//! more memory than a short one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -56,14 +58,14 @@ mod tests;
 /// Number of intervals that circulate between one thread and the caller of [`Engine::next`]. The
 /// engine allocates and reuses them, so memory does not grow if the caller is late.
 const INTERVALS_MAX: usize = 4;
-/// Maximum number of [`Sample`]s that wait for the comparison with the reference node. The engine
-/// skips further samples.
+/// Maximum number of [`Sample`]s that wait for the comparison with the reference node. While the
+/// queue is full, the engine skips further samples.
 const SAMPLES_MAX: usize = 64;
 /// Number of open files that the process needs in addition to one for each worker and for each
 /// connection of a subscription.
 const OTHER_FILES: u64 = 256;
 
-/// Why the engine could not start or did not finish.
+/// The reason why the engine could not start or did not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineFault {
     /// The target's host name has no address.
@@ -180,8 +182,8 @@ pub struct Sample {
 pub(crate) struct Shared {
     /// True if the run must stop.
     stop: AtomicBool,
-    /// By scenario: the number of remaining iterations. `None` for an open scenario and for a
-    /// closed one without a limit.
+    /// For each scenario: the number of iterations that may still start. `None` for an open
+    /// scenario and for a closed one without a limit.
     remaining: Vec<Option<AtomicU64>>,
     /// Number of samples that were skipped because the queue was full.
     skipped: AtomicU64,
@@ -192,11 +194,11 @@ pub(crate) struct Shared {
 /// The threads of a run. Dropping the engine stops them.
 pub struct Engine {
     shared: Arc<Shared>,
-    /// By thread: interrupts the thread's wait.
+    /// For each thread: the handle that interrupts the thread's wait.
     wakeups: Vec<Wakeup>,
     /// Receives the intervals that the threads hand over.
     filled: Receiver<Interval>,
-    /// By thread: returns emptied intervals.
+    /// For each thread: the channel that returns emptied intervals to the thread.
     spare: Vec<SyncSender<Interval>>,
     samples: Receiver<Sample>,
     threads: Vec<JoinHandle<Result<(), EngineFault>>>,

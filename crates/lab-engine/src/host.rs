@@ -1,9 +1,10 @@
-//! Samples hosts during a run. The values of this host and its processes come from `/proc` and
-//! cgroups. The values of another host come from a prometheus-node-exporter.
+//! Samples hosts during a run. This host is the host of the load generator. The values of this host
+//! and its processes come from `/proc` and cgroups. The values of another host come from a
+//! prometheus-node-exporter.
 //!
 //! One thread samples this host at the plan's interval. A second thread scrapes the exporter, so
-//! that a slow response delays no sample of this host. `crates/lab-model/src/metrics/host.rs`
-//! documents the values, and `host!("NAME")` looks up a metric there. A `*` in a name stands for a
+//! that a slow response delays no sample of this host. `crates/lab-model/src/metrics/host.rs` lists
+//! all metrics, and `host!("NAME")` looks up a metric in this list. A `*` in a name stands for a
 //! process, device or thread. `crates/lab/src/analysis/bottleneck.rs` interprets the values.
 
 mod cgroup;
@@ -45,14 +46,14 @@ use process::{PROCESSES_MAX, Processes};
 use target_sockets::TargetSockets;
 use values::Values;
 
-/// Maximum number of samples that wait for [`Watcher::take`]. If there are more, the oldest ones
+/// Maximum number of samples that wait for [`Watcher::take`]. Above this number, the oldest samples
 /// are dropped. At the shortest interval, this many samples cover 100 seconds and take about 5 MB.
 const WAITING_MAX: usize = 1_024;
 
 /// Allowed intervals between two samples.
 const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(1);
 
-/// Why a host cannot be watched.
+/// The reason why a host cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum HostFault {
     /// `/proc` is missing, as on systems other than Linux.
@@ -102,12 +103,12 @@ pub struct Watcher {
 
 impl Watcher {
     /// Starts to watch. `origin` is the start of the run, and should be half a second in the
-    /// future. The samples before it have a negative time, and are the baseline for finding a
-    /// bottleneck.
+    /// future. Samples that are taken before `origin` have a negative time. They are the baseline
+    /// for finding a bottleneck.
     ///
     /// # Errors
     /// Fails if the interval is out of range, `/proc` is missing, or a process of the plan does not
-    /// exist. Also fails if the node-exporter does not respond.
+    /// exist. Also fails if the node-exporter does not respond, or if a thread cannot be started.
     pub fn start(
         watch: &Watch,
         target: Option<SocketAddr>,
@@ -206,12 +207,13 @@ fn push(waiting: &Waiting, sample: HostSample) {
 
 /// Returns the seconds since the start of the run, which are negative before it.
 fn seconds_since(origin: Instant, now: Instant) -> f64 {
-    // One of these two is zero.
+    // One of the two durations is zero.
     let elapsed = now.saturating_duration_since(origin).as_secs_f64();
     elapsed - origin.saturating_duration_since(now).as_secs_f64()
 }
 
-/// Returns true if an address belongs to this host, which means that a socket can be bound to it.
+/// Returns true if an address belongs to this host: a loopback address, or one to which a socket
+/// can be bound.
 pub fn is_local(address: SocketAddr) -> bool {
     address.ip().is_loopback() || UdpSocket::bind((address.ip(), 0)).is_ok()
 }
@@ -228,7 +230,7 @@ struct Sampler {
     processes: Processes,
     /// `None` if the target has no address.
     target_sockets: Option<TargetSockets>,
-    /// CPU time of the sampling itself.
+    /// CPU time that the sampling itself uses.
     cost: Cost,
     /// True if the target runs on this host.
     target_local: bool,
@@ -268,7 +270,8 @@ impl Sampler {
 
     /// Samples at the interval until `stop` is closed.
     fn run(mut self, interval: Duration, waiting: &Waiting, stop: &Receiver<()>) -> HostFacts {
-        // The first sample has no rates. The rates of the second sample count from it.
+        // The first sample has no rates. The rates of the second sample are changes since the first
+        // one.
         self.sample();
         let mut next_sample = Instant::now();
         loop {
@@ -283,7 +286,7 @@ impl Sampler {
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        // The totals of the processes count up to this last reading.
+        // This last reading completes the totals of the processes.
         self.sample();
         self.finish()
     }

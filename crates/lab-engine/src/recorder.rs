@@ -1,13 +1,14 @@
-//! Adds up the intervals of all engine threads: for each second of the run, and for the whole run.
+//! Adds up the counts of all engine threads: for each second of the run, and for the whole run.
+//! Each thread hands over its counts once per second, as an [`Interval`].
 //!
 //! A second is open until all threads have passed its end, or until too many seconds are open. Then
 //! it is closed. The series is the list of points, one per second, that the result publishes. A
-//! slot is a combination of stage, method and class, and a cell has the times of the calls of one
-//! slot.
+//! class is the way in which a call ended, such as `ok` or `timeout`. A slot is a combination of
+//! stage, method and class, and a cell has the latencies of the calls of one slot.
 //!
-//! The recorder reads no clock: the intervals contain their times. Its memory does not grow with
-//! the length of a run. Histograms have a fixed size, and the series merges neighbouring points
-//! when it has more than [`SERIES_MAX`].
+//! The recorder reads no clock, because each interval contains its start and its end. The
+//! recorder's memory does not grow with the length of a run: histograms have a fixed size, and the
+//! series merges neighbouring points when it has more than [`SERIES_MAX`].
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,15 +25,15 @@ mod tests;
 /// Maximum number of points of the series: two hours with one point per second, four hours with one
 /// point per two seconds, and so on.
 pub const SERIES_MAX: usize = 7_200;
-/// The busy share of a second is the share of the threads' time that was not idle. It is computed
-/// if the intervals of the second, added up, have at least this many seconds, and is 0 otherwise.
-/// The last second of a run can be as short as a microsecond.
+/// Minimum sum of the lengths of a second's intervals over all threads. If the sum is smaller, the
+/// busy share of the second is 0, because the last second of a run can be as short as a
+/// microsecond. The busy share is the share of the threads' time that was not idle.
 const BUSY_SECONDS_MIN: f64 = 0.1;
 /// A thread has completed a second if its last interval ends at most this long before the end of
 /// the second.
 const HAND_OVER_SLACK: Duration = Duration::from_millis(50);
-/// Maximum number of open seconds, which wait for slow threads. If an interval arrives after its
-/// second was closed, it counts in the oldest open second.
+/// Maximum number of seconds that stay open and wait for slow threads. An interval that arrives
+/// after its second was closed counts in the oldest open second.
 const OPEN_SECONDS_MAX: usize = 4;
 
 /// Merges a run's intervals.
@@ -43,12 +44,11 @@ pub struct Recorder {
     /// Number of stages of the plan.
     stages: usize,
     warmup: Duration,
-    /// By thread: the end of the last interval.
+    /// For each thread: the end of its last interval.
     thread_ends: Vec<Duration>,
-    /// Open seconds, oldest first. The first one has the index `next`, and no second between them
-    /// is left out.
+    /// Open seconds without gaps, oldest first. The first one has the index `next`.
     open: VecDeque<OpenSecond>,
-    /// Index of the next second to close, from 0.
+    /// Index of the oldest second that was not closed yet, counted from 0.
     next: u64,
     /// Empty totals for reuse, one or two megabytes each. They are allocated at the start, so that
     /// memory hardly grows if threads are slow.
@@ -59,7 +59,8 @@ pub struct Recorder {
     at_warmup_end: Option<Totals>,
     series: Series,
     /// Inclusion times of the transactions that were included since the last closed second. An
-    /// inclusion time goes from the scheduled send until the transaction was found in a block.
+    /// inclusion time is the time from a transaction's scheduled send until it was found in a
+    /// block.
     inclusion_times: Times,
     /// Number of transactions that were included since the last closed second.
     included: u64,
@@ -95,9 +96,9 @@ pub struct RunCounts {
 #[derive(Debug)]
 struct OpenSecond {
     counts: Totals,
-    /// Latest end of its intervals.
+    /// Latest end of an interval in this second, since the start of the run.
     to: Duration,
-    /// Sum of the lengths of its intervals.
+    /// Sum of the lengths of all intervals in this second.
     thread_time: Duration,
     /// Number of calls in flight at the end, over all threads.
     in_flight: u64,
@@ -128,11 +129,12 @@ impl Recorder {
     }
 
     /// Adds a thread's interval to the second that contains the middle of the interval. The end of
-    /// the interval can be in the next second, because a thread hands over slightly late.
+    /// the interval can be in the next second, because a thread hands over its interval slightly
+    /// late.
     pub fn add(&mut self, interval: &Interval) {
         let second = ((interval.from + interval.to) / 2).as_secs();
         let index = usize::try_from(second.saturating_sub(self.next)).unwrap_or(usize::MAX);
-        // This limits the memory if the caller does not close seconds.
+        // The limit bounds the memory if the caller does not close seconds.
         let index = index.min(OPEN_SECONDS_MAX * 2);
         while self.open.len() <= index {
             let counts = self.spare.pop_front().unwrap_or_else(|| Totals::new(self.stages));
@@ -182,8 +184,8 @@ impl Recorder {
         Some(ClosedSecond { from, to, second, counts: open.counts, is_measured })
     }
 
-    /// Adds transactions that were found in a block, by their inclusion times in nanoseconds. They
-    /// count in the oldest open second.
+    /// Counts transactions that were found in a block, and records their inclusion times in
+    /// nanoseconds. They count in the oldest open second.
     pub fn add_inclusions(&mut self, times_ns: impl Iterator<Item = u64>) {
         for time_ns in times_ns {
             self.inclusion_times.saturating_record(time_ns);
@@ -191,8 +193,8 @@ impl Recorder {
         }
     }
 
-    /// Adds transactions that were found in a block after the last second, and the number of
-    /// transactions that were found in no block. Returns the counts of both. All seconds must have
+    /// Counts transactions that were found in a block after the last second, and the `pending`
+    /// transactions, which were found in no block. Returns the added counts. All seconds must have
     /// been closed.
     pub fn add_late_inclusions(&mut self, times_ns: &[u64], pending: u64) -> Totals {
         self.add_inclusions(times_ns.iter().copied());

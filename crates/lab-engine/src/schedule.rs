@@ -1,10 +1,12 @@
-//! Computes the start times of iterations and the numbers of active workers of a scenario.
+//! Computes the start times of the iterations of an open scenario, and the number of active workers
+//! of a closed scenario over time. A worker (k6: VU) runs one iteration at a time.
 //!
-//! Each time follows from the number of its iteration alone. So no rounding error accumulates, and
-//! the ten-millionth time is as exact as the first. The rate curve of an open scenario is its rate
-//! in iterations per second over time. The area under the curve is the number of iterations so far.
-//! Times of type `u64` are nanoseconds since the start of the run.
-//! `crates/lab-engine/src/engine/thread/pace.rs` starts iterations at these times.
+//! The start time of iteration n is computed from n alone, not from the previous time. So no
+//! rounding error accumulates, and the ten-millionth time is as exact as the first. The rate curve
+//! of an open scenario is its rate in iterations per second over time. The area under the curve up
+//! to a time is the number of iterations until then. Times of type `u64` are nanoseconds since the
+//! start of the run. `crates/lab-engine/src/engine/thread/pace.rs` starts iterations at these
+//! times.
 
 use std::time::Duration;
 
@@ -40,7 +42,7 @@ struct TimedStage {
     /// Level at the start of the stage: iterations per second in an open scenario, number of
     /// workers in a closed one.
     from: f64,
-    /// Level at the end of the stage. Within the stage the level is linear.
+    /// Level at the end of the stage. Within the stage the level changes linearly.
     to: f64,
     /// Area under the rate curve before the stage, in iterations.
     area_before: f64,
@@ -165,18 +167,18 @@ pub struct Change {
 /// An iterator over the changes of a closed scenario, in order of time. The last change sets the
 /// number of workers to 0 at the end of the scenario.
 ///
-/// Within a stage the level is linear. The number of workers changes when the level reaches a whole
-/// number (k6: ramping-vus).
+/// Within a stage the level, which is the planned number of workers, changes linearly. The number
+/// of active workers changes when the level reaches a whole number (k6: ramping-vus).
 #[derive(Clone, Debug)]
 pub struct Changes {
     timed_stages: Vec<TimedStage>,
     /// Index of the current stage in `timed_stages`.
     current: usize,
-    /// True if the change at the start of the current stage was handled.
+    /// True once the change at the start of the current stage was handled.
     entered: bool,
     /// Number of active workers after the last change.
     workers: usize,
-    /// True if the change at the end of the scenario was returned.
+    /// True once the change at the end of the scenario was returned.
     ended: bool,
 }
 

@@ -4,6 +4,10 @@
 //! To add a metric, add an entry to `metrics!`: a name, k6's name, the kind of samples, the
 //! function that selects the samples, and the meaning. The parser of thresholds, the verdict,
 //! reports, exports and `docs/plan.md` then use the entry.
+//!
+//! A stage is a part of the planned load. The class of a call says how the call ended. A slot is a
+//! combination of stage, method and class. A cell has the times of the calls of one slot. A row has
+//! the values of one method in a published result.
 
 pub mod host;
 
@@ -13,6 +17,7 @@ use crate::record::{
     empty_times,
 };
 
+// `named!` gives each variant its name in JSON, and a label for reports if the label differs.
 named! {
     /// Unit of a number.
     pub enum Unit {
@@ -38,21 +43,22 @@ named! {
 /// The kind of a metric's samples, with the function that selects them.
 #[derive(Clone, Copy)]
 pub enum Samples {
-    /// Times of calls. The first function selects them from a cell, which counts the calls with the
-    /// same stage, method and class. The second function selects their quantiles from a row of a
-    /// result.
+    /// Times of calls. The first function selects the times of a cell. The second function selects
+    /// their quantiles in a row.
     CallTimes(fn(&Cell) -> &Times, fn(&Row) -> &Quantiles),
     /// Share of the calls that have one of the selected classes.
     CallShare(fn(Class) -> bool),
-    /// Number of the calls that have one of the selected classes and ended under load.
+    /// Number of the calls that have one of the selected classes and ended before the end of their
+    /// scenario.
     CallCount(fn(Class) -> bool),
-    /// Times of iterations, from the totals.
+    /// Times of iterations. The function selects them from the totals of a run.
     IterationTimes(fn(&Totals) -> &Times),
-    /// The number of iterations that the function returns, divided by the scheduled iterations.
+    /// The number of iterations that the function returns, divided by the number of scheduled
+    /// iterations.
     IterationShare(fn(Iterations) -> u64),
     /// The number of iterations that the function returns.
     IterationCount(fn(Iterations) -> u64),
-    /// Times of transactions, from the totals.
+    /// Times of transactions. The function selects them from the totals of a run.
     TransactionTimes(fn(&Totals) -> &Times),
     /// The number of transactions that the function returns.
     TransactionCount(fn(TransactionCounts) -> u64),
@@ -160,9 +166,15 @@ impl Metric {
         }
     }
 
-    /// Returns true if the metric's samples are transactions, which have no tags.
+    /// Returns true if the metric's samples are transactions. A selector cannot choose transactions
+    /// by method or stage.
     pub const fn is_of_transactions(self) -> bool {
         matches!(self.samples(), Samples::TransactionTimes(_) | Samples::TransactionCount(_))
+    }
+
+    /// Returns true if the metric's samples are recorded by stage.
+    pub const fn per_stage(self) -> bool {
+        !matches!(self.samples(), Samples::IterationTimes(_)) && !self.is_of_transactions()
     }
 
     /// Returns true if the metric's samples are calls. Only calls have a method.
@@ -179,8 +191,8 @@ pub struct Selector {
     pub metric: Metric,
     /// Selects calls of this method, an index into the plan's methods. `None` selects all methods.
     pub method: Option<usize>,
-    /// Selects calls that were scheduled in these stages, as indexes over all stages of the plan.
-    /// `None` selects all stages.
+    /// Selects calls and iterations that were scheduled in these stages, as indexes over all stages
+    /// of the plan. `None` selects all stages.
     pub stages: Option<Vec<usize>>,
 }
 
@@ -196,12 +208,13 @@ pub struct Collected {
 /// Counts of a share or a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
-    /// Number of calls or iterations that the metric counts.
+    /// Number of calls, iterations or transactions that the metric counts.
     pub counted: u64,
-    /// Number of all calls or iterations. A share is `counted / total`.
+    /// Number of all selected calls or iterations; 0 for transactions. A share is `counted` divided
+    /// by `total`.
     pub total: u64,
-    /// Of the counted calls, the number whose failure a response of the server shows. 0 unless the
-    /// metric is a share of calls.
+    /// Number of counted calls whose failure a response of the server shows. 0 if the metric is not
+    /// a share of calls.
     pub by_server: u64,
 }
 
@@ -226,8 +239,7 @@ impl Selector {
         self.stages.as_ref().is_none_or(|stages| stages.contains(&stage))
     }
 
-    /// Returns true if the selector selects the calls of this slot, which is a combination of
-    /// stage, method and class.
+    /// Returns true if the selector selects the calls of this slot.
     fn selects(&self, slot: Slot) -> bool {
         self.method.is_none_or(|method| method == usize::from(slot.method))
             && self.selects_stage(usize::from(slot.stage))

@@ -1,10 +1,10 @@
-//! Enums with named variants. A name is declared once, for JSON and for labels in metrics, tables
-//! and folder names.
+//! Enums whose variants have names: one for JSON, and one for labels in metrics, tables and folder
+//! names.
 
-/// Declares an enum of named variants, with `ALL` and `as_str`.
+/// Declares an enum of named variants, with the constant `ALL` and the method `as_str`.
 ///
 /// A variant is declared as `Variant = "json" | "label"`. The first text is the name in JSON, and
-/// `as_str` returns the second text. Without the second text, `as_str` returns the name in JSON.
+/// `as_str` returns the second text. If there is only one text, it is used for both.
 macro_rules! named {
     (
         $(#[$meta:meta])* pub enum $name:ident {

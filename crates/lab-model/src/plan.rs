@@ -1,5 +1,8 @@
-//! A validated plan, ready to run. Where the plan's file has texts and names, it has durations,
-//! byte templates and indexes.
+//! A validated plan of a load test, ready to run. A plan has scenarios. A scenario starts
+//! iterations, and each iteration sends the requests of a mix in order.
+//!
+//! The plan's file has texts and names; the types of this module have durations, byte templates and
+//! indexes instead.
 //!
 //! `plan/tables.rs` has the plan as written in the file. `plan/validate.rs` converts it to the
 //! types of this module.
@@ -95,7 +98,7 @@ pub fn is_plan(text: &str) -> bool {
 /// The files, environment variables and variables of the command line to which the text of a plan
 /// can refer.
 struct Environment<'a> {
-    /// Base of relative file names.
+    /// The folder to which relative file names refer.
     folder: PathBuf,
     /// Returns the value of an environment variable, or `None` if it is not set.
     variable: &'a dyn Fn(&str) -> Option<String>,
@@ -148,8 +151,8 @@ impl<'a> Environment<'a> {
             source.take(bytes_max as u64 + 1).read_to_end(&mut bytes).map(|_| bytes)
         };
         let bytes = match name {
-            // The options of a command line may be read twice, because the family of the target is
-            // detected in between. Standard input can be read only once.
+            // `UrlOptions::plan` may read the same options twice: before and after it detects the
+            // family of the target. Standard input can be read only once, so its content is kept.
             "-" => STDIN
                 .get_or_init(|| read(&mut std::io::stdin().lock()).map_err(|e| e.to_string()))
                 .clone(),
@@ -184,7 +187,7 @@ pub struct Plan {
     pub connections: Connections,
     /// Seed of all random choices.
     pub seed: u64,
-    /// Number of engine threads, at least 1.
+    /// Number of threads that generate the load, at least 1.
     pub threads: usize,
     /// Names of all methods. [`Template::method`] is an index into this list.
     pub methods: Vec<Box<str>>,
@@ -194,9 +197,9 @@ pub struct Plan {
     pub scenarios: Vec<Scenario>,
     /// All subscriptions. Their connections stay open during the run.
     pub subscriptions: Vec<Subscription>,
-    /// Thresholds. They apply to everything after [`Plan::warmup`].
+    /// Thresholds. They ignore the warm-up.
     pub thresholds: Vec<Threshold>,
-    /// Warm-up: recorded, but excluded from the verdict.
+    /// Length of the warm-up. Its calls are recorded, but excluded from the verdict.
     pub warmup: Duration,
     /// Conditions under which the numbers are valid.
     pub validity: Validity,
@@ -276,7 +279,7 @@ impl Plan {
     }
 }
 
-/// The times of a stage.
+/// Start and end of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Start of the stage, since the start of the run.
@@ -326,7 +329,7 @@ impl Target {
         self.url.transport() == Transport::WebSocket
     }
 
-    /// Replaces the URL, and the authorization header that follows from its user part.
+    /// Replaces the URL, and the authorization header that was made from its user part.
     fn replace_url(&mut self, url: NodeUrl) {
         // The old URL's user part must not be sent to the new target.
         let old_authorization = authorization(&self.url);
@@ -352,11 +355,11 @@ fn authorization(url: &NodeUrl) -> Option<(String, String)> {
 /// Connections that subscribe to notifications.
 #[derive(Clone, Debug)]
 pub struct Subscription {
-    /// Unique in the plan.
+    /// Name, which is unique in the plan.
     pub name: String,
     /// The server, with the URL of a WebSocket.
     pub target: Target,
-    /// New blocks or logs.
+    /// What the server notifies about: new blocks or logs.
     pub kind: SubscriptionKind,
     /// Number of connections, at least 1.
     pub connections: usize,
@@ -366,7 +369,7 @@ pub struct Subscription {
     pub thresholds: Vec<SubscriptionThreshold>,
 }
 
-/// A threshold of a subscription: the maximum of one figure.
+/// A threshold of a subscription: the maximum of one of its figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubscriptionThreshold {
     /// The figure that is limited.
@@ -401,6 +404,7 @@ pub struct Connections {
     pub tls: Tls,
 }
 
+// `settings::choice!` declares an enum with the name of each variant in the plan.
 settings::choice! {
     /// HTTP version.
     pub enum HttpVersion {
@@ -452,7 +456,7 @@ settings::choice! {
 /// A series of iterations. An iteration sends the requests of a mix in order.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Unique in the plan.
+    /// Name, which is unique in the plan.
     pub name: String,
     /// Start of the first stage, since the start of the run.
     pub start: Duration,
@@ -467,8 +471,8 @@ pub struct Scenario {
     pub workers_max: usize,
     /// Maximum number of queued iterations, over all threads (open model only). A scheduled
     /// iteration is queued if no worker is free, and its latency counts from the scheduled time. If
-    /// the queue is full, the iteration is dropped (k6: dropped_iterations). With 0, iterations are
-    /// never queued.
+    /// the queue is full, the iteration is dropped (k6: dropped_iterations). With 0 there is no
+    /// queue.
     pub queue_max: usize,
     /// Pause of a worker after each iteration (closed model only).
     pub pause: Duration,
@@ -479,7 +483,8 @@ pub struct Scenario {
     /// Number of signed transactions of the mix, or `None` if the mix has none. Each transaction is
     /// sent once, and the scenario ends early once all are sent.
     pub transactions: Option<u64>,
-    /// Maximum time that iterations in flight may continue after the end (k6: gracefulStop).
+    /// Maximum time that iterations in flight or in the queue may continue after the scenario's end
+    /// (k6: gracefulStop).
     pub grace: Duration,
 }
 
@@ -497,12 +502,13 @@ impl Scenario {
 }
 
 settings::choice! {
-    /// Rule by which iterations start.
+    /// When iterations start.
     pub enum Model {
-        /// On schedule, by arrival rate: the level of a stage is iterations per second.
+        /// Iterations start on schedule. The level of a stage is the number of iterations per
+        /// second.
         "open" => Open,
-        /// After a worker has ended its previous iteration: the level of a stage is the number of
-        /// workers.
+        /// An iteration starts when a worker has ended its previous iteration. The level of a stage
+        /// is the number of workers.
         "closed" => Closed,
     }
 }
@@ -512,7 +518,7 @@ settings::choice! {
 pub struct Stage {
     /// Index over all stages of the plan. [`crate::record`] counts calls by this index.
     pub index: usize,
-    /// Unique in its scenario.
+    /// Name, which is unique in its scenario.
     pub name: String,
     /// Duration of the stage. If it is zero, the level jumps from `from` to `to`.
     pub duration: Duration,
@@ -538,7 +544,7 @@ impl Stage {
 /// The requests of one iteration.
 #[derive(Clone, Debug)]
 pub struct Mix {
-    /// Unique in the plan.
+    /// Name, which is unique in the plan.
     pub name: String,
     /// The requests of an iteration in order, at least one.
     pub steps: Vec<Step>,
@@ -555,22 +561,22 @@ impl Mix {
     }
 }
 
-/// One request of an iteration.
+/// A step of an iteration, which sends one request.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// One of these calls, chosen by weight.
+    /// Sends one of these calls, chosen by weight.
     Choose(Vec<WeightedCall>),
-    /// The next request of this list. After the last request, the first one follows.
+    /// Sends the next request of this list. After the last request, the first one follows.
     Replay(Vec<RecordedRequest>),
-    /// The next of these transactions, each of which is sent once.
+    /// Sends the next one of these transactions. Each is sent once.
     Transactions(Arc<Transactions>),
 }
 
 /// A call with its weight.
 #[derive(Clone, Debug)]
 pub struct WeightedCall {
-    /// Weight of the call, above 0. The share of the call is its weight divided by the sum of all
-    /// weights.
+    /// Weight of the call, above 0. The share of the call is its weight divided by the sum of the
+    /// weights of the step.
     pub weight: f64,
     /// The call that is sent.
     pub template: Template,
@@ -595,20 +601,20 @@ pub enum Piece {
 }
 
 /// A random value. Blocks, hashes and addresses come from the chain at the start of the run. The
-/// head is the chain's newest block at that time.
+/// head is the chain's newest block at that time, and the recent blocks are the ones before it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Draw {
-    /// A block number: the head minus a number from this range. It is written as `"0x…"`, or as a
-    /// decimal number for families with decimal block numbers.
+    /// A block number: the number of the head minus a number from the range `behind`. It is written
+    /// as `"0x…"`, or as a decimal number for families with decimal block numbers.
     BlockBehind {
-        /// Smallest and largest distance from the head.
+        /// Smallest and largest distance from the head, in blocks.
         behind: (u64, u64),
     },
     /// A range of blocks for a log filter, as `"fromBlock":"0x…","toBlock":"0x…"`.
     LogRange {
         /// Number of blocks in the range, at least 1.
         blocks: u64,
-        /// Smallest and largest distance of the range's end from the head.
+        /// Smallest and largest distance of the range's end from the head, in blocks.
         behind: (u64, u64),
     },
     /// Hash of one of the recent blocks, in quotes.
@@ -632,7 +638,7 @@ pub struct RecordedRequest {
     pub calls: usize,
     /// The body, which is sent unchanged.
     pub body: Box<[u8]>,
-    /// The JSON text of a single call's id, which the response must repeat. Empty for a batch.
+    /// The id of a single call as JSON text. The response must repeat it. Empty for a batch.
     pub id: Box<[u8]>,
 }
 

@@ -1,9 +1,10 @@
-//! Counters of a run: outcome classes, and histograms of fixed size by stage, method and class. A
+//! Counters of a run: numbers of calls by class, and histograms of fixed size by stage, method and
+//! class. The class of a call says how the call ended. A stage is a part of the planned load. A
 //! slot is a combination of stage, method and class. A cell has the times of the calls of one slot.
 //!
-//! Each engine thread fills one [`Interval`] per second and hands it over. The recorder
-//! (`crates/lab-engine/src/recorder.rs`) merges intervals into [`Totals`] and the time series.
-//! Times are nanoseconds, except in a published [`Row`].
+//! Each thread of the load generator fills one [`Interval`] per second, and passes it to the
+//! recorder (`crates/lab-engine/src/recorder.rs`). The recorder merges intervals into [`Totals`]
+//! and the time series. Times are in nanoseconds, except in a published [`Row`].
 
 mod row;
 
@@ -19,36 +20,38 @@ use crate::named::named;
 
 pub use row::{ClassRow, Quantiles, Row};
 
+// `named!` gives each variant its name in JSON, and a label for reports if the label differs.
 named! {
     /// How a call ended.
     pub enum Class {
-        /// A JSON-RPC result with the right id.
+        /// The server returned a JSON-RPC result with the right id.
         Ok = "ok",
-        /// A JSON-RPC error, whatever the HTTP status, except 429.
+        /// The server returned a JSON-RPC error, with any HTTP status except 429.
         RpcError = "rpc_error",
-        /// HTTP 429: the server limits the client, which is not a failure.
+        /// The HTTP status is 429: the server limits the client. This does not count as a failure.
         Limited = "limited",
-        /// Another HTTP status from 400 to 499 without a JSON-RPC error.
+        /// The HTTP status is 400 to 499, except 429, and there is no JSON-RPC error.
         Http4xx = "http4xx" | "http_4xx",
-        /// HTTP status from 500 without a JSON-RPC error.
+        /// The HTTP status is 500 or higher, and there is no JSON-RPC error.
         Http5xx = "http5xx" | "http_5xx",
-        /// No complete response within the timeout. The latency is recorded as the timeout.
+        /// There was no complete response within the timeout. The timeout is recorded as the
+        /// latency.
         Timeout = "timeout",
         /// The connection failed.
         Connect = "connect",
         /// The TLS handshake failed.
         Tls = "tls",
-        /// The server refused to open the WebSocket, except with HTTP 429.
+        /// The server refused to open the WebSocket. With HTTP 429, the class is `Limited` instead.
         Upgrade = "upgrade",
         /// The connection ended before the response was complete.
         Reset = "reset",
         /// The server closed the WebSocket with a close frame before the response was complete.
         Closed = "closed",
-        /// Not HTTP, not a frame of a WebSocket, or not a JSON-RPC response.
+        /// The data are not HTTP, not a frame of a WebSocket, or not a JSON-RPC response.
         Malformed = "malformed",
-        /// A response to another call.
+        /// The response has the id of another call.
         WrongId = "wrong_id",
-        /// A response that differs from that of the plan's reference node.
+        /// The response differs from the response of the plan's reference node.
         WrongAnswer = "wrong_answer",
     }
 }
@@ -130,11 +133,11 @@ impl Cell {
     }
 }
 
-/// Maximum number of distinct pairs of a method and an error code. Further codes of a method are
-/// counted under code 0.
+/// Maximum number of distinct pairs of a method and an error code. Further error codes of a method
+/// are counted under code 0.
 pub const CODES_MAX: usize = 256;
 
-/// Declares counters that add up, with `add` and `since`.
+/// Declares a struct of counters, with the methods `add` and `since`.
 macro_rules! counters {
     ($(#[$meta:meta])* pub struct $name:ident { $($(#[$doc:meta])* pub $field:ident: u64,)+ }) => {
         $(#[$meta])*
@@ -156,13 +159,13 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Iterations of one stage.
+    /// Numbers of iterations of one stage.
     pub struct Iterations {
-        /// Scheduled iterations. In the closed model, the same as started iterations.
+        /// Scheduled iterations. In the closed model, this equals the number of started iterations.
         pub scheduled: u64,
         /// Started iterations.
         pub started: u64,
-        /// Iterations that started after the scenario's end, from the queue.
+        /// Iterations that were queued and started after the scenario's end.
         #[serde(default)]
         pub started_after_end: u64,
         /// Ended iterations.
@@ -185,13 +188,14 @@ impl Iterations {
 }
 
 counters! {
-    /// Connections and bytes.
+    /// Numbers of requests, connections, TLS handshakes and bytes.
     pub struct Traffic {
         /// HTTP requests, or messages to a WebSocket, that ended, successfully or not.
         pub requests: u64,
-        /// Connections opened.
+        /// Connections that were opened.
         pub connections: u64,
-        /// Connections that failed, TLS and the opening of a WebSocket included.
+        /// Connections that could not be opened, including failed TLS handshakes and failed
+        /// openings of a WebSocket.
         pub connections_failed: u64,
         /// Connections that the server closed.
         pub closed_by_server: u64,
@@ -210,17 +214,19 @@ counters! {
 }
 
 counters! {
-    /// Transactions of which the chain was watched.
+    /// Numbers of transactions that were looked for in new blocks of the chain.
     pub struct TransactionCounts {
         /// Sent transactions that got into a block.
         pub included: u64,
-        /// Transactions that were sent, not refused, and in no block at the end of the run.
+        /// Sent transactions that the server did not refuse, and that were in no block at the end
+        /// of the run.
         pub pending: u64,
     }
 }
 
-/// Declares [`Tally`], all counters except the times of calls. Each group of fields has one type:
-/// histograms (`times`), counts by a key (`counts`), counts by method (`methods`), and durations.
+/// Declares the struct [`Tally`], which has all counters except the times of calls. Each group of
+/// fields has one type: histograms (`times`), counts by a key (`counts`), counts by method
+/// (`methods`), and `durations`.
 macro_rules! tally {
     (
         times { $($(#[$time_doc:meta])* $time:ident,)+ }
@@ -231,13 +237,13 @@ macro_rules! tally {
         /// All counters except the times of calls, of one interval or of several.
         #[derive(Clone, Debug)]
         pub struct Tally {
-            /// By stage of the plan.
+            /// Iterations by stage of the plan.
             pub iterations: Vec<Iterations>,
-            /// Connections and bytes.
+            /// Numbers of requests, connections, TLS handshakes and bytes.
             pub traffic: Traffic,
-            /// Transactions that were included in a block, and pending ones.
+            /// Numbers of transactions that were included in a block, and of pending ones.
             pub transactions: TransactionCounts,
-            /// By method and code: the number of JSON-RPC errors. [`CODES_MAX`] limits the size.
+            /// Number of JSON-RPC errors by method and error code. [`CODES_MAX`] limits the size.
             pub codes: BTreeMap<(u16, i64), u64>,
             $($(#[$time_doc])* pub $time: Times,)+
             $($(#[$count_doc])* pub $count: BTreeMap<$key, u64>,)+
@@ -308,8 +314,8 @@ macro_rules! tally {
 
 tally! {
     times {
-        /// Scheduling delay: time from the earliest possible send of a call to its actual send. It
-        /// excludes the wait for a free worker.
+        /// Scheduling delay: how late the load generator itself sent a call. It is the time from
+        /// the earliest possible send to the actual send, without the wait for a free worker.
         scheduling_delay,
         /// Time from an iteration's scheduled start to the end of its last call.
         iteration_time,
@@ -321,43 +327,45 @@ tally! {
         handshake_full_time,
         /// Time of resumed TLS handshakes.
         handshake_resumed_time,
-        /// Time to open WebSockets, after TCP and TLS.
+        /// Time to open WebSockets, after the TCP connect and the TLS handshake.
         upgrade_time,
         /// Values of Retry-After headers.
         retry_after,
     }
     counts {
-        /// Calls that ended after their scenario's end. Latencies include them; rates do not.
+        /// Number of calls by slot that ended after their scenario's end. Latencies include these
+        /// calls, but rates exclude them.
         ended_after_end: Slot,
-        /// Calls that ended after the end of their stage, but before the end of their scenario.
-        /// The rates of the stage exclude them.
+        /// Number of calls by slot that ended after the end of their stage, but before the end of
+        /// their scenario. The rates of the stage exclude these calls.
         carried: Slot,
-        /// HTTP requests by status, from 0 to 999.
+        /// Number of HTTP requests by status, from 0 to 999.
         statuses: u16,
-        /// Close frames of the server by code. A frame without a code counts under 1005.
+        /// Number of the server's WebSocket close frames by code. A frame without a code counts
+        /// under 1005.
         close_codes: u16,
     }
     methods {
-        /// By method: the number of results that were null.
+        /// For each method: the number of results that were null.
         nulls,
-        /// By method: the number of bytes of response bodies.
+        /// For each method: the number of bytes of response bodies.
         response_bytes,
     }
     durations {
-        /// CPU time of the engine's threads.
+        /// CPU time of the load generator's threads.
         cpu,
-        /// Time for which threads were ready to run but had no core.
+        /// Time for which these threads were ready to run, but had no core.
         run_delay,
-        /// Idle time of the threads: asleep, or spinning before a planned send.
+        /// Time for which these threads were idle: asleep, or spinning before a scheduled send.
         idle,
     }
 }
 
-/// The counts of one engine thread in one interval. The size depends on the plan and on the number
-/// of used slots, not on the number of calls.
+/// The counts of one thread of the load generator in one interval. The size depends on the plan and
+/// on the number of used slots, not on the number of calls.
 #[derive(Debug)]
 pub struct Interval {
-    /// Index of the engine thread.
+    /// Index of the thread.
     pub thread: usize,
     /// Start of the interval, since the start of the run.
     pub from: Duration,
@@ -365,11 +373,11 @@ pub struct Interval {
     pub to: Duration,
     /// Number of methods of the plan.
     methods: usize,
-    /// By slot: the position of its cell in `cells`, or [`UNUSED`].
+    /// For each possible slot: the position of its cell in `cells`, or [`UNUSED`].
     positions: Vec<u16>,
-    /// The used slots. The slot at a position belongs to the cell at the same position.
+    /// The used slots. `cells` has the cell of each slot at the same position.
     slots: Vec<Slot>,
-    /// Cells of the used slots, and empty cells for reuse after them.
+    /// The cells of the used slots. After them, there may be empty cells for reuse.
     cells: Vec<Cell>,
     tally: Tally,
     /// Number of calls in flight at the end of the interval.
@@ -380,7 +388,7 @@ pub struct Interval {
     pub waiting: u64,
 }
 
-/// Position of a slot without calls.
+/// Stands for the position of a slot that has no calls and no cell.
 const UNUSED: u16 = u16::MAX;
 
 // Code can use the counters of the tally like fields of the interval.
@@ -423,7 +431,7 @@ impl Interval {
         cell.service.saturating_record(service_ns);
     }
 
-    /// Returns the cell of a slot. At the first use of the slot, takes an empty cell.
+    /// Returns the cell of a slot. If the slot has no cell yet, gives it an empty one.
     fn cell_mut(&mut self, slot: Slot) -> &mut Cell {
         let method_index = usize::from(slot.stage) * self.methods + usize::from(slot.method);
         let slot_index = method_index * Class::ALL.len() + slot.class as usize;
@@ -518,7 +526,7 @@ impl Totals {
         self.tally.add(&other.tally);
     }
 
-    /// Returns the increase since `earlier`, which must be an earlier state of the same totals.
+    /// Returns the increase since `earlier`. `earlier` must be an earlier state of the same totals.
     pub fn since(mut self, earlier: &Totals) -> Totals {
         for (slot, cell) in &earlier.cells {
             if let Some(total) = self.cells.get_mut(slot) {
@@ -550,8 +558,7 @@ impl Totals {
         self.times(|cell| &cell.latency, is_selected)
     }
 
-    /// Returns how many of the calls that `is_selected` selects ended after the end of their
-    /// scenario.
+    /// Returns the number of selected calls that ended after the end of their scenario.
     pub fn count_after_end(&self, is_selected: impl Fn(Slot) -> bool) -> u64 {
         self.ended_after_end
             .iter()
@@ -560,7 +567,7 @@ impl Totals {
             .sum()
     }
 
-    /// Returns how many of the calls that `is_selected` selects ended after the end of their stage.
+    /// Returns the number of selected calls that ended after the end of their stage.
     pub fn count_carried(&self, is_selected: impl Fn(Slot) -> bool) -> u64 {
         let ended_after_stage = self.ended_after_end.iter().chain(&self.carried);
         ended_after_stage.filter(|(slot, _)| is_selected(**slot)).map(|(_, count)| count).sum()
@@ -587,7 +594,8 @@ fn subtract(total: &mut Times, earlier: &Times) {
     }
 }
 
-/// Adds to the count of a method's error code, or of its code 0 if [`CODES_MAX`] is reached.
+/// Adds `count` to the count of a method's error code. If [`CODES_MAX`] is reached, adds it to the
+/// count of the method's code 0 instead.
 fn add_code(codes: &mut BTreeMap<(u16, i64), u64>, method: u16, code: i64, count: u64) {
     let has_room = codes.len() < CODES_MAX || codes.contains_key(&(method, code));
     *codes.entry((method, if has_room { code } else { 0 })).or_default() += count;
@@ -610,9 +618,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_bounded_however_many_intervals_bring_others() {
+    fn the_number_of_error_codes_is_limited() {
         let (mut totals, mut sum) = (Totals::new(1), Totals::new(1));
         for second in 0..10 {
+            // One method and one stage. Each interval has `CODES_MAX` new error codes.
             let mut interval = Interval::new(0, 1, 1);
             (0..CODES_MAX as i64)
                 .for_each(|code| interval.record_code(0, second * 1000 + code + 1));

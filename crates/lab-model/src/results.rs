@@ -1,8 +1,10 @@
 //! Published results: one type per kind of result. A JSON Schema is derived from each type.
 //!
-//! A field may be added at any time, but is renamed or redefined only with a new `SCHEMA`.
-//! Durations are in seconds, unless the name of the field has another unit. This file has the types
-//! that several results share.
+//! A new version of Weir may add a field. It renames or redefines a field only together with a new
+//! value of the result's `SCHEMA`. Durations and times are in seconds, unless the name of the field
+//! ends with another unit. This file has the types that several results share.
+//!
+//! A comparison has two or more variants. A variant is a set of runs under the same conditions.
 
 pub mod capacity;
 pub mod compare;
@@ -32,13 +34,15 @@ pub struct PlanFacts {
     pub hash: String,
     /// Seed of all random choices.
     pub seed: u64,
-    /// Warm-up: recorded, but excluded from the verdict.
+    /// Length of the warm-up in seconds. Calls of the warm-up are recorded, but excluded from the
+    /// verdict.
     pub warmup: f64,
-    /// Engine threads.
+    /// Number of threads that generate the load.
     pub threads: usize,
-    /// `1.1`, `2` or `websocket`.
+    /// Protocol of the calls: HTTP `1.1`, HTTP `2`, or `websocket`.
     pub http: String,
-    /// `reuse`, `close`, or the number of requests per connection.
+    /// Reuse of connections: `reuse` (until the server closes the connection), `close` (one request
+    /// per connection), or the number of requests per connection.
     pub connections: String,
     /// True if the target's certificate was not checked.
     #[serde(default)]
@@ -60,15 +64,16 @@ impl PlanFacts {
 pub struct TargetFacts {
     /// Its URL with secrets masked.
     pub url: String,
-    /// `ethereum`, `harmony` or `bitcoin`.
+    /// Family of the server's methods: `ethereum`, `harmony` or `bitcoin`.
     pub family: String,
-    /// Its version as it reports it (web3_clientVersion or the family's equivalent).
+    /// Client version that the server reports (`web3_clientVersion` or the equivalent of the
+    /// family).
     pub client: Option<String>,
     /// Chain id, if the server reports it.
     pub chain_id: Option<String>,
-    /// Newest block at the start.
+    /// Number of the server's newest block at the start of the run.
     pub head_start: Option<u64>,
-    /// Newest block at the end.
+    /// Number of the server's newest block at the end of the run.
     pub head_end: Option<u64>,
 }
 
@@ -83,13 +88,13 @@ pub struct Fingerprint {
     pub cores: usize,
     /// Kernel release.
     pub kernel: String,
-    /// Frequency governor, if there is one.
+    /// CPU frequency governor, if there is one.
     pub governor: Option<String>,
     /// Total memory in bytes.
     pub memory_bytes: u64,
     /// CPU limit of the cgroup in cores, if there is one.
     pub cpu_limit: Option<f64>,
-    /// TCP congestion control.
+    /// TCP congestion control algorithm.
     pub congestion: Option<String>,
     /// True if the target runs on this machine.
     pub target_local: bool,
@@ -100,22 +105,26 @@ pub struct Fingerprint {
 pub struct Verdict {
     /// The outcome.
     pub outcome: Outcome,
-    /// The reasons, most important first. Empty for a plain pass.
+    /// The reasons, most important first. Empty for a pass without a remark.
     pub reasons: Vec<String>,
 }
 
+// `named!` gives each variant its name in JSON, and a label for reports if the label differs.
 named! {
-    /// The outcome of a run.
+    /// The outcome of a run. The numbers are valid if they describe the target. They are not valid
+    /// if there are no data, if the load generator sent requests too late, or if the user stopped
+    /// the run before anything failed.
     pub enum Outcome {
-        /// All thresholds were met, and the numbers are valid.
+        /// All thresholds were met, no other failure was found, and the numbers are valid.
         Pass = "pass" | "PASS",
-        /// There were no thresholds, and the numbers are valid.
+        /// The plan has no thresholds, no failure was found, and the numbers are valid.
         Measured = "measured" | "MEASURED",
-        /// A threshold was broken, and the numbers are valid.
+        /// A threshold was broken, or another failure was found, such as a method whose calls
+        /// failed for a long time. The load generator cannot have caused the failure.
         Fail = "fail" | "FAIL",
         /// The numbers are not valid.
         Invalid = "invalid" | "INVALID",
-        /// The generator was the limit, so the target's limit is unknown.
+        /// The load generator was the limit, so the target's limit is unknown.
         ClientLimited = "client-limited" | "CLIENT-LIMITED",
     }
 }
@@ -123,24 +132,25 @@ named! {
 /// A threshold and its outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ThresholdOutcome {
-    /// As written: `latency{method:eth_call} p(99)<300`.
+    /// The threshold as written in the plan, such as `latency{method:eth_call} p(99)<300`.
     pub text: String,
-    /// The metric.
+    /// The metric. None for a threshold of a subscription.
     #[serde(default)]
     pub metric: Option<Metric>,
-    /// The method, or none for all methods together.
+    /// The method. None if the threshold is about all methods together.
     #[serde(default)]
     pub method: Option<String>,
-    /// The unit of the observed value.
+    /// Unit of the observed value.
     #[serde(default)]
     pub unit: Option<Unit>,
-    /// True if it was met.
+    /// True if the threshold was met.
     pub kept: bool,
-    /// The observed value in the threshold's unit, or none without data.
+    /// The observed value. None if the run has no data for it.
     pub observed: Option<f64>,
-    /// When it was first broken, since the start of the run.
+    /// Time at which the threshold was first broken, in seconds since the start of the run. None if
+    /// it was not broken, or if the run has no data for it.
     pub broken_at: Option<f64>,
-    /// A note, such as missing data or how long the breach lasted.
+    /// A note: for example, that data are missing, or how long the breach lasted.
     pub note: Option<String>,
 }
 
@@ -149,13 +159,14 @@ pub struct ThresholdOutcome {
 pub struct Finding {
     /// The cause.
     pub cause: Cause,
-    /// The confidence, by the number of doubts.
+    /// The confidence in the cause. Doubts lower it.
     pub confidence: Confidence,
     /// The finding as a sentence.
     pub sentence: String,
-    /// The evidence, one fact per line, with times and values.
+    /// The evidence: one fact per entry, with times and values.
     pub evidence: Vec<String>,
-    /// When it began, since the start of the run.
+    /// Time at which the bottleneck began, in seconds since the start of the run. None if it is
+    /// unknown.
     pub at: Option<f64>,
 }
 
@@ -164,7 +175,7 @@ named! {
     pub enum Cause {
         /// The load generator.
         Generator = "generator" | "The generator",
-        /// Connects or TLS handshakes.
+        /// TCP connects or TLS handshakes.
         Connection = "connection" | "Connections or TLS handshakes",
         /// The server's rate limit.
         RateLimit = "rate-limit" | "The server's rate limit",
@@ -182,7 +193,8 @@ named! {
         Network = "network" | "Network",
         /// One thread of the target at its limit.
         Thread = "thread" | "One thread of the target",
-        /// No resource of the machine is saturated: a lock, a pool, a queue.
+        /// The target's software: a lock, a pool or a queue. No resource of the machine is
+        /// saturated.
         Software = "software" | "Software: a lock, a pool or a queue",
         /// The data are not conclusive.
         Unknown = "unknown" | "Cannot tell",
@@ -192,25 +204,26 @@ named! {
 named! {
     /// The confidence in a finding.
     pub enum Confidence {
-        /// One hint.
+        /// The evidence is a single hint.
         Low = "low" | "low: one hint",
-        /// Evidence with gaps.
+        /// The evidence has gaps.
         Medium = "medium" | "medium: evidence with gaps",
-        /// Evidence agrees in time and direction.
+        /// The pieces of evidence agree in time and direction.
         High = "high" | "high: evidence agrees in time and direction",
     }
 }
 
 named! {
-    /// The verdict of a comparison.
+    /// The verdict of a comparison of two variants. The floor is the smallest difference that
+    /// matters.
     pub enum ComparisonVerdict {
         /// The other variant is better by more than the floor.
         Better = "better",
         /// The other variant is worse by more than the floor.
         Worse = "worse",
-        /// Any difference is smaller than the floor, and there may be none.
+        /// The difference is smaller than the floor, and may be zero.
         Same = "same",
-        /// There is a difference, but it is smaller than the floor.
+        /// The difference is smaller than the floor, but is not zero.
         Negligible = "negligible",
         /// The data are not conclusive.
         CannotTell = "cannot-tell" | "cannot tell",
@@ -225,21 +238,25 @@ impl ComparisonVerdict {
 }
 
 named! {
-    /// The statistical basis of a verdict.
+    /// The data on which a verdict is based.
     pub enum Basis {
-        /// Four or more runs per variant: ranks of the runs.
+        /// Four or more runs per variant. The ranks of their values are compared.
         Runs = "runs",
-        /// Two or three runs per variant: their logarithms are assumed to be normally distributed.
+        /// Two or three runs per variant. The logarithms of their values are assumed to be normally
+        /// distributed.
         FewRuns = "few-runs" | "few runs",
-        /// Runs in pairs: the first of one variant with the first of the other, and so on.
+        /// Pairs of runs: the first runs of both variants, their second runs, and so on.
         PairedRuns = "paired-runs" | "pairs of runs",
-        /// One run per variant: blocks of time within it. The variation between runs is unknown.
+        /// Blocks of time within the single run of each variant. The variation between runs is
+        /// unknown.
         WithinRun = "within-run" | "seconds of one run",
-        /// One run per variant that is too short for blocks: the number of its calls.
+        /// The number of calls in the single run of each variant. The run is too short for blocks
+        /// of time.
         Calls = "calls" | "calls of one run",
-        /// One value per variant, farther apart than any noise between runs.
+        /// One value per variant. The two values differ by more than noise between runs can
+        /// explain.
         FarApart = "far-apart" | "values far apart",
-        /// Only the values.
+        /// One value per variant, without a statistical test.
         ValuesOnly = "values-only" | "values only",
     }
 }

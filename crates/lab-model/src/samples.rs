@@ -1,5 +1,7 @@
-//! Builds minimal plans, counts and seconds for tests of the analysis. They do not resemble real
-//! data.
+//! Builds minimal plans, counts and points of time series for tests of the analysis. The values are
+//! not realistic. In an open scenario, iterations start by the clock. In a closed scenario, a
+//! worker starts its next iteration when its previous one has ended. The class of a call says how
+//! the call ended.
 
 use std::time::Duration;
 
@@ -12,8 +14,8 @@ use crate::plan::{
 use crate::record::{Class, Interval, Iterations, Slot, Totals};
 use crate::results::run::{MethodSecond, Second};
 
-/// Returns a plan with one open scenario of constant rate. Its mix has one call per method, all
-/// with the same weight.
+/// Returns a plan with one open scenario at the constant rate of `rate` iterations per second. Each
+/// iteration sends one call. Its method is chosen at random, and all methods have the same weight.
 pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
     let calls = (0..methods.len()).map(|method| WeightedCall {
         weight: 1.0,
@@ -66,8 +68,9 @@ pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
     plan
 }
 
-/// Returns a plan with one closed scenario, whose workers pause after each iteration.
+/// Returns a plan with one closed scenario. Each of its workers pauses after each iteration.
 pub fn closed(workers: usize, pause_ms: u64, seconds: u64, methods: &[&str]) -> Plan {
+    // The level of a closed scenario is its number of workers.
     let mut plan = open(workers as f64, seconds, methods);
     let scenario = &mut plan.scenarios[0];
     (scenario.model, scenario.workers_max) = (Model::Closed, workers);
@@ -75,7 +78,8 @@ pub fn closed(workers: usize, pause_ms: u64, seconds: u64, methods: &[&str]) -> 
     plan
 }
 
-/// Adds a stage to the scenario with this index.
+/// Adds a stage to the scenario with the index `scenario`. `from` and `to` are the levels at its
+/// start and end: iterations per second, or workers.
 pub fn stage(plan: &mut Plan, scenario: usize, seconds: u64, from: f64, to: f64) {
     let index = plan.stages().count();
     let duration = Duration::from_secs(seconds);
@@ -107,8 +111,9 @@ fn capacity() -> Capacity {
     }
 }
 
-/// Returns counts of one thread. Each entry of `calls` is a stage, a method, a class, the number of
-/// calls, and their latency in milliseconds. `iterations` are the iterations of the first stage.
+/// Returns the counts of one thread. Each entry of `calls` has the index of a stage, the index of a
+/// method, a class, the number of calls, and their latency in milliseconds. `iterations` are the
+/// iterations of the first stage.
 pub fn counted(
     plan: &Plan,
     calls: &[(u16, u16, Class, u64, u64)],
@@ -128,8 +133,8 @@ pub fn counted(
     totals
 }
 
-/// Returns a second of the series with calls of one method. The second ends at `end`, in seconds
-/// since the start of the run. `classes` has the number of calls by class.
+/// Returns one second of a time series, with calls of one method. The second ends at `end`, in
+/// seconds since the start of the run. `classes` has the number of calls by class.
 pub fn second(end: u64, started: u64, method: &str, classes: &[(Class, u64)]) -> Second {
     Second {
         at: end as f64,

@@ -1,8 +1,10 @@
 //! Reads results, groups them by system, compares the systems, and assesses what the results
 //! support: `weir report RESULT…`.
 //!
-//! A system is a target on its machine. Runs of the same plan are compared as in `weir compare`;
-//! runs of different plans are not compared. `analysis/assessment.rs` draws the conclusions.
+//! A *system* is one target URL that was loaded from one machine. If the user gives a result the
+//! name of its system, that name decides instead. Runs of the same plan are compared as in
+//! `weir compare`; runs of different plans are not compared. `analysis/assessment.rs` draws the
+//! conclusions.
 
 mod capacity;
 mod read;
@@ -101,7 +103,8 @@ fn group_by_plan(systems: &[System]) -> Vec<PlanRuns> {
                 plans.push(PlanRuns { name, systems: Vec::new(), facts });
             }
             let plan = &mut plans[index];
-            // The plan of a run without a plan file has the name of its target.
+            // Without a plan file, a plan is named after its target. Equal plans for two targets
+            // then have different names.
             if plan.name != labelled.result.plan.name {
                 EQUAL_PLANS.clone_into(&mut plan.name);
             }

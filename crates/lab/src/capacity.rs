@@ -1,4 +1,4 @@
-//! The capacity search: finds the highest rate that keeps the thresholds of a plan. Each probe is
+//! The capacity search: finds the highest rate that keeps the thresholds of a plan. A *probe* is
 //! one run at one rate.
 //!
 //! `capacity/search.rs` is the loop. `analysis/search.rs` chooses the next probe and summarizes all
@@ -28,7 +28,8 @@ pub fn probe_head() -> String {
 
 /// Returns one line about a finished probe.
 pub fn probe_line(row: &ProbeRow) -> String {
-    // Share of the rate that did not start, or by which the backlog grew.
+    // The larger of two shares of the rate: iterations that were scheduled but not started, and
+    // the growth of the backlog.
     let behind_share = (1.0 - row.delivered_share).max(row.backlog_growth / row.rate.max(1e-9));
     let mut text = format!(
         "{:>6.0}s  {:<8}  {:>10}  {:>10.1}  {:>9.2}  {:>9.2}  {:>7.2}%  {:>7.2}%  {}",

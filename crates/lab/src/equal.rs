@@ -4,8 +4,8 @@
 //! both servers (`send.rs`), and group the differences (`groups.rs`). The calls are the default
 //! calls of the servers' family of methods (`calls.rs`) or recorded calls (`recorded.rs`).
 //!
-//! `analysis/json_compare/all.rs` finds the differences. `analysis/habits.rs` has the habits: known
-//! ways in which correct clients differ.
+//! `analysis/json_compare/all.rs` finds the differences. `analysis/habits.rs` has the *habits*:
+//! known differences between the responses of correct node programs, such as geth and Erigon.
 
 mod calls;
 mod groups;
@@ -44,8 +44,8 @@ pub struct Options {
     pub block: Option<u64>,
     /// Number of blocks that the default calls name, down from the newest one.
     pub blocks: u64,
-    /// True if block tags of recorded calls are sent unchanged, false if the number of the newest
-    /// block replaces them.
+    /// True to send block tags of recorded calls, such as `latest`, unchanged. False to replace
+    /// them by the number of `block`.
     pub keep_tags: bool,
     /// True if recorded calls of unknown methods, and of methods whose responses depend on the
     /// node, are also sent.
@@ -55,7 +55,7 @@ pub struct Options {
     /// Patterns of JSON pointers, relative to the response. Differences at these pointers are
     /// allowed.
     pub ignore: Vec<String>,
-    /// Number of calls in flight.
+    /// Maximum number of calls that are in flight at the same time.
     pub concurrency: usize,
 }
 
@@ -89,7 +89,7 @@ pub enum EqualFault {
         /// Chain id of the second server.
         id_b: String,
     },
-    /// A server does not return its head, which the calls need.
+    /// A server does not return its head (the number of its newest block), which the calls need.
     #[error(
         "{url} does not return the number of its head, which the default calls need; set --requests"
     )]
@@ -97,7 +97,7 @@ pub enum EqualFault {
         /// URL of the server.
         url: String,
     },
-    /// The requested block is above a head.
+    /// The requested block is above the head of a server.
     #[error("block {block} is above the lower head of the two servers, {head}")]
     AboveHead {
         /// The requested block.
@@ -133,10 +133,11 @@ impl Server {
 }
 
 /// Sends the same calls to the targets of two plans and compares the responses. Recorded requests
-/// come from the first plan. `on_progress` gets the number of finished calls and of all calls.
+/// come from the first plan. `on_progress` gets two numbers: finished calls, and all calls.
 ///
 /// # Errors
-/// Fails if a server cannot be used, or the servers have different chains.
+/// Fails if a server cannot be used, the servers have different families or chains, the set block
+/// is above a server's head, or the default calls need a head that a server does not return.
 pub fn run(
     plans: [&Plan; 2],
     options: &Options,
@@ -213,7 +214,8 @@ struct Call {
     method: String,
     /// Parameters as JSON; `None` if the call has none.
     params: Option<Vec<u8>>,
-    /// True if the response does not depend on the heads of the servers.
+    /// True if the call names its block by hash or number, or needs none. Its response then does
+    /// not depend on the heads of the servers.
     names_its_block: bool,
 }
 
@@ -267,8 +269,8 @@ fn reorg_depth(family: Family) -> u64 {
     }
 }
 
-/// Returns the block of the options, or the newest final block that both servers have. `None` if a
-/// server returns no head.
+/// Returns the block that the options set, or else the newest final block that both servers have.
+/// `None` if a server returns no head.
 fn choose_block(a: &Server, b: &Server, options: &Options) -> Result<Option<u64>, EqualFault> {
     let (Some(head_a), Some(head_b)) = (a.facts.head_start, b.facts.head_start) else {
         return Ok(None);
@@ -287,7 +289,7 @@ fn choose_block(a: &Server, b: &Server, options: &Options) -> Result<Option<u64>
     let depth = reorg_depth(a.family);
     Ok(Some(match finalized {
         Some((block_a, block_b)) if block_a.min(block_b) > 0 => block_a.min(block_b).min(head),
-        // A young chain has no block below that depth.
+        // The chain is not longer than `depth` blocks.
         _ if head <= depth => head,
         _ => head - depth,
     }))

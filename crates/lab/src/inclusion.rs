@@ -1,10 +1,10 @@
 //! Looks for the transactions that a run sent in new blocks. A separate thread polls the target for
 //! blocks over its own connection. The polls do not count as load.
 //!
-//! A transaction is included when a poll first finds it in a block. Its inclusion time counts from
-//! the scheduled start of the iteration that sent it. The time therefore contains every delay that
-//! the target caused before the send, and up to one interval between polls. A transaction still
-//! counts as included if the chain later replaces its block (a reorg).
+//! A transaction is *included* when a poll first finds it in a block. Its inclusion time counts
+//! from the scheduled start of the iteration that sent it. The time therefore contains every delay
+//! that the target caused before the send. It may also be too long by up to one interval between
+//! polls. A transaction still counts as included if the chain later replaces its block (a reorg).
 
 mod follow;
 

@@ -1,8 +1,8 @@
 //! The lab: load runs, capacity searches, comparisons and studies of JSON-RPC servers. It talks to
 //! the measured servers over sockets only, and imports neither the gateway nor the index.
 //!
-//! Reading order: `run` (the steps of a run), `analysis` (decisions), `wording` (their sentences),
-//! `report` (results as documents).
+//! Reading order: `run` (the steps of a run), `analysis` (decisions), `wording` (sentences about
+//! the decisions), `report` (results as documents).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod analysis;

@@ -1,8 +1,8 @@
 //! Progress of a running load test: a full screen on a terminal, lines of text elsewhere.
 //!
-//! Both get a [`Progress`](crate::run::Progress) at the end of each second. They decide nothing;
-//! the screen can only stop the run. `export` sends progress to other programs, such as Prometheus,
-//! and `report` writes the results.
+//! Both get a [`Progress`](crate::run::Progress) at the end of each second, and neither affects the
+//! run. The only exception is that a key of the screen stops the run. `export` sends progress to
+//! other programs, such as Prometheus, and `report` writes the results.
 
 /// Draws the screen as a pure function of its state.
 mod draw;

@@ -1,9 +1,9 @@
 //! Monitors targets with a small constant load that has no end: `weir probe`.
 //!
-//! One thread per target sends at most one call per turn (`caller.rs`). A turn is an instant at
-//! which all targets may receive a call (`turns.rs`). The threads record their calls in one
-//! [`ProbeState`], which decides whether a target is up, lagging or down. [`run`] passes this state
-//! to `on_tick` at short intervals.
+//! A *turn* is one of the evenly spaced instants at which each target may receive one call
+//! (`turns.rs`). Each target has a thread, which sends at most one call per turn (`caller.rs`). The
+//! threads record their calls in one [`ProbeState`], which decides whether a target is up, lagging
+//! or down. [`run`] passes this state to `on_tick` at short intervals.
 
 mod caller;
 mod default_calls;
@@ -33,7 +33,7 @@ const CONNECT_SHARE_MAX: f64 = 0.9;
 /// Options of a probe.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Maximum number of calls per second and target.
+    /// Maximum number of calls per second to each target. This is the number of turns per second.
     pub rate: f64,
     /// Timeout of a call.
     pub timeout: Duration,
@@ -48,7 +48,7 @@ pub struct ProbeTarget {
     pub name: String,
     /// The plan with the target's URL, headers and TLS settings, and with the calls to send.
     pub plan: Plan,
-    /// True if cheap calls of the target's family replace the plan's calls.
+    /// True if cheap calls replace the plan's calls. The target's chain family determines them.
     pub default_calls: bool,
 }
 
@@ -66,11 +66,13 @@ pub enum ProbeFault {
     Thread(#[source] std::io::Error),
 }
 
-/// Probes the targets until the stop is requested. `on_tick` gets the state at short intervals, and
-/// the changes since its previous call. A target that cannot be reached is retried without limit.
+/// Probes the targets until `stop` is requested. Calls `on_tick` at short intervals with the state,
+/// and with the changes since the previous call of `on_tick`. A target that cannot be reached is
+/// retried without limit.
 ///
 /// # Errors
-/// Fails before the first call if a plan cannot be used.
+/// Fails if the calls of a plan cannot be sent, a client cannot be created, or a thread cannot
+/// start.
 pub fn run(
     targets: Vec<ProbeTarget>,
     options: &Options,
@@ -108,8 +110,8 @@ pub fn run(
     Ok(())
 }
 
-/// Fails if a call of the plan can never be sent. Missing chain data is no failure here, because it
-/// is fetched later.
+/// Fails if a call of the plan can never be sent. Missing chain data is no failure here, because
+/// the target's thread fetches it later.
 fn check_calls(target: &ProbeTarget) -> Result<(), EngineFault> {
     match SingleCalls::new(&target.plan, &Arc::default()) {
         Err(EngineFault::MissingValues { .. }) | Ok(_) => Ok(()),

@@ -39,12 +39,14 @@ mod tests;
 const QUEUE_MAX: usize = 256;
 /// Interval at which the reference's head is read.
 const HEAD_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum time, by assumption, between the moments at which the two nodes get a block.
+/// The comparison assumes that the second node gets a block at most this long after the first.
 const HEAD_SKEW_MAX: Duration = Duration::from_secs(1);
 /// Maximum number of differences that are reported per method.
 const EXAMPLES_MAX: usize = 5;
 /// Maximum number of bytes of a request that are reported with a difference.
 const REQUEST_BYTES_MAX: usize = 500;
+/// Deepest nesting of arrays and objects in a response.
+const DEPTH_MAX: usize = 128;
 
 /// A sampled call with the target's response.
 #[derive(Clone, Debug)]
@@ -62,7 +64,8 @@ pub(crate) struct SampledCall {
 /// A handle to the thread that compares responses.
 pub(crate) struct Comparison {
     samples: SyncSender<SampledCall>,
-    /// By method: true if the call is safe to repeat and correct nodes return equal responses.
+    /// For each method of the plan: true if its calls are safe to repeat and correct nodes return
+    /// equal responses.
     comparable: Vec<bool>,
     /// Number of samples that the queue had no space for.
     skipped: u64,
@@ -291,6 +294,6 @@ pub(crate) fn names_its_block(request: &[u8]) -> bool {
 /// JSON-RPC response, or if the HTTP status is 429.
 fn call_node(node: &Client, request: &[u8]) -> Option<Vec<u8>> {
     let (status, body) = node.post(request).ok()?;
-    let valid = status != 429 && wire::response::parse_response(&body, 128).is_ok();
+    let valid = status != 429 && wire::response::parse_response(&body, DEPTH_MAX).is_ok();
     valid.then_some(body)
 }

@@ -3,9 +3,9 @@
 //! `lab_engine` schedules and sends the calls, and `analysis` interprets the numbers. The caller of
 //! [`run`] gets [`Progress`] each second and [`Finished`] at the end.
 //!
-//! The engine's threads report their counts in intervals. A recorder adds the intervals of all
-//! threads up to seconds, and closes a second when all threads have passed its end. A judge then
-//! evaluates the thresholds of the plan.
+//! Each thread of the engine reports its counts at short intervals. A recorder adds the counts of
+//! all threads up for each second. It closes a second when all threads have reported the counts of
+//! that second. A judge then evaluates the thresholds of the plan.
 //!
 //! A plan may name a reference: a trusted node whose responses are compared with the target's.
 
@@ -68,8 +68,8 @@ pub enum RunFault {
     Engine(#[from] EngineFault),
 }
 
-/// Executes a plan and returns its result. `on_second` is called at the end of each second. A
-/// request of `stop` ends the run early.
+/// Executes a plan and returns its result. Calls `on_second` at the end of each second. If `stop`
+/// is requested, the run ends early.
 ///
 /// # Errors
 /// Fails if the target or the reference is unreachable or does not suit the plan, or if this host
@@ -369,8 +369,9 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// Stops a run early, from another thread or from a signal handler. The engine interrupts calls in
-/// flight. The result covers the time until the stop and is marked as partial.
+/// A request to stop a run early, from another thread or from a signal handler. When it is made,
+/// the engine interrupts calls in flight. The result covers the time until the stop and is marked
+/// as partial.
 #[derive(Debug, Default)]
 pub struct Stop(AtomicBool);
 

@@ -32,7 +32,8 @@ pub fn check_run(result: &RunResult) -> Vec<String> {
     faults
 }
 
-/// Checks that the goodput (successful calls per second) does not exceed the sum of the series.
+/// Checks that the goodput (successful calls per second) does not exceed the number of successful
+/// calls in the time series.
 fn check_goodput(result: &RunResult, faults: &mut Vec<String>) {
     let measured_seconds = result.duration - result.plan.warmup;
     let seconds_per_point = aggregate::point_seconds(&result.series);
@@ -100,7 +101,8 @@ fn check_bottleneck(result: &RunResult, faults: &mut Vec<String>) {
     }
 }
 
-/// Returns the contradictions in the result of a capacity search.
+/// Returns the contradictions in the result of a capacity search. A *soak* is a long probe at the
+/// highest rate that passed.
 pub fn check_capacity(result: &CapacityResult) -> Vec<String> {
     let answer = &result.answer;
     let mut faults = Vec::new();

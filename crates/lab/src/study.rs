@@ -1,4 +1,5 @@
-//! Sync studies: several runs that answer one question. Which variant of a node syncs a chain
+//! Sync studies. A *variant* is one of the compared ways to sync a chain, for example a node with
+//! one setting. A sync study has runs of each variant. It answers the question: which variant syncs
 //! faster, and why?
 //!
 //! The runs of a study are read from files (`study/read.rs`), polled from running nodes

@@ -145,7 +145,7 @@ pub struct ProbeResult {
 /// Ethereum, Harmony or Bitcoin.
 ///
 /// # Errors
-/// Fails if it cannot be reached, is not a JSON-RPC server, or its family is unknown.
+/// Fails if the target cannot be reached, is not a JSON-RPC server, or is of an unknown family.
 pub fn detect_family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> {
     resolve(target)?;
     let client = Client::new(target, tls)?;
@@ -155,9 +155,9 @@ pub fn detect_family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> 
 
 /// Identifies the target of a plan and fetches the chain data from which parameters are drawn.
 ///
-/// If the plan draws parameters from the chain, the target's family must be known. If it draws
-/// none, and either sets the family or sends only recorded requests, a target that cannot be
-/// identified causes only a warning.
+/// If the plan draws parameters from the chain, the target's family must be known. A target that
+/// cannot be identified causes only a warning if two conditions hold. First, the plan draws no
+/// parameters from the chain. Second, the plan sets the family or sends only recorded requests.
 ///
 /// # Errors
 /// Fails if the target cannot be reached, is not a JSON-RPC server, or lacks data that the plan
@@ -222,7 +222,7 @@ fn check_chain_of_transactions(plan: &Plan, facts: &TargetFacts) -> Result<(), T
 /// Connects to a target. Returns the client, the facts about the target, and its family.
 ///
 /// # Errors
-/// Fails if it cannot be reached, is not a JSON-RPC server, or its family is unknown.
+/// Fails if the target cannot be reached, is not a JSON-RPC server, or is of an unknown family.
 pub(crate) fn identify(
     target: &Target,
     tls: &Tls,
@@ -237,8 +237,8 @@ pub(crate) fn identify(
     Ok((client, facts, family))
 }
 
-/// Returns the current head of a plan's target, or `None` if the target does not return one.
-/// `family` is the name of the target's family.
+/// Returns the current head of a plan's target. `None` if the target does not return a head, or if
+/// its family is unknown. `family` is the name of the family.
 pub fn read_head(plan: &Plan, family: &str) -> Option<u64> {
     let client = Client::new(&plan.target, &plan.connections.tls).ok()?;
     read_head_with(&client, family.parse().ok()?)

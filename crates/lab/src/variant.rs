@@ -61,8 +61,9 @@ pub struct Run {
     pub values: BTreeMap<MetricKey, f64>,
     /// Start, in seconds since 1970; `None` if unknown.
     pub started: Option<f64>,
-    /// Values over time, without the warm-up: one per second, or one per longer point of a long
-    /// run. Percentiles and failed shares skip points without calls. Empty if unknown.
+    /// Values over time, without the warm-up. Each value covers one second; in a long run, it
+    /// covers a point of several seconds. Percentiles and failed shares skip points without calls.
+    /// Empty if unknown.
     pub seconds: BTreeMap<MetricKey, Vec<f64>>,
     /// Number of calls by method; empty if unknown.
     pub calls: BTreeMap<String, u64>,
@@ -148,8 +149,8 @@ pub(crate) const P95_CALLS_MIN: u64 = 20;
 /// Minimum number of calls for a p99. With fewer calls the p99 is the maximum.
 pub(crate) const P99_CALLS_MIN: u64 = 100;
 
-/// Sets the values of a method by second. Percentiles are left out if the median second has too few
-/// calls.
+/// Sets the values of a method over time. A percentile is left out if the median number of calls
+/// per second is too small for it.
 fn put_seconds(run: &mut Run, row: &Row, seconds: &[&Second], seconds_per_point: f64) {
     let row_of =
         |second: &Second| second.methods.iter().find(|method| method.method == row.method).cloned();
@@ -178,8 +179,8 @@ fn put_seconds(run: &mut Run, row: &Row, seconds: &[&Second], seconds_per_point:
     put(Metric::FailedShare, with_calls().map(failed_share).collect());
 }
 
-/// Sets goodput and failed share of the total by second. Percentiles of the total are left out,
-/// because they cannot be computed from the percentiles of the methods.
+/// Sets the goodput and the failed share of all methods together over time. Their percentiles are
+/// left out, because they cannot be computed from the percentiles of the methods.
 fn put_seconds_of_total(run: &mut Run, seconds: &[&Second], seconds_per_point: f64) {
     let goodput =
         |second: &&Second| second.count(|class| class == Class::Ok) as f64 / seconds_per_point;

@@ -33,9 +33,11 @@ use plans::{limited_below_5_percent, max_below_1_s, p95_below_100_ms, plan_close
 
 /// Number of tries of a case while other processes keep the host busy.
 const TRIES: usize = 3;
-/// Cases that must be judged in CI. The CI machine has nginx and cgroups, and is otherwise idle.
+/// Number of cases that must be judged in CI. The CI machine has nginx and cgroups, and is
+/// otherwise idle.
 const JUDGED_MIN: usize = 8;
-/// Cores that other processes may use during a run; above this a wrong finding is not counted.
+/// Mean number of cores that other processes may use during a run. Above this, a wrong finding does
+/// not count.
 const OTHER_CORES_MAX: f64 = 0.35;
 
 /// Plants a bottleneck and runs a load against it, or returns why it cannot be planted.
@@ -51,8 +53,8 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Creates an attempt from a run. A planted process that is not the target used
-    /// `planted_cores`; 0 if there is no such process.
+    /// Creates an attempt from a run. `planted_cores` is the mean number of cores that a planted
+    /// process other than the target used. It is 0 without such a process.
     fn new(result: &RunResult, planted_cores: f64) -> Attempt {
         let measurements = format!("{:#?}\n{}", result.verdict, format_measurements(result));
         let other_cores = count_other_cores(result) - planted_cores;
@@ -144,7 +146,7 @@ fn judge(name: &str, planted_cause: Cause, case: Case) -> Outcome {
                 skip_reason = format!("other processes used {other_cores:.2} cores");
             }
             Some(Finding { cause: Cause::Unknown, .. }) => return Outcome::CannotTell,
-            // No finding is wrong too: the case should have planted a bottleneck.
+            // A run without a finding is wrong, too, because the case has planted a bottleneck.
             _ => return Outcome::Wrong,
         }
     }
@@ -207,6 +209,9 @@ fn count_other_cores(result: &RunResult) -> f64 {
     other_cores.sum::<f64>() / samples.len().max(1) as f64
 }
 
+// Each case names the limit of its target in the form `KIND:NUMBERS` (`bottleneck/server.rs`). For
+// example, `slots:4:10` allows four concurrent calls of 10 ms each.
+
 fn slots() -> Result<Attempt, String> {
     let target = Program::target("slots:4:10");
     Ok(run_attempt(plan_open(target.port, 800.0, p95_below_100_ms())))
@@ -242,9 +247,9 @@ fn disk() -> Result<Attempt, String> {
 }
 
 fn rate_limit() -> Result<Attempt, String> {
-    let behind = Program::target("slots:64:1");
-    let front = Nginx::start(behind.port, "limit_req zone=all burst=5 nodelay;")?;
-    Ok(run_attempt(plan_open(front.port, 600.0, limited_below_5_percent())))
+    let backend = Program::target("slots:64:1");
+    let proxy = Nginx::start(backend.port, "limit_req zone=all burst=5 nodelay;")?;
+    Ok(run_attempt(plan_open(proxy.port, 600.0, limited_below_5_percent())))
 }
 
 fn connections() -> Result<Attempt, String> {
@@ -253,9 +258,9 @@ fn connections() -> Result<Attempt, String> {
 }
 
 fn upstream() -> Result<Attempt, String> {
-    let behind = Program::target("slots:4:10");
-    let front = Nginx::start(behind.port, "")?;
-    Ok(run_attempt(plan_open(front.port, 800.0, p95_below_100_ms())))
+    let backend = Program::target("slots:4:10");
+    let proxy = Nginx::start(backend.port, "")?;
+    Ok(run_attempt(plan_open(proxy.port, 800.0, p95_below_100_ms())))
 }
 
 /// The target could serve twice the offered rate if it were alone on its core.

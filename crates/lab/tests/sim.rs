@@ -88,6 +88,7 @@ fn disagreements(plan: &Plan, finished: &Finished, counts: &ServerCounts) -> Vec
         }
     };
     let totals = &finished.totals;
+    // A slot is a combination of stage, method and class. Its cell has the histograms of its calls.
     let mut reported_calls = BTreeMap::<Class, u64>::new();
     for (slot, cell) in &totals.cells {
         *reported_calls.entry(slot.class).or_default() += cell.latency.len();

@@ -11,11 +11,13 @@ pub struct Diagnostic {
     pub severity: Severity,
     /// The file, if it differs from [`Diagnostics::file`].
     pub file: Option<String>,
-    /// The position of the problem; `None` for arguments and for files that cannot be read.
+    /// The position of the problem. `None` for arguments, for files that cannot be read, and for
+    /// problems of a whole file.
     pub position: Option<Position>,
     /// The full name of the key, such as `server.listen`; empty if the problem concerns no key.
     pub key: String,
-    /// The value as written, with secrets masked; `None` if the key has no value.
+    /// The value as written, with secrets masked. `None` if the key has no value, or if its value
+    /// is not printed.
     pub value: Option<String>,
     /// A description of the problem.
     pub message: String,

@@ -1,8 +1,9 @@
 //! Lists the differences between two files with the same declaration, key by key, with masked
 //! secrets.
 //!
-//! A key that is set to its default equals a key that is not set. Tables of a list are compared by
-//! their labels, so their order does not matter. A section is a table of the file's root.
+//! A key that is set to its default equals a key that is not set. The tables of a list are matched
+//! by their labels, such as a name, so their order does not matter. A section is a table of the
+//! file's root.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -22,7 +23,8 @@ pub struct Keys {
 struct SetKey {
     /// The index of the key's section.
     section: usize,
-    /// The name and the label of the key's table, such as `upstream.first`.
+    /// The name and the label of the key's table, such as `upstream.first` for the table
+    /// `[[upstream]]` with the name `first`.
     table: String,
     /// True if the key's table is an element of a list or a map.
     is_in_list: bool,
@@ -55,12 +57,12 @@ impl<T: PartialEq + Send + Sync + 'static> Comparable for T {
 pub struct Change {
     /// The full name of the key, such as `upstream.first.weight`.
     pub key: String,
-    /// The old value with masked secrets. `None` if the key was not set.
+    /// The old value with masked secrets. `None` if the key was not set, or was set to its default.
     pub before: Option<String>,
-    /// The new value with masked secrets. `None` if the key is not set.
+    /// The new value with masked secrets. `None` if the key is not set, or is set to its default.
     pub after: Option<String>,
-    /// The default in TOML. `None` if it is described in words, or if the key belongs to a table of
-    /// a list that only one file has.
+    /// The default in TOML. `None` if there is no default, if the default is described in words, or
+    /// if the key belongs to a table of a list that only one file has.
     pub default: Option<String>,
     /// True if the new value takes effect only at the next start.
     pub at_start_only: bool,
@@ -117,7 +119,8 @@ pub fn list_changes(old: &Keys, new: &Keys) -> Vec<Change> {
         {
             return None;
         }
-        // If only one file has this table of a list, its keys have no default in the other file.
+        // A table of a list may be in one file only. The other file then has none of its keys, not
+        // even as a default.
         let is_in_both = old_tables.contains(table) && new_tables.contains(table);
         Some(Change {
             key: key.name.clone(),

@@ -1,9 +1,9 @@
 //! [`Report`] collects the problems of one text while it is read and checked, and masks secrets.
 //!
-//! A diagnostic prints its line of the text. A string is printed only if its key is known and holds
-//! no secret. So the misspelt key `ulr` does not reveal the value of `url`. Numbers and booleans
-//! are masked only if their key holds a secret. Comments are never printed, because they often
-//! contain an old URL.
+//! A diagnostic prints its line of the text, and marks the problem with carets (`^`). A string is
+//! printed only if its key is known and holds no secret. So the misspelt key `ulr` does not reveal
+//! the value of `url`. Numbers and booleans are masked only if their key holds a secret. Comments
+//! are never printed, because they often contain an old URL.
 
 use std::ops::Range;
 
@@ -20,12 +20,12 @@ const VALUE_CHARS_MAX: usize = 60;
 /// Maximum number of characters of a line that a diagnostic prints.
 const LINE_CHARS_MAX: usize = 200;
 
-/// Maximum number of printed problems of one text. It bounds the memory for a file that is not a
+/// Maximum number of printed problems of one text. It limits the memory for a file that is not a
 /// configuration at all.
 const PRINTED_MAX: usize = 50;
 
 /// The location of a key or table: its name and its position in the file, for diagnostics. All
-/// locations compare as equal. So two configurations with the same values are equal.
+/// locations compare as equal, so that two configurations with the same values are equal.
 #[derive(Clone, Debug, Default)]
 pub struct Location {
     /// The full name: `server.listen`, `chain.mainnet.family`.
@@ -72,7 +72,8 @@ impl Location {
         Location { path, span: Some(member.span.clone()), table: self.table.clone() }
     }
 
-    /// Returns the location of a part of the value, such as an element of a list. The name stays.
+    /// Returns the location of a part of the value, such as an element of a list. The name does not
+    /// change.
     pub fn with_span(&self, span: &Span) -> Location {
         Location { span: Some(span.clone()), ..self.clone() }
     }
@@ -265,7 +266,7 @@ impl<'a> Report<'a> {
         self.faulty_tables.push((table.path.clone(), table.table.clone()));
     }
 
-    /// Registers every string as a secret, until [`Report::show_values`] allows to print it.
+    /// Registers every string as a secret. [`Report::show_values`] later allows to print a string.
     pub(crate) fn hide_values(&mut self, members: &[Member]) {
         let mut values = Vec::new();
         for member in members {
@@ -294,7 +295,7 @@ impl<'a> Report<'a> {
         values.push(PrintedValue { span: item.span.clone(), replacement });
     }
 
-    /// Allows diagnostics to print a value, and each value in it, masked by `mask`. A string that
+    /// Lets diagnostics print a value and the values in it. `mask` masks the secrets. A string that
     /// only refers to a variable or a file, such as `${NAME}`, is no secret.
     pub(crate) fn show_values(&mut self, item: &Item, mask: Mask) {
         match &item.tree {
@@ -356,8 +357,8 @@ impl<'a> Report<'a> {
         self.headings.binary_search_by_key(&span.start, |heading| heading.start).is_ok()
     }
 
-    /// Returns a part of the text with masked secrets and without comments. `marked` is the range
-    /// of bytes of the whole text that carets mark.
+    /// Returns the part `range` of the text with masked secrets and without comments. Carets mark
+    /// the bytes `marked`. Both ranges count bytes from the start of the whole text.
     fn mask_range(&self, range: Span, marked: Span) -> MaskedPart {
         let Some(values) = &self.values else {
             return mask_unparsed_line(&self.text[range.clone()], marked.start - range.start);
@@ -450,7 +451,8 @@ impl MaskedPartBuilder {
         self.append(replacement);
     }
 
-    /// Extends the marked characters to the end of a range, or marks the range if it is the first.
+    /// Extends the marked characters to the end of a range. If none are marked yet, marks the
+    /// range.
     fn mark(&mut self, range: Range<usize>) {
         self.marked = Some(match self.marked.take() {
             Some(marked) => marked.start..range.end,
@@ -465,7 +467,7 @@ impl MaskedPartBuilder {
     }
 }
 
-/// Masks a line of a text that could not be parsed. Only the key or the table's heading remains.
+/// Masks a line of a text that could not be parsed, except the key or the table's heading.
 /// `marked_byte` is the byte of the line that a caret marks.
 fn mask_unparsed_line(line: &str, marked_byte: usize) -> MaskedPart {
     let code = line.split('#').next().unwrap_or_default();

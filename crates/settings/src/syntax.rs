@@ -70,7 +70,7 @@ pub(crate) fn parse(text: &str, bytes_max: usize, report: &mut Report<'_>) -> Op
     let mut last_line = None;
     for error in &errors {
         let span = error.span().unwrap_or(text.len()..text.len());
-        // One mistake often causes several errors. Only the first error of a line is reported.
+        // One mistake often causes several errors, so only the first error of a line is reported.
         let line = text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
         if last_line.replace(line) != Some(line) {
             let location = Location { span: Some(span), ..Location::default() };

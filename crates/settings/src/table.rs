@@ -92,7 +92,8 @@ impl<T> Located for Key<T> {
 }
 
 impl<T> Key<T> {
-    /// Returns true if the file sets this key, to a valid or an invalid value.
+    /// Returns true if the file sets this key, to a valid or an invalid value. Also returns true
+    /// for a required key that is missing.
     pub fn is_set(&self) -> bool {
         self.origin != Origin::Default
     }
@@ -102,7 +103,8 @@ impl<T> Key<T> {
         self.origin == Origin::Set && self.elements.is_empty()
     }
 
-    /// Returns the value, or `None` if the value in the file is invalid.
+    /// Returns the value. Returns `None` if the value in the file is invalid, or if a required key
+    /// is missing.
     pub fn valid_value(&self) -> Option<&T> {
         (self.origin != Origin::Invalid).then_some(&self.value)
     }
@@ -131,7 +133,7 @@ impl<T> Key<T> {
         Key { value: (origin == Origin::Set).then_some(value), location, origin, elements, printed }
     }
 
-    /// Replaces the value by a computed default, unless the file sets a valid value.
+    /// Replaces the value by a computed default if the file sets no valid value.
     #[doc(hidden)]
     pub fn or_else(mut self, default: impl FnOnce() -> T) -> Key<T> {
         if self.origin != Origin::Set {
@@ -233,8 +235,8 @@ impl TableDoc {
         self
     }
 
-    /// Puts the heading of the enclosing table in front of the paths of this table and of its
-    /// nested tables.
+    /// Puts `prefix`, the name of the enclosing table, in front of the paths of this table and of
+    /// its nested tables.
     fn prefix_path(&mut self, prefix: &str) {
         self.path = format!("{prefix}.{}", self.path);
         self.heading = (self.heading_of)(&self.path);
@@ -375,7 +377,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         None
     }
 
-    /// Allows diagnostics to print a value, and each value in it, masked by the value type.
+    /// Lets diagnostics print a value and the values in it. The value type `V` masks their secrets.
     pub fn allow_printing<V: ValueType>(&mut self, item: &Item) {
         self.report.show_values(item, V::mask);
     }
@@ -393,19 +395,20 @@ impl<'r, 'a> Reader<'r, 'a> {
         expand(text, self.context)
     }
 
-    /// Returns the allowed values of a type, including formulas if the file allows them.
+    /// Describes the allowed values of a type, including formulas if the file allows them.
     pub(crate) fn allowed<S: Scalar>(&self) -> String {
         let formula = S::IS_NUMBER && self.context.allows_formulas();
         format!("{}{}", S::allowed(), if formula { ", or a formula" } else { "" })
     }
 
-    /// Reports an unknown key, with the nearest key of this table or the table that has such a key.
+    /// Reports an unknown key. The message names the nearest key of this table, or another table
+    /// that has a key of this name.
     fn report_unknown_key<T: Table>(&mut self, location: &Location, member: &Member) {
         let (name, root, doc) = (member.key.as_str(), (self.root)(), T::doc());
         let mut matching_keys = Vec::new();
         root.find_keys(name, &mut matching_keys);
-        // A diagnostic prints the value of a key in the wrong table, unless a key of this name
-        // holds a secret in some table.
+        // If another table has a key of this name, the diagnostic prints the value. But the value
+        // is masked if any key of this name holds a secret.
         if let [(_, first), others @ ..] = &matching_keys[..] {
             let secret = others.iter().find(|(_, key)| (key.mask)("").is_some());
             let mask = secret.map_or(first.mask, |(_, key)| key.mask);
@@ -437,7 +440,7 @@ pub fn unset_key<V: ValueType>(path: &str, name: &str, default: DefaultDoc) -> K
     Key { value, location, origin: Origin::Default, elements: Vec::new(), printed: String::new() }
 }
 
-/// Returns the value of a key that is not set or is invalid; `path` is its full name.
+/// Returns the value of a key that is not set, or that is invalid. `path` is the key's full name.
 pub(crate) fn default_value<V: ValueType>(default: DefaultDoc, path: &str) -> V::Value {
     match default {
         DefaultDoc::Is(text) => {
@@ -457,7 +460,8 @@ fn strip_raw_prefix(name: &str) -> &str {
     name.trim_start_matches("r#")
 }
 
-/// Returns the nearest name by edit distance, or `None` if more than a third of the letters differ.
+/// Returns the nearest name by edit distance. Returns `None` if more than a third of its letters
+/// differ, or if `written` is too long for a comparison.
 pub fn find_nearest_name<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
     /// Maximum length of a compared name. The cost grows with the square of the length.
     const NAME_BYTES_MAX: usize = 64;

@@ -156,12 +156,14 @@ fn environment(name: &str) -> Option<String> {
     }
 }
 
+/// Reads a text, and passes the program and the report to `inspect`.
 fn read_with<R>(text: &str, inspect: impl FnOnce(Option<Program>, Report<'_>) -> R) -> R {
     let context = ReadContext::new(Path::new("/nowhere"), &environment);
     let (program, report) = read::<Program>(text, "x.toml", &context);
     inspect(program, report)
 }
 
+/// Returns the printed diagnostics of a text.
 fn problems(text: &str) -> String {
     read_with(text, |_, report| report.finish().to_string())
 }
@@ -216,7 +218,7 @@ fn every_form_is_read() {
 }
 
 #[test]
-fn defaults_are_readable_and_places_do_not_count() {
+fn defaults_are_readable_and_positions_are_not_compared() {
     let defaults = Program::defaults("");
     assert_eq!(*defaults.server.drain, Time::from_secs(10));
     assert_eq!(*defaults.server.listen, "127.0.0.1:80");
@@ -337,7 +339,7 @@ name = 'n'
 }
 
 #[test]
-fn a_misplaced_value_is_shown_unless_it_may_be_a_secret() {
+fn a_misplaced_value_is_printed_if_it_cannot_be_a_secret() {
     let text = "listen = 'here'\ntoken = 'abcd'\nbalance = 'a://b'\nwords = ['x', 3]\nport = 80\n";
     let output = problems(text);
     for line in
@@ -446,7 +448,7 @@ fn durations_and_sizes_print_as_they_are_read() {
 }
 
 #[test]
-fn a_text_that_is_not_toml_shows_keys_only() {
+fn only_keys_of_a_text_that_is_not_toml_are_printed() {
     expect![[r#"
         x.toml:1:17: not toml: invalid basic string, expected `"`
            1 | token = ***
@@ -463,7 +465,7 @@ fn a_text_that_is_not_toml_shows_keys_only() {
 }
 
 #[test]
-fn formulas_where_a_file_allows_them() {
+fn formulas_are_evaluated_if_the_file_allows_them() {
     let context = ReadContext::new(Path::new("/"), &environment).with_formulas(&[]);
     let text = "[variables]\nhalf = 0.5\ntwice = '4 * half'\n[server]\nthreads = 'twice + 0'\n\
                 share = 'half'\nlisten = 'twice ${twice}'\ndrain = '${twice * 10}s'\n\
@@ -558,7 +560,7 @@ fn nested_tables_have_the_headings_of_a_file() {
 }
 
 #[test]
-fn a_table_is_faulty_with_all_that_holds_it() {
+fn tables_around_a_faulty_table_are_faulty_too() {
     let context = ReadContext::new(Path::new("/"), &environment);
     let text = "[outer.a]\ninner = [{ depth = 1 }, { dept = 1 }]\n[outer.b]\nsize = 10\n\
                 [outer.c]\nonce = { leaf = [{ weight = 2 }] }\n[outer.d]\nsize = 9\n";

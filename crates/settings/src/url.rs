@@ -91,8 +91,8 @@ const PRINTED_WORDS: &[&str] = &[
 /// Maximum number of digits of a number that is printed in a path, such as a version or a shard.
 const PRINTED_DIGITS_MAX: usize = 2;
 
-/// Minimum number of bytes of a masked host label. Some providers put the key into the host name.
-/// So a label of this length that contains a digit may be a key.
+/// A host label with at least this number of bytes is masked if it contains a digit. It may be a
+/// key, because some providers put the key into the host name.
 const MASKED_LABEL_BYTES_MIN: usize = 16;
 
 /// Maximum number of bytes of a socket's path on Linux: 108 with the final zero byte (unix(7)).
@@ -138,8 +138,8 @@ pub struct NodeUrl {
 }
 
 impl NodeUrl {
-    /// Parses a URL. The default port is 80 or 443, the default path `/`. The path of a socket
-    /// follows `ipc:`.
+    /// Parses a URL. The default port is 80, or 443 with TLS. The default path is `/`. The path of
+    /// a socket follows `ipc:`.
     ///
     /// # Errors
     /// Returns a message that repeats no part of the URL.
@@ -202,7 +202,7 @@ impl NodeUrl {
         NodeUrl::parse_if(text, &["http", "https"], "a url begins with http:// or https://")
     }
 
-    /// Parses a URL that may have any scheme but `ipc:`.
+    /// Parses a URL that may have any scheme except `ipc:`.
     ///
     /// # Errors
     /// Returns a message that repeats no part of the URL.
@@ -239,7 +239,8 @@ impl NodeUrl {
     }
 
     /// Masks path segments that are not in `written`, the URL as written in the file. Such segments
-    /// come from the environment or from another file. A short secret there may look like a word.
+    /// come from the environment or from another file. A short secret in them may look like one of
+    /// the words that are printed in a path.
     #[must_use]
     pub fn mask_unless_in(mut self, written: &str) -> NodeUrl {
         if self.transport == Transport::Ipc {
@@ -372,10 +373,11 @@ pub fn mask_url(text: &str) -> String {
     MASK.to_owned()
 }
 
-/// Returns a URL from a file with masked secrets. References such as `${env:NAME}` are not masked.
+/// Returns a URL from a file with masked secrets, such as `https://h/***/${env:NAME}`. References
+/// are not masked.
 ///
-/// Returns `***` for a text that cannot be read as a URL, and for a reference with a default inside
-/// a longer text.
+/// Returns `***` for a text that cannot be read as a URL, and for a text with both a reference and
+/// `~`. Also returns `***` for a reference with a default inside a longer text.
 pub fn mask_around_references(text: &str) -> String {
     let reference = text.strip_prefix("${env:").and_then(|text| text.strip_suffix('}'));
     if let Some((name, default)) = reference.and_then(|reference| reference.split_once(":-"))
@@ -446,6 +448,7 @@ pub fn format_masked(uri: &http::Uri, host_and_port: &str, has_user: bool) -> St
     printed
 }
 
+/// Masks the labels of a host name that may be keys. Returns IP addresses unchanged.
 fn mask_host(host: &str) -> String {
     let is_masked_label = |label: &str| {
         label.len() >= MASKED_LABEL_BYTES_MIN && label.bytes().any(|byte| byte.is_ascii_digit())
@@ -457,8 +460,8 @@ fn mask_host(host: &str) -> String {
     labels.collect::<Vec<_>>().join(".")
 }
 
-/// Returns true if a path segment cannot be a key: it has only known words and short numbers, as
-/// `rpc`, `eth-mainnet` or `v2`.
+/// Returns true if a path segment cannot be a key, because it has only known words and short
+/// numbers. Examples are `rpc`, `eth-mainnet` and `v2`.
 fn is_printable(segment: &str) -> bool {
     segment.split(['-', '_', '.', '~']).all(|part| {
         let word = part.trim_end_matches(|letter: char| letter.is_ascii_digit());

@@ -95,7 +95,7 @@ pub enum Input<'a> {
 pub trait Scalar {
     /// The Rust type of the value.
     type Value: Clone + Debug + PartialEq + Send + Sync + 'static;
-    /// True for numbers. A string is then a formula, if the file allows formulas.
+    /// True for numbers. If the file allows formulas, a string is then read as a formula.
     const IS_NUMBER: bool = false;
     /// True if the value is written without quotes.
     const IS_BARE: bool = Self::IS_NUMBER;
@@ -141,7 +141,7 @@ impl<S: Scalar> ValueType for S {
 
     fn schema() -> Json {
         let schema = S::schema();
-        // Instead of any scalar, a file may have a string with a reference, such as `${NAME}`.
+        // In place of any scalar, a file may have a string with a reference such as `${NAME}`.
         json!({ "anyOf": [schema, { "type": "string", "pattern": "\\$\\{" }] })
     }
 

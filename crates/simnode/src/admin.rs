@@ -12,9 +12,11 @@
 //! | `POST /up` | - | opens the same port |
 //!
 //! Every response is JSON: the state after the change, or `{"error": text}` with status 400, 404,
-//! 405 or 409. `head` is the node's head, and `world_head` the chain's. `pool` is the number of
-//! pending transactions. All of them are `null` if the node replays a recording. The settings'
-//! members are those of [`Settings`]; for example
+//! 405 or 409. `head` is the number of the node's newest block. `world_head` is the number of the
+//! newest block of the whole simulated chain (world). `finalized` is the number of the node's
+//! finalized block, and `pool` the number of pending transactions. These four members are `null` if
+//! the node replays a recording. `tally` has the node's counters. The members of the settings are
+//! those of [`Settings`], for example
 //! `{"faults":[{"fault":{"kind":"html"},"share":0.1}],"latency":{"shape":"exponential","mean_ms":5}}`.
 
 use std::io;
@@ -158,7 +160,7 @@ async fn execute(server: &NodeServer, request: Request<Incoming>) -> Result<(), 
     }
 }
 
-/// Returns the state of the node, which every successful request gets as its response.
+/// Returns the state of the node. It is the response to every successful request.
 fn state_json(server: &NodeServer) -> Value {
     let node = server.node();
     let now = Instant::now();
@@ -175,8 +177,8 @@ fn state_json(server: &NodeServer) -> Value {
     })
 }
 
-/// Merges a patch like RFC 7396, except that a tagged object replaces the current object as a
-/// whole. `null` removes a member, and settings without the member have its default.
+/// Merges a patch like RFC 7396, except that a tagged object in the patch replaces the current
+/// object as a whole. `null` removes a member, so that the setting gets its default value.
 fn merge(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;
@@ -187,7 +189,7 @@ fn merge(target: &mut Value, patch: Value) {
     }
     let Value::Object(members) = target else { return };
     for (name, value) in patch {
-        // Tagged objects are serialized enums, whose variants have different members.
+        // A tagged object is a serialized enum. The variants of an enum have different members.
         let is_tagged = ["kind", "shape", "do"].iter().any(|tag| value.get(tag).is_some());
         match value {
             Value::Null => {

@@ -3,7 +3,7 @@
 
 use alloy_primitives::Address;
 
-/// The letters of the values 0 to 31.
+/// The letters for the values 0 to 31, in order.
 const CHARSET: &[u8; 32] = b"qpzry9x8gf2tvdw0s3jn54khce6mua7l";
 /// The human-readable part.
 const PREFIX: &str = "one";
@@ -11,7 +11,7 @@ const PREFIX: &str = "one";
 const DATA_GROUPS: usize = 32;
 /// Number of groups of five bits in the checksum.
 const CHECKSUM_GROUPS: usize = 6;
-/// The generator of the checksum (BIP-173).
+/// The constants of the checksum's generator polynomial (BIP-173).
 const GENERATOR: [u32; 5] = [0x3b6a_57b2, 0x2650_8e6d, 0x1ea1_19fa, 0x3d42_33dd, 0x2a14_62b3];
 
 /// Encodes an address as `one1…`.

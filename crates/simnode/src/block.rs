@@ -1,5 +1,6 @@
-//! Builds one block from its position, its parent and the seed. `block/eth.rs` and
-//! `block/harmony.rs` render it as JSON. `schedule.rs` decides which blocks exist.
+//! Builds one block from its position (branch and number), its parent and the seed. A reorg of the
+//! simulated chain starts a new branch. `block/eth.rs` and `block/harmony.rs` render the block as
+//! JSON. `schedule.rs` decides which blocks exist.
 //!
 //! These parts are computed as on a real chain: the transaction hashes, the transactions root, the
 //! receipts root, the blooms, the base fee (EIP-1559), the parent links and the header hash. Two
@@ -46,7 +47,7 @@ pub const TOPIC_APPROVAL: B256 =
     b256!("8c5be1e5ebec7d5bd14f71427d1e84f3dd0314c0f7b2291e5b200ac8c7c3b925");
 
 const GWEI: u64 = 1_000_000_000;
-/// Target of the base fee, in wei. Blocks have more gas below the target and less above it.
+/// Target of the base fee, in wei. Blocks use more gas below the target and less above it.
 const BASE_FEE_TARGET: u64 = GWEI;
 /// Maximum fee of a transaction, far above any base fee of the chain.
 const FEE_MAX: u128 = 1_000 * GWEI as u128;
@@ -55,26 +56,27 @@ const GAS_LIMIT: u64 = 100_000;
 const GAS_TRANSFER: u64 = 21_000;
 /// Maximum gas of a contract call. The block's gas limit is a multiple of it.
 const GAS_CALL_MAX: u64 = 80_000;
-/// One in this many transactions differs between branches, so that a reorg removes it instead of
-/// moving it into another block.
+/// One in this many transactions differs between branches. A reorg removes such a transaction from
+/// the chain, instead of moving it into another block.
 const VANISHING_EVERY: u64 = 8;
 
-// The first word of the position of each random stream. It separates the streams from each other.
+// Each random stream has a position, which is a list of words (`seed.rs`). These are the first
+// words, which separate the streams from each other.
 const DRAW_TRANSACTION: u64 = 1;
 const DRAW_BLOCK: u64 = 2;
 const DRAW_ACCOUNT: u64 = 3;
 const DRAW_CONTRACT: u64 = 4;
 const DRAW_PARTY: u64 = 5;
-/// Number of token holders for each contract, if logs have drawn addresses
+/// Number of token holders for each contract, if the addresses in logs are drawn
 /// ([`WorldOptions::log_parties`]).
 const PARTIES_PER_CONTRACT: u64 = 16;
-/// Maximum binary logarithm of the number of drawn addresses.
+/// Binary logarithm of the maximum number of drawn addresses.
 const PARTIES_LOG_MAX: u32 = 40;
 
 /// The addresses of the chain.
 #[derive(Clone, Debug)]
 pub struct KnownAddresses {
-    /// Senders and receivers, in the order in which they take turns.
+    /// Senders and receivers, in the order in which they send transactions in turn.
     pub accounts: [Address; ACCOUNTS],
     /// Contracts.
     pub contracts: [Address; CONTRACTS],
@@ -99,7 +101,7 @@ impl KnownAddresses {
 pub struct PostState {
     /// The block's hash.
     pub hash: B256,
-    /// Transactions of the chain up to and including this block.
+    /// Number of transactions of the chain up to and including this block.
     pub transactions_total: u64,
     /// Gas that the block used.
     pub gas_used: u64,
@@ -107,7 +109,7 @@ pub struct PostState {
     pub base_fee: u64,
     /// Balance of each account after the block.
     pub balances: Box<[u128; ACCOUNTS]>,
-    /// Transactions that each account has received up to and including this block.
+    /// Number of transactions that each account has received up to and including this block.
     pub received: Box<[u64; ACCOUNTS]>,
 }
 
@@ -129,7 +131,7 @@ pub struct Transaction {
     pub from: Address,
     /// Gas that the transaction used.
     pub gas_used: u64,
-    /// Gas of the block up to and including the transaction.
+    /// Gas that the block's transactions have used, up to and including this one.
     pub gas_cumulative: u64,
     /// Paid price per gas, in wei.
     pub gas_price: u128,
@@ -155,17 +157,17 @@ impl Transaction {
 /// A complete block.
 #[derive(Debug)]
 pub struct Block {
-    /// The branch of the block.
+    /// Index of the block's branch.
     pub branch: usize,
     /// The header's hash.
     pub hash: B256,
     /// The header.
     pub header: Header,
-    /// Bytes of the block in RLP.
+    /// Number of bytes of the block in RLP.
     pub size: usize,
     /// The transactions in order.
     pub transactions: Vec<Transaction>,
-    /// The JSON renderings so far. `block/eth.rs` has their indexes.
+    /// The JSON texts that were rendered so far. `block/eth.rs` defines their indexes.
     rendered: [OnceLock<bytes::Bytes>; 3],
 }
 
@@ -194,8 +196,8 @@ impl Block {
         builder.seal(Vec::new(), ExecutionState::after(&initial_state), BASE_FEE_TARGET)
     }
 
-    /// Fabricates a block above `head`, as a lying node announces it. Its hash matches its
-    /// contents, but its parent does not exist.
+    /// Fabricates a block above `head`, the newest real block, as a lying node announces it. The
+    /// hash matches the contents, but the parent does not exist.
     pub(crate) fn fabricated(head: &Self, number: u64) -> Self {
         let mut header = head.header.clone();
         header.parent_hash = keccak256([&head.hash[..], &number.to_be_bytes()].concat());
@@ -242,6 +244,7 @@ impl BlockBuilder<'_> {
             SeedStream::at(self.options.seed, &[DRAW_BLOCK, self.branch as u64, self.number]);
         let (min, max) = (self.options.transactions_min, self.options.transactions_max);
         let middle = min.midpoint(max);
+        // A cheap block has more transactions, each with more gas, so the next base fee rises.
         let is_cheap = base_fee < BASE_FEE_TARGET;
         let count = if is_cheap { draws.within(middle, max) } else { draws.within(min, middle) };
 
@@ -344,7 +347,7 @@ impl BlockBuilder<'_> {
         }
     }
 
-    /// Creates log number `index` of a call of a contract.
+    /// Creates one log of a call of a contract. `index` counts the logs of the call from 0.
     fn build_log(
         &self,
         draws: &mut SeedStream,
@@ -357,11 +360,12 @@ impl BlockBuilder<'_> {
         build_transfer_log(draws, address, [from, to], amount.wrapping_add(U256::from(index)))
     }
 
-    /// Draws a party: an address that occurs in logs, as a contract or a token holder. There are at
-    /// least `count` and fewer than `2 * count` parties.
+    /// Draws a party: an address that occurs in logs, as a contract or as a token holder. There are
+    /// at least `count` and fewer than `2 * count` parties, each with a rank from 0.
     ///
-    /// Each range of ranks between two powers of two is equally likely, and so is each rank within
-    /// a range. So the frequencies nearly have a Zipf distribution, like those of real addresses.
+    /// The ranks are divided into ranges, each twice as long as the one before. All ranges are
+    /// equally likely, and so are all ranks within a range. So the frequencies nearly have a Zipf
+    /// distribution, like those of real addresses.
     fn draw_party(&self, draws: &mut SeedStream, count: u64) -> Address {
         let power = draws.within(0, u64::from(count.max(1).ilog2().min(PARTIES_LOG_MAX)));
         let rank = draws.within((1 << power) - 1, (2 << power) - 2);
@@ -402,7 +406,7 @@ impl BlockBuilder<'_> {
         accounts: ExecutionState,
         base_fee: u64,
     ) -> (Block, PostState) {
-        // The fourth word separates this stream from the stream of `build`.
+        // The fourth word separates this stream from the stream in `build`.
         let mut draws = SeedStream::at(
             self.options.seed,
             &[DRAW_BLOCK, self.branch as u64, self.number, transactions.len() as u64],

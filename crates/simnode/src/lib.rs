@@ -3,7 +3,7 @@
 //! A [`world::World`] is a deterministic chain with true hashes. A [`node::Node`] serves it over
 //! JSON-RPC with a configured lag, speed and faults. A [`rpc::View`] is the part of the chain that
 //! a node has at one instant. An [`oracle::Oracle`] decides which responses were right. The gateway
-//! and the lab reach a node only over its sockets.
+//! and the load-test lab reach a node only over its sockets.
 //!
 //! Modules from the lowest layer up: `seed`, `hex`, `millis`, `bech32`; `schedule` (which block
 //! exists when); `block` (contents of a block); `world` (all branches and the clock); `rpc` (the
@@ -69,7 +69,8 @@ pub struct NodeOptions {
     pub name: String,
     /// The chain.
     pub world: WorldOptions,
-    /// The instant at which the first head appears. Nodes of one chain share it.
+    /// The instant at which the clock of the chain starts. All nodes of one chain must have the
+    /// same instant.
     pub origin: Instant,
     /// The node's initial settings.
     pub settings: Settings,
@@ -110,8 +111,9 @@ pub enum StartError {
     },
 }
 
-/// Starts a node on the current tokio runtime. Builds the chain before it listens, in about 0.1 ms
-/// per block. Passes the number of each built block and of the current head to `on_progress`.
+/// Starts a node on the current tokio runtime. Builds the chain before it listens, which takes
+/// about 0.1 ms per block. After each built head, passes its number and the number of the newest
+/// block to `on_progress`.
 ///
 /// # Errors
 /// Fails if the options are invalid, or if the process cannot listen on an address.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-/// Maximum duration of a setting in milliseconds: one day. With it, no arithmetic overflows.
+/// Maximum duration of a setting in milliseconds: one day. With this limit, no arithmetic
+/// overflows.
 const MILLIS_MAX: f64 = 86_400_000.0;
 
 pub(crate) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

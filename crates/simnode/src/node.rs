@@ -1,9 +1,10 @@
 //! A node: a view of the chain with limits, latency and faults. A view is the part of the chain
-//! that the node has.
+//! that the node has, and its head is the newest block of this part.
 //!
-//! [`Node::serve`] is the path of every request. It decodes the request and draws a fault. For each
-//! call it waits for the rate limit, a worker and the latency, and computes the reply. Then it
-//! applies the fault to the body. `serve.rs` owns the sockets. `rpc.rs` computes the replies.
+//! [`Node::serve`] processes every request. It decodes the request, and may draw a fault at random.
+//! For each call, it waits for the rate limit, a worker and the latency, and then computes the
+//! reply. Finally it applies the fault to the body. `serve.rs` owns the sockets. `rpc.rs` computes
+//! the replies.
 
 mod rng;
 pub mod settings;
@@ -48,12 +49,12 @@ pub enum Delivery {
         status: u16,
         /// The content type.
         content_type: &'static str,
-        /// The seconds of `Retry-After`; `None` for no such header.
+        /// The seconds of `Retry-After`; `None` if the response has no such header.
         retry_after_s: Option<u64>,
         /// The body.
         body: Bytes,
     },
-    /// The first half of this body, then the end of the connection.
+    /// The first half of this body. Then the connection is closed.
     Truncated(Bytes),
     /// This body at a limited speed.
     Slow {
@@ -72,11 +73,12 @@ pub enum Delivery {
 pub struct Node {
     name: String,
     source: Source,
-    /// Replaced as a whole. A request uses one snapshot from start to end.
+    /// A change replaces the settings as a whole. A request uses the same settings from its start
+    /// to its end.
     settings: RwLock<Arc<Settings>>,
-    /// The lock is held for a few arithmetic operations.
+    /// The lock is held only for a few arithmetic operations.
     state: Mutex<NodeState>,
-    /// `None` if the capacity is unlimited.
+    /// `None` if the number of workers is unlimited.
     workers: RwLock<Option<Arc<WorkerPool>>>,
     requests: AtomicU64,
     calls: AtomicU64,
@@ -92,7 +94,7 @@ struct NodeState {
     fault_counts: Vec<u64>,
 }
 
-/// The workers of a node, as slots. A slot processes one call at a time.
+/// The workers of a node. Each worker is a slot, which processes one call at a time.
 struct WorkerPool {
     slots: Semaphore,
     /// Number of calls in the queue, which wait for a slot.
@@ -143,11 +145,11 @@ impl Drop for Slot<'_> {
 /// The counters of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counters {
-    /// Requests, each with one body.
+    /// Number of requests. The body of a request is a call or a batch.
     pub requests: u64,
-    /// Calls. A batch holds many.
+    /// Number of calls. A batch has one or more calls.
     pub calls: u64,
-    /// Requests with a fault.
+    /// Number of requests with a fault.
     pub faults: u64,
 }
 
@@ -221,8 +223,8 @@ impl Node {
         }
     }
 
-    /// Changes the settings. Requests in flight keep the former ones. Token buckets, the queue and
-    /// the counts of fault rules are reset.
+    /// Changes the settings. Requests in flight keep the previous settings. Token buckets, the
+    /// queue and the counts of fault rules are reset.
     ///
     /// # Errors
     /// Returns the first invalid setting, and changes nothing.
@@ -258,8 +260,8 @@ impl Node {
         self.world().map(|world| view_of(world, &self.settings.read(), now))
     }
 
-    /// Serves one request body. Waits as the settings require. Does not return if a fault or a rate
-    /// limit suppresses the response.
+    /// Serves one request body, and waits as long as the settings require. Never returns if a fault
+    /// or a rate limit suppresses the response.
     pub async fn serve(&self, body: &[u8]) -> Delivery {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let settings = self.settings();
@@ -361,7 +363,8 @@ impl Node {
         out.reserve(reply.len() + id.len() + ENVELOPE_BYTES);
         match (&reply, fault) {
             (RawReply::Result(result), Some(Fault::ResultAndError)) => {
-                // JSON-RPC 1.0 sends a null result beside every error, which is no fault.
+                // In JSON-RPC 1.0, a null result beside an error is valid. So this fault needs
+                // another result.
                 let result = if **result == *b"null" { b"false" } else { &**result };
                 wire::response::write_result(out, id, result);
                 out.pop();
@@ -375,7 +378,8 @@ impl Node {
             (RawReply::Result(result), _) => wire::response::write_result(out, id, result),
             (RawReply::Error(error), _) => wire::response::write_error_raw(out, id, error),
         }
-        // The output is empty only before a single call. Its response gets its id a second time.
+        // The output of a batch starts with `[`. So the output is empty only before a single call,
+        // whose response gets its id a second time.
         if fault == Some(Fault::DuplicateId) && start == 0 {
             out.pop();
             out.extend_from_slice(b",\"id\":");
@@ -420,8 +424,8 @@ impl Node {
         }
     }
 
-    /// Routes a share of the calls for logs and receipts to the second backend: lowers the head of
-    /// their view.
+    /// Routes a share of the calls for logs and receipts to the second backend, by lowering the
+    /// head of the view.
     fn route_to_second_backend(&self, settings: &Settings, method: &str, view: &mut View) {
         let Some(backend) = settings.inside else { return };
         let reads_logs =
@@ -444,7 +448,7 @@ impl Node {
         };
         let mut state = self.state.lock();
         for (index, rule) in settings.faults.iter().enumerate() {
-            // If other settings were set meanwhile, the rule may have no count.
+            // If the settings were changed meanwhile, the rule may have no count.
             let count = state.fault_counts.get(index).copied().unwrap_or_default();
             if rule.times.is_some_and(|times| count >= times)
                 || !rule.method.as_deref().is_none_or(has_method)
@@ -476,8 +480,8 @@ impl Node {
         Ok(())
     }
 
-    /// Takes a token of the method's rate limit. Without a token, does what the limit configures:
-    /// waits, never returns, or fails.
+    /// Takes a token of the method's rate limit. If there is no token, waits, never returns or
+    /// fails, as the limit configures.
     async fn await_rate_limit(
         &self,
         settings: &Settings,
@@ -555,7 +559,8 @@ impl Drop for QueueEntry<'_> {
     }
 }
 
-/// The limits of geth (`rpc` package: 5 MiB per body, 1,000 calls per batch) and of the decoder.
+/// The limits of a request: those of geth (`rpc` package: 5 MiB per body, 1,000 calls per batch),
+/// and the decoder's own limits.
 pub(crate) const LIMITS: Limits = Limits::DEFAULT;
 /// Bytes to reserve for the JSON-RPC envelope around an id and a result.
 const ENVELOPE_BYTES: usize = 40;

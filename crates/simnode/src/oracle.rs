@@ -1,31 +1,32 @@
 //! The oracle: decides which responses were right.
 //!
-//! A view is the part of the chain that a node has: all blocks up to a head. A world is the whole
-//! chain with all its branches.
+//! A world is the whole simulated chain with all its branches. A view is the part of the world that
+//! a node has: all blocks up to a head, which is the newest block of the view.
 //!
 //! A response is **right** if it equals, byte for byte, the reply of an honest view at some instant
-//! of a window. The window begins when the call is sent, minus the allowed staleness. It ends when
-//! the response arrives. The head of the best honest node is `behind_blocks` below the world's
-//! head. An honest view is the chain at a head that is at most `lag_blocks_max` below the best
-//! honest node. A node that is frozen, lies or lags further has no honest view of the head.
+//! of a window. The window begins `staleness` before the call is sent. It ends when the response
+//! arrives. A view is honest if its head is at most `lag_blocks_max` below the head of the best
+//! honest node, which in turn is `behind_blocks` below the world's head. [`OracleOptions`] has
+//! these three limits. A node that is frozen, lies or lags further has no honest view of the head.
 //! Nevertheless, most of its replies about old blocks are right.
 //!
-//! A gateway may resolve a tag before it reads the block: it may replace `latest` by the head's
-//! number. Then the response is right under two conditions. First, the number was the head of an
-//! honest view within the window. Second, an honest view at or above this head has the same reply
-//! for this number (`oracle/tags.rs`). After a reorg between the two steps, the gateway returns the
-//! new block with this number, although that block was never a head.
+//! A gateway may resolve a tag before it reads the block: for example, it may replace `latest` by
+//! the head's number. Then the response is right under two conditions. First, the number was the
+//! head of an honest view within the window. Second, an honest view at or above this head has the
+//! same reply for this number (`oracle/tags.rs`). After a reorg between the two steps, the gateway
+//! returns the new block with this number, although that block was never a head.
 //!
 //! Every other response has one failure:
 //!
-//! - **stale**: an older view has this reply;
+//! - **stale**: a view below the window has this reply;
 //! - **mixed**: its parts come from branches that no view has together;
-//! - **backward**: the reply is right, but the client had received a higher head before the call;
+//! - **backward**: the reply is right, but the client had received a higher head before it sent the
+//!   call;
 //! - **failed**: an error, although every honest view has a result;
 //! - **wrong**: any other response.
 //!
-//! In this world a new branch is always longer, so a reorg never lowers the number of the head. A
-//! lower head is always a failure.
+//! The new branch of a reorg is always longer than the old one, so a reorg never lowers the number
+//! of the head. Therefore a lower head is always a failure.
 //!
 //! The oracle computes replies with `rpc.rs`, as nodes do. The tests of `block.rs` recompute every
 //! hash.
@@ -45,16 +46,17 @@ use tokio::time::Instant;
 use crate::rpc::{self, Reply, View};
 use crate::world::World;
 
-/// Number of views below the window that the oracle tries, to distinguish stale from wrong.
+/// Number of views below the window that the oracle tries, in order to distinguish a stale response
+/// from a wrong one.
 pub const STALE_SEARCH_BLOCKS_MAX: u64 = 512;
-/// Number of views below the window that the oracle tries for a tag that was resolved before the
-/// read. It is lower than [`STALE_SEARCH_BLOCKS_MAX`], because each view costs more.
+/// The same number for a call with a tag, which a gateway may have resolved before it read the
+/// block. It is lower than [`STALE_SEARCH_BLOCKS_MAX`], because each view takes more time.
 pub const STALE_TAG_BLOCKS_MAX: u64 = 24;
 /// Maximum number of clients whose heads are stored. A full table is cleared. After that the oracle
-/// may miss a backward head, but never reports a false failure.
+/// may miss a head that moved backward, but it never reports a false failure.
 pub const CLIENTS_MAX: usize = 100_000;
-/// Maximum number of heads of one client that are stored with their time. Older heads are merged
-/// into one head.
+/// Maximum number of heads of one client that are stored with their times. One head stands for all
+/// older ones.
 const HEADS_MAX: usize = 64;
 
 /// The limits of an honest view.
@@ -66,9 +68,9 @@ pub struct OracleOptions {
     /// Additional age of a finalized or safe block. Gateways poll these blocks less often, because
     /// they advance only once in several minutes on real chains.
     pub finality_staleness: Duration,
-    /// Maximum number of blocks between an honest node and the best honest node.
+    /// Maximum number of blocks between the heads of an honest node and of the best honest node.
     pub lag_blocks_max: u64,
-    /// Blocks between the best honest node and the world.
+    /// Number of blocks between the head of the best honest node and the world's head.
     pub behind_blocks: u64,
 }
 
@@ -98,7 +100,7 @@ pub struct Exchange<'a> {
     pub sent: Instant,
     /// The instant after the response arrived.
     pub received: Instant,
-    /// The client. The head number that it receives must not decrease.
+    /// Identifies the client. The head numbers that a client receives must not decrease.
     pub client: u64,
 }
 
@@ -121,14 +123,14 @@ pub enum Verdict {
     Right,
     /// Only a view below the window has the same reply.
     Stale {
-        /// Blocks below the window.
+        /// Number of blocks by which the head of this view is below the window; at least 1.
         blocks: u64,
     },
-    /// The head is lower than one that the client had received before.
+    /// The head in the reply is lower than a head that the client had received before.
     Backward {
-        /// The earlier head.
+        /// Number of the earlier head.
         from: u64,
-        /// The lower head.
+        /// Number of the lower head.
         to: u64,
     },
     /// The parts come from branches that no view has together.
@@ -156,9 +158,10 @@ pub struct Oracle {
 /// The heads that one client has received.
 #[derive(Default)]
 struct ClientHeads {
-    /// The arrival and the number of the newest merged head; `None` if no head was merged.
+    /// Arrival and number of the last head that was removed from `heads`. It stands for all removed
+    /// heads. `None` if no head was removed.
     merged: Option<(Instant, u64)>,
-    /// The later heads with their arrival, rising by arrival and by number.
+    /// The later heads, each with its arrival. Both the arrivals and the numbers rise.
     heads: VecDeque<(Instant, u64)>,
 }
 
@@ -169,8 +172,8 @@ impl Oracle {
         Self { world, options, clients: Mutex::default() }
     }
 
-    /// Judges one exchange. Exchanges may be judged in any order. The heads of a client are
-    /// compared only with those of exchanges that were judged before.
+    /// Judges one exchange. The order of the exchanges does not matter, except for one point: the
+    /// head of an exchange is compared only with the heads of exchanges that were judged before.
     #[must_use]
     pub fn judge(&self, exchange: &Exchange<'_>) -> Verdict {
         match exchange.method {
@@ -221,9 +224,9 @@ impl Oracle {
         rpc::respond(&self.world, &View::honest(head), exchange.method, exchange.params)
     }
 
-    /// Returns the highest head at which a gateway may have resolved the tags of the call. `None`
-    /// means that no honest head explains the reply. An honest head explains the reply if the tags,
-    /// resolved at this head, give the same reply in an honest view at or above it.
+    /// Returns the highest head at which a gateway may have resolved the tags of the call. A head
+    /// qualifies if the tags, resolved at this head, give the same reply in an honest view at or
+    /// above it. Returns `None` if no honest head qualifies, or if the call has no tag.
     fn find_tag_head(&self, exchange: &Exchange<'_>, oldest: u64, newest: u64) -> Option<u64> {
         let tagged_call = tags::TaggedCall::read(exchange.method, exchange.params)?;
         let staleness = self.options.staleness + self.options.finality_staleness;
@@ -237,7 +240,8 @@ impl Oracle {
             let second_heads = tagged_call.second_tag().map_or(first_head..=first_head, heads_of);
             for second_head in second_heads.rev() {
                 let params = tagged_call.resolve(&self.world, first_head, second_head);
-                // A finalized block is in every view. A head is in no view with a lower head.
+                // A finalized block is in every view. A head is only in views whose head is at
+                // least as high.
                 let lowest_view = |tag, head| if tag == tags::Tag::Latest { head } else { oldest };
                 let lowest_for_second =
                     tagged_call.second_tag().map_or(oldest, |tag| lowest_view(tag, second_head));
@@ -256,8 +260,8 @@ impl Oracle {
         None
     }
 
-    /// Judges a reply that matches the view of `head`. It is right unless the client has received a
-    /// higher head before.
+    /// Judges a reply that matches the view of `head`. The verdict is `Backward` if the client has
+    /// received a higher head before, and `Right` otherwise.
     fn judge_head(&self, exchange: &Exchange<'_>, head: u64) -> Verdict {
         if !contains_head_number(exchange) {
             return Verdict::Right;
@@ -277,7 +281,7 @@ impl Oracle {
         }
     }
 
-    /// Determines the failure of a result that no honest view has.
+    /// Determines the kind of failure of a result that no honest view has.
     fn classify_failure(
         &self,
         exchange: &Exchange<'_>,
@@ -313,15 +317,16 @@ impl Oracle {
 }
 
 impl ClientHeads {
-    /// Returns the highest head that the client had received at an instant.
+    /// Returns the highest head that the client had received by an instant. Returns `None` if the
+    /// client had received no head.
     fn highest_before(&self, instant: Instant) -> Option<u64> {
         let merged = self.merged.filter(|(received, _)| *received <= instant);
         let last = self.heads.iter().rev().find(|(received, _)| *received <= instant);
         last.or(merged.as_ref()).map(|(_, head)| *head)
     }
 
-    /// Stores a head, unless an earlier one is at least as high. So the list rises both by arrival
-    /// and by number.
+    /// Stores a head if all heads that arrived earlier are lower, and removes later heads that are
+    /// not higher. So the list rises both by arrival and by number.
     fn add(&mut self, received: Instant, head: u64) {
         let index = self.heads.partition_point(|(earlier, _)| *earlier <= received);
         let earlier_head = index.checked_sub(1).map(|previous| self.heads[previous].1);
@@ -339,7 +344,7 @@ impl ClientHeads {
     }
 }
 
-/// Returns true if an observed reply is the same as a computed one. Errors are compared by code.
+/// Returns true if an observed reply equals a computed one. Errors are compared by code.
 fn matches_reply(reply: &Reply, observed: &ObservedReply<'_>) -> bool {
     match (reply, observed) {
         (Reply::Result(expected), ObservedReply::Result(actual)) => expected == actual,
@@ -360,7 +365,8 @@ fn contains_head_number(exchange: &Exchange<'_>) -> bool {
     }
 }
 
-/// Judges the reply to a sent transaction: its hash, or an error that it is known already.
+/// Judges the reply to a sent transaction. The right result is the hash of the transaction. A
+/// server error is not judged, because the transaction may be in the pool already.
 fn judge_sent_transaction(exchange: &Exchange<'_>) -> Verdict {
     let result = match exchange.reply {
         ObservedReply::Error { code: rpc::wording::SERVER_ERROR } => {

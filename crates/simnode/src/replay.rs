@@ -1,8 +1,9 @@
 //! Recorded pairs of requests and responses, replayed byte for byte.
 //!
-//! A call is looked up by its method and its parameters without white space. The reply is the
-//! recorded `result` or `error`, under the id of the new call. A gateway also polls the head, which
-//! no file contains. A [`FixedHead`] serves these polls.
+//! A recorded reply is found by the call's method and its parameters without white space. The
+//! response has the recorded `result` or `error`, and the id of the new call. A gateway also polls:
+//! it repeatedly requests the newest block, which no file contains. A [`FixedHead`] serves these
+//! polls.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -16,8 +17,8 @@ use serde_json::value::RawValue;
 
 use crate::rpc::RawReply;
 
-/// Number of blocks below the fixed head that have a synthetic header. A gateway may walk back from
-/// the head.
+/// Number of blocks below the fixed head that have a synthetic header. A gateway may read the
+/// blocks from the head backward.
 pub const HEADERS_MAX: u64 = 256;
 
 /// Maximum number of bytes of one file. The largest recorded block has under 1 MB.
@@ -25,7 +26,7 @@ const FILE_BYTES_MAX: u64 = 16_000_000;
 /// Maximum number of pairs of a recording.
 const PAIRS_MAX: usize = 100_000;
 
-/// The head of a node that replays a recording. It never changes.
+/// The newest block of a node that replays a recording. It never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedHead {
     /// The chain id.
@@ -40,7 +41,8 @@ pub struct FixedHead {
     pub finalized: u64,
 }
 
-/// One request with its response, as written in the file. Both are single, or both are batches.
+/// One request with its response, as written in the file. Both are single objects, or both are
+/// batches.
 #[derive(Clone, Debug)]
 pub struct RecordedExchange {
     /// The file.
@@ -90,7 +92,7 @@ pub enum RecordingError {
     },
 }
 
-// A request in a file, with its response. A pair without a response is skipped.
+// A request in a file, with its response. `add_pairs` skips a pair without a response.
 #[derive(Deserialize)]
 struct Pair<'a> {
     #[serde(borrow)]
@@ -169,6 +171,7 @@ impl Recording {
     }
 
     /// Adds every `.json` file of a folder and of the folders in it, in the order of their names.
+    /// Returns the number of exchanges.
     ///
     /// # Errors
     /// Fails like [`Recording::add_pairs`], and if the folder has no recorded exchange.
@@ -264,14 +267,16 @@ impl Recording {
         Ok(receipts.len())
     }
 
-    /// Returns the reply to a call, if it was recorded or concerns the head.
+    /// Returns the reply to a call if the reply was recorded, or if the call is a poll that the
+    /// fixed head serves.
     pub(crate) fn find(&self, method: &str, params: Option<&[u8]>) -> Option<RawReply> {
         let key = lookup_key(method, params.unwrap_or(b"[]"));
         let recorded = self.pairs.get(key.as_slice()).cloned();
         recorded.or_else(|| self.head?.respond(method, params).map(RawReply::Result))
     }
 
-    /// Adds the reply to one call. Skips a request that is no call.
+    /// Adds the reply to one call. Adds nothing if the request is no call, or if the response has
+    /// neither a result nor an error.
     fn add_exchange(
         &mut self,
         file: &Path,
@@ -288,13 +293,14 @@ impl Recording {
         let reply = match (members.get("result"), members.get("error")) {
             (_, Some(error)) if error.get() != "null" => RawReply::Error(copy(error)),
             (Some(result), _) => RawReply::Result(copy(result)),
-            // The recording has no reply, because the reply changes with the head.
+            // The file has no reply, because the reply changes with the newest block.
             (None, _) => return Ok(()),
         };
         self.insert_reply(file, &method, params, reply)
     }
 
-    /// Adds a reply, unless the recording has one for this call.
+    /// Adds a reply if the recording has no reply to this call. Counts a conflict if the recording
+    /// has a different reply.
     fn insert_reply(
         &mut self,
         file: &Path,
@@ -356,8 +362,8 @@ impl FixedHead {
         Some(text.into())
     }
 
-    /// Returns the number of the block that a poll requests, if it is at most [`HEADERS_MAX`] below
-    /// the head.
+    /// Returns the number of the block that a poll requests. Returns `None` if the block is above
+    /// the head or more than [`HEADERS_MAX`] below it, or if the parameters name no block.
     fn requested_block(&self, params: &[u8]) -> Option<u64> {
         let values: Vec<&RawValue> = serde_json::from_slice(params).ok()?;
         let number = match values.first()?.get() {

@@ -1,14 +1,14 @@
-//! Computes the reply of a node to a call: a pure function of the world, the node's view and the
-//! call.
+//! Computes the reply of a node to a call. The reply is a pure function of the world, the node's
+//! view and the call. A *world* is the simulated chain with all its branches. A *view* is the part
+//! of the world that a node has.
 //!
-//! Latency and faults belong to `node.rs`, envelopes to `serve.rs`. The oracle calls the same
-//! function to learn the reply of an honest node.
+//! `node.rs` adds latency, faults and JSON-RPC envelopes. `oracle.rs` judges whether responses are
+//! right. It calls [`respond`] to get the reply that an honest node would send.
 //!
 //! [`respond`] finds the method and reads its arguments (`arguments.rs`). Then it reads the chain
-//! (`blocks.rs`, `state.rs`, `logs.rs`, `fees.rs`, `sending.rs`, `harmony.rs`). It words errors as
-//! the node's client does (`wording.rs`).
-//!
-//! A world is the chain with all its branches. A view is the part of it that a node has.
+//! (`blocks.rs`, `state.rs`, `logs.rs`, `fees.rs`, `sending.rs`, `harmony.rs`). Errors have the
+//! words of the client software that the node imitates (`wording.rs`). Harmony has each of its
+//! methods twice: `hmyv2_…` returns decimal numbers, and `hmy_…` hexadecimal text.
 
 mod arguments;
 mod blocks;
@@ -31,16 +31,18 @@ use crate::world::World;
 /// The part of the chain that a node has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct View {
-    /// The newest block of the node.
+    /// The number of the node's newest block.
     pub head: u64,
-    /// Number of blocks by which the announced head is above the real one. Above 0, the node lies.
+    /// Number of blocks by which the announced head is above the real head. If this number is above
+    /// 0, the node lies.
     pub ahead_blocks: u64,
-    /// The newest block with logs and receipts.
+    /// The number of the newest block whose logs and receipts the node has.
     pub indexed: u64,
-    /// True if the node ends a log filter at the head instead of returning an error when the filter
-    /// exceeds the head.
+    /// True if the node treats a block that it does not have, such as a block above the head, as a
+    /// block without logs and receipts. If false, the node returns an error for the logs of such a
+    /// block, and `null` for the receipts.
     pub clamps_logs_to_head: bool,
-    /// The retention of the node, and the client whose errors it sends.
+    /// The data that the node retains, and the client software that it imitates.
     pub retention: Retention,
 }
 
@@ -64,16 +66,19 @@ impl View {
 pub struct Retention {
     /// The client software whose behaviour the node imitates.
     pub client: Client,
-    /// Blocks below the head with state; `None` for all.
+    /// Number of blocks below the head whose state the node has; `None` for all blocks.
     pub state_blocks: Option<u64>,
-    /// Blocks below the head with headers, transactions, receipts and logs; `None` for all.
+    /// Number of blocks below the head whose headers, transactions, receipts and logs the node has;
+    /// `None` for all blocks.
     pub history_blocks: Option<u64>,
-    /// Maximum number of blocks of one `eth_getLogs`; `None` for the world's own limit.
+    /// Maximum number of blocks of one `eth_getLogs` call. A simulated node never allows more than
+    /// 10,000 blocks, which is also the maximum for `None`.
     pub logs_range_blocks_max: Option<u64>,
-    /// Number of newest blocks without logs and receipts, because the node indexes late.
+    /// Number of newest blocks whose logs and receipts the node does not have yet, because it
+    /// indexes late.
     pub unindexed_blocks: u64,
-    /// Blocks below the head with logs and receipts; `None` for all. Older ones are omitted without
-    /// an error.
+    /// Number of blocks below the head whose logs and receipts the node has; `None` for all blocks.
+    /// The node omits older logs and receipts without an error.
     pub logs_blocks: Option<u64>,
 }
 
@@ -116,7 +121,7 @@ pub struct RpcError {
     pub code: i64,
     /// The message.
     pub message: Cow<'static, str>,
-    /// The `data` member as JSON.
+    /// The `data` member as JSON; `None` if the error has no such member.
     pub data: Option<Bytes>,
 }
 
@@ -142,12 +147,14 @@ impl RpcError {
 
 pub(crate) type RpcResult = Result<Bytes, RpcError>;
 
-/// Computes the reply to a call. `params` is the raw JSON of the member, if there is one.
+/// Computes the reply to a call. `params` is the raw JSON of the call's `params` member; `None` if
+/// the call has no such member.
 #[must_use]
 pub fn respond(world: &World, view: &View, method: &str, params: Option<&[u8]>) -> Reply {
-    // Harmony's methods accept decimal block numbers.
-    let decimal = method.starts_with("hmy");
-    let outcome = Arguments::read(params, decimal).and_then(|arguments| {
+    // The `hmy_` and `hmyv2_` methods both accept decimal block numbers. They differ only in the
+    // numbers of their replies.
+    let accepts_decimal = method.starts_with("hmy");
+    let outcome = Arguments::read(params, accepts_decimal).and_then(|arguments| {
         let call = Call { world, view, method, arguments };
         call.run()
     });
@@ -157,7 +164,7 @@ pub fn respond(world: &World, view: &View, method: &str, params: Option<&[u8]>) 
     }
 }
 
-/// One call with its view and its arguments.
+/// One call, with the world and the view that it reads.
 struct Call<'a> {
     world: &'a World,
     view: &'a View,
@@ -227,7 +234,7 @@ fn data(bytes: &[u8]) -> RpcResult {
     Ok(out.into())
 }
 
-/// Returns a result that is a given JSON text.
+/// Returns this JSON text as a result.
 fn fixed(text: &str) -> RpcResult {
     Ok(Bytes::copy_from_slice(text.as_bytes()))
 }

@@ -2,20 +2,20 @@
 //! builds the contents; `world.rs` has the clock.
 //!
 //! A world is a chain with all its branches. Its history is a sequence of views. View `n` is the
-//! chain whose head has number `n`, on the branch that is canonical at that head. Branch 0 starts
-//! at block 0, and each reorg creates the next branch.
+//! chain whose head (newest block) has number `n`, on the branch that is canonical at that head.
+//! Branch 0 starts at block 0, and each reorg creates the next branch.
 //!
 //! In a reorg at height `h` of depth `d`, the old branch is canonical up to head `h`. Head `h + 1`
 //! is on a new branch that forks after block `h - d`. The `d + 1` blocks of the new branch appear
-//! at the same instant. So the head's number never falls, a new branch is always longer by one, and
-//! one number identifies a view.
+//! at the same instant. So the head's number never falls, the new branch is always one block longer
+//! than the old one, and the head's number identifies a view.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of reorgs of one world. A longer list is invalid. Repeating reorgs end when this
-/// number is reached.
+/// Maximum number of reorgs of one world. A list with more reorgs is invalid. Repeating reorgs stop
+/// at this number.
 pub const REORGS_MAX: usize = 10_000;
 
 /// The options of a world. They are fixed for its life.
@@ -33,15 +33,15 @@ pub struct WorldOptions {
     pub block_time: Duration,
     /// The timestamp of block 0, in seconds since 1970.
     pub genesis_seconds: u64,
-    /// Blocks from the head down to the finalized block.
+    /// Number of blocks from the head down to the finalized block.
     pub finality_depth: u64,
     /// Minimum number of transactions of a block.
     pub transactions_min: u64,
     /// Maximum number of transactions of a block, at most [`TRANSACTIONS_MAX`].
     pub transactions_max: u64,
-    /// Number of addresses in logs, with frequencies as skewed as on a real chain. The number is
-    /// rounded up to one below a power of two. With 0, logs have only the few accounts and contracts
-    /// of the world.
+    /// Number of addresses in logs. The frequencies of the addresses are as skewed as on a real
+    /// chain. This option is rounded up to one below a power of two. With 0, logs have only the few
+    /// accounts and contracts of the world.
     pub log_parties: u64,
     /// Reorgs at fixed heights, in rising order; at most [`REORGS_MAX`].
     pub reorgs: Vec<Reorg>,
@@ -57,7 +57,8 @@ impl Default for WorldOptions {
     fn default() -> Self {
         Self {
             seed: 1,
-            // No chain is registered under this id, so no wallet mistakes it for one.
+            // No chain is registered under this id, so no wallet mistakes this chain for another
+            // one.
             chain_id: 424_242,
             height_start: 1_000,
             block_time: Duration::from_secs(1),
@@ -94,7 +95,7 @@ pub struct Reorg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReorgEvery {
-    /// Blocks between reorgs.
+    /// Number of blocks between reorgs.
     pub blocks: u64,
     /// Maximum depth.
     pub depth_max: u64,
@@ -154,7 +155,7 @@ pub enum OptionsError {
     },
 }
 
-/// The reorgs of a world, and with them its branches.
+/// The reorgs of a world. They determine its branches.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     reorgs: Vec<Reorg>,

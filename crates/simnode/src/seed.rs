@@ -1,5 +1,6 @@
-//! Deterministic draws: every value of the chain is a pure function of the seed and of its
-//! position. `node/rng.rs` draws the latencies and faults of a node.
+//! Deterministic draws: every value of the chain is a pure function of the seed and of the value's
+//! position, for example the number of its block. `node/rng.rs` draws the latencies and faults of a
+//! node.
 
 use alloy_primitives::{B256, U256};
 
@@ -24,7 +25,7 @@ pub struct SeedStream {
 }
 
 impl SeedStream {
-    /// Creates the stream of a position. A position consists of any number of words.
+    /// Creates the stream of a position, which is a list of words.
     #[must_use]
     pub fn at(seed: u64, position: &[u64]) -> Self {
         let state = position.iter().fold(mix(seed), |state, word| mix(state ^ mix(*word)));

@@ -69,7 +69,7 @@ enum Command {
     Up(oneshot::Sender<io::Result<()>>),
 }
 
-/// The error that makes hyper end a connection, because a fault breaks it.
+/// The error with which a fault makes hyper end a connection.
 #[derive(Debug, thiserror::Error)]
 #[error("connection broken on purpose")]
 struct ConnectionBroken;
@@ -93,7 +93,8 @@ impl Node {
         let up = Arc::new(AtomicBool::new(true));
         // A caller waits for the result of its command, so one command is usually in flight.
         let (commands, inbox) = mpsc::channel(1);
-        // These options have the actual port, so that `NodeServer::up` opens the same port again.
+        // These options have the actual port, so that `NodeServer::open_port` opens the same port
+        // again.
         let reopen_options = ListenOptions { addr, ..options };
         tokio::spawn(run(Arc::clone(self), listener, reopen_options, Arc::clone(&up), inbox));
         Ok(NodeServer { addr, node: Arc::clone(self), up, commands })
@@ -124,7 +125,7 @@ impl NodeServer {
     pub async fn close_port(&self) {
         let (reply_tx, reply_rx) = oneshot::channel();
         if self.commands.send(Command::Down(reply_tx)).await.is_ok() {
-            // No reply means that the listener has ended, so the port is closed as well.
+            // Without a reply, the listener has ended, so the port is closed in this case too.
             let _ = reply_rx.await;
         }
     }
@@ -141,8 +142,8 @@ impl NodeServer {
     }
 }
 
-/// Serves one connection until it ends. A stream that is not a TCP socket is closed instead of
-/// reset.
+/// Serves one connection until it ends. The stream may be no TCP socket, so a fault that resets a
+/// TCP connection closes the stream.
 pub async fn serve_connection<S>(node: Arc<Node>, stream: S)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -150,7 +151,8 @@ where
     serve_stream(node, stream, Arc::default()).await;
 }
 
-/// Serves one connection until it ends. A fault sets `reset` to end it with a TCP reset.
+/// Serves one connection until it ends. A fault sets `reset` if the connection must end with a TCP
+/// reset.
 async fn serve_stream<S>(node: Arc<Node>, stream: S, reset: Arc<AtomicBool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -159,7 +161,7 @@ where
     let service = service_fn(|request| {
         respond(Arc::clone(&node), request, Arc::clone(&reset), Arc::clone(&upgrade))
     });
-    // A broken connection, by a fault or by the client, concerns no other connection.
+    // If a fault or the client breaks this connection, the other connections are not affected.
     let _ = http1::Builder::new()
         .pipeline_flush(true)
         .header_read_timeout(None)
@@ -246,7 +248,8 @@ async fn run(
 ) {
     let mut listener = Some(listener);
     let mut connections = JoinSet::new();
-    // All connections since the port was opened share this flag. True ends them with a reset.
+    // All connections since the port was opened share this flag. If it is true, they end with a
+    // reset.
     let mut killed: Arc<AtomicBool> = Arc::default();
     loop {
         let has_capacity = connections.len() < CONNECTIONS_MAX;

@@ -1,5 +1,6 @@
 //! The pool of transactions that were sent to a node. They stay pending and are never mined. All
-//! nodes of a world share one pool, as if gossip were instant.
+//! nodes of a simulated chain (world) share one pool, as if transactions spread among nodes at
+//! once.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -21,7 +22,7 @@ pub(crate) struct TransactionPool {
 }
 
 impl TransactionPool {
-    /// Adds a transaction. Removes the oldest transaction if there are more than the maximum.
+    /// Adds a transaction. Removes the oldest one if there are more than [`TRANSACTIONS_MAX`].
     /// Returns false for a duplicate.
     pub(crate) fn add(&mut self, envelope: TxEnvelope) -> bool {
         let hash = *envelope.tx_hash();
@@ -48,7 +49,8 @@ impl TransactionPool {
         self.added
     }
 
-    /// Returns the hashes of all transactions except the first `added`, if the pool still has them.
+    /// Returns the hashes of the transactions that were added after the first `added` ones, as far
+    /// as the pool still has them.
     pub(crate) fn added_since(&self, added: u64) -> Vec<B256> {
         let new_count = usize::try_from(self.added - added).unwrap_or(usize::MAX);
         let count = self.order.len();

@@ -1,10 +1,10 @@
 //! The world: a deterministic chain with all its branches, which can be read at any instant.
-//! `schedule.rs` decides which block exists when, `block.rs` builds a block, `world/block_index.rs`
+//! `schedule.rs` decides which block exists when. `block.rs` builds a block. `world/block_index.rs`
 //! and `world/block_cache.rs` store it.
 //!
-//! The chain is a function of (options, instant). Only the transaction pool depends on what clients
-//! send; no block includes its transactions. Blocks are built in order when they are first read.
-//! Old blocks are evicted and rebuilt, so a long run needs bounded memory. Time is
+//! The chain is a function of the options and the instant. Only the transaction pool depends on the
+//! clients' calls, and no block includes its transactions. Blocks are built in order when they are
+//! first read. Old blocks are evicted and rebuilt, so a long run needs bounded memory. Time is
 //! `tokio::time::Instant`, so a paused clock gives virtual time.
 
 mod block_cache;
@@ -25,22 +25,24 @@ use crate::block::{ACCOUNTS, Block, BlockBuilder, KnownAddresses, nonce_after};
 use crate::schedule::{OptionsError, Schedule, WorldOptions};
 use crate::transaction_pool::TransactionPool;
 
-/// The chain tree and its clock. Share it in an [`Arc`].
+/// The chain with all its branches, and its clock. Share it in an [`Arc`].
 ///
-/// Methods are of three kinds: **time** (`origin`, `height_at`, `instant_of`), **facts** that never
-/// change (`options`, `addresses`, `schedule`) and **reads** (`block_at`, `block_by_hash`,
-/// `find_transaction`, `balance`, `nonce`). Many reads take the number of a head. They see the view
-/// of this head: the chain as it is while this head is the newest. They build missing blocks first.
+/// A position is the branch and the number of a block. Methods are of three kinds: **time**
+/// (`origin`, `height_at`, `instant_of`), **facts** that never change (`options`, `addresses`,
+/// `schedule`) and **reads** (`block_at`, `block_by_hash`, `find_transaction`, `balance`, `nonce`).
+/// A head is a newest block. Many reads take the number of a head. They return values of the view
+/// of this head, which is the chain as it is while this block is the newest. They build missing
+/// blocks first.
 pub struct World {
     options: WorldOptions,
     addresses: KnownAddresses,
     schedule: Schedule,
     origin: Instant,
     pool: Mutex<TransactionPool>,
-    /// The highest head whose view is built. It is atomic, so that a read of a built head takes no
-    /// write lock.
+    /// The highest head whose blocks are built. It is atomic, so that a read of a built head needs
+    /// no write lock.
     built_head: AtomicU64,
-    /// Written once per new block, read by every call.
+    /// Every new block is written to the index once, and every call reads the index.
     block_index: RwLock<BlockIndex>,
     /// The cache has its own lock, because a read of an old block writes to it.
     block_cache: RwLock<BlockCache>,
@@ -95,7 +97,8 @@ impl World {
         self.origin
     }
 
-    /// Returns the newest head at an instant. Before the world's start, this is `height_start`.
+    /// Returns the number of the newest block at an instant. Before the world's start, this is
+    /// `height_start`.
     #[must_use]
     pub fn height_at(&self, instant: Instant) -> u64 {
         let elapsed = instant.saturating_duration_since(self.origin);
@@ -123,7 +126,7 @@ impl World {
         &self.addresses
     }
 
-    /// Returns the branches of the world.
+    /// Returns the schedule of the reorgs, which determine the branches of the world.
     #[must_use]
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
@@ -146,12 +149,13 @@ impl World {
     #[must_use]
     pub fn lowest_number(&self) -> u64 {
         let floor = self.block_index.read().floor();
-        // The lowest block in the index cannot be rebuilt, because the index lacks its parent's
-        // state.
+        // The lowest block in the index cannot be rebuilt, because the index lacks the state after
+        // its parent.
         if floor == 0 { 0 } else { floor + 1 }
     }
 
-    /// Returns the position of block `number` in the view of a head.
+    /// Returns the position of block `number` in the view of a head. Returns `None` if the number
+    /// is above the head.
     #[must_use]
     pub fn position(&self, head: u64, number: u64) -> Option<BlockPosition> {
         if number > head {
@@ -160,7 +164,8 @@ impl World {
         Some(BlockPosition { branch: self.schedule.branch_of_block(head, number), number })
     }
 
-    /// Returns block `number` in the view of a head.
+    /// Returns block `number` in the view of a head. Returns `None` if the number is above the
+    /// head, or if the world no longer has the block.
     #[must_use]
     pub fn block_at(&self, head: u64, number: u64) -> Option<Arc<Block>> {
         let position = self.position(head, number)?;
@@ -168,7 +173,8 @@ impl World {
         self.load_block(position)
     }
 
-    /// Returns the hash of block `number` in the view of a head.
+    /// Returns the hash of block `number` in the view of a head. Returns `None` if the number is
+    /// above the head, or if the world no longer has the block.
     #[must_use]
     pub fn hash_at(&self, head: u64, number: u64) -> Option<B256> {
         let position = self.position(head, number)?;
@@ -176,7 +182,8 @@ impl World {
         self.block_index.read().post_state(position).map(|post_state| post_state.hash)
     }
 
-    /// Returns the block with a hash, if it is in the view of a head or in an earlier view.
+    /// Returns the block with a hash, if it is in the view of a head or in an earlier view. Returns
+    /// `None` for any other hash, or if the world no longer has the block.
     #[must_use]
     pub fn block_by_hash(&self, head: u64, hash: &B256) -> Option<Arc<Block>> {
         self.build_to(head);
@@ -185,14 +192,15 @@ impl World {
         if appeared > head { None } else { self.load_block(position) }
     }
 
-    /// Returns the position of a block that the world has built so far, in any view.
+    /// Returns the position of a block in any view. Returns `None` if the world has not built the
+    /// block yet, or no longer has it.
     #[must_use]
     pub fn position_of(&self, hash: &B256) -> Option<BlockPosition> {
         self.block_index.read().block_position(hash)
     }
 
-    /// Returns all positions of a transaction that the world has built so far, in any view. A
-    /// position is a block, and the index of the transaction in it.
+    /// Returns each block that has a transaction, in any view, and the index of the transaction in
+    /// this block. Only blocks that the world has built, and still has, are found.
     #[must_use]
     pub fn positions_of(&self, transaction: &B256) -> Vec<(BlockPosition, usize)> {
         let block_index = self.block_index.read();
@@ -229,7 +237,7 @@ impl World {
     }
 
     /// Returns the number of transactions that an account has sent up to and including the block at
-    /// a position.
+    /// a position. Returns `None` if the world no longer has the block.
     #[must_use]
     pub fn nonce(&self, position: BlockPosition, address: Address) -> Option<u64> {
         let block_index = self.block_index.read();
@@ -238,7 +246,7 @@ impl World {
     }
 
     /// Returns the number of transactions that an account has received up to and including the
-    /// block at a position.
+    /// block at a position. Returns `None` if the world no longer has the block.
     #[must_use]
     pub fn received(&self, position: BlockPosition, address: Address) -> Option<u64> {
         let block_index = self.block_index.read();
@@ -246,7 +254,8 @@ impl World {
         Some(self.account_index(address).map_or(0, |index| post_state.received[index]))
     }
 
-    /// Returns the hash of the block at a position.
+    /// Returns the hash of the block at a position. Returns `None` if the world does not have the
+    /// block.
     #[must_use]
     pub fn hash_of(&self, position: BlockPosition) -> Option<B256> {
         self.block_index.read().post_state(position).map(|post_state| post_state.hash)
@@ -286,8 +295,8 @@ impl World {
         self.pool.lock().len()
     }
 
-    /// Builds the chain up to the current head. After each head, passes its number and the current
-    /// head's number to `on_progress`, and yields to other tasks.
+    /// Builds the chain up to the newest block. After each built head, passes its number and the
+    /// number of the newest block to `on_progress`, and yields to other tasks.
     pub(crate) async fn catch_up(&self, mut on_progress: impl FnMut(u64, u64)) {
         loop {
             let built_head = self.built_head.load(Ordering::Acquire);

@@ -1,6 +1,7 @@
 //! Goal: over two minutes of a chain with many reorgs, the oracle accuses every dishonest node and
-//! no honest one. Method: seeded random calls to nodes in virtual time. Each node has its own
-//! client, so falling heads are detected too.
+//! no honest one. The oracle judges whether replies are right. Method: seeded random calls to nodes
+//! in virtual time. Each node has its own client, so the oracle also detects heads whose numbers
+//! fall.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -17,7 +18,10 @@ use simnode::world::World;
 use tokio::time::Instant;
 use wire::response::Outcome;
 
+/// Time between two blocks.
 const BLOCK: Duration = Duration::from_millis(100);
+/// Maximum depth of the JSON of a response.
+const DEPTH_MAX: usize = 128;
 
 fn world() -> Arc<World> {
     let options = WorldOptions {
@@ -75,7 +79,7 @@ async fn count_verdicts(
         let Delivery::Whole { body, .. } = node.serve(body.as_bytes()).await else {
             panic!("no fault was asked for");
         };
-        let reply = match wire::response::parse_response(&body, 128).unwrap().outcome {
+        let reply = match wire::response::parse_response(&body, DEPTH_MAX).unwrap().outcome {
             Outcome::Result(result) => ObservedReply::Result(result),
             Outcome::Error { code, .. } => ObservedReply::Error { code },
         };
@@ -107,7 +111,8 @@ async fn honest_nodes_are_never_accused() {
         })
         .unwrap();
         let mut verdicts = count_verdicts(&node, &oracle, seed, 2_000).await;
-        // A call about a block that a lagging node does not have yet is an honest error or null.
+        // An error or null is a right reply to a call about a block that a lagging node does not
+        // have yet.
         assert_eq!(verdicts.remove("Right"), Some(2_000), "{verdicts:?}");
     }
     let reorgs = world.schedule().branch_of_head(world.height_at(Instant::now()));

@@ -62,7 +62,7 @@ pub fn read_queries(file: &Path) -> Vec<PanelQuery> {
             values.and_then(|(values, _)| values.split_once(", ")).expect("label_values");
         queries.push(PanelQuery {
             title: variable["name"].as_str().expect("a name").to_owned(),
-            // A label with an empty value counts as missing.
+            // A label with an empty value counts as missing, so the query excludes it.
             query: format!("count by ({label}) ({metric}{{{label}!=\"\"}})"),
         });
     }
@@ -70,7 +70,8 @@ pub fn read_queries(file: &Path) -> Vec<PanelQuery> {
 }
 
 /// Repeats all queries until each has returned a value that is a number. `variables` are the names
-/// and values of Grafana's variables. The queries of the panels in `empty` may have no value.
+/// and values of Grafana's variables. `empty` has the titles of panels whose queries may have no
+/// value.
 ///
 /// # Panics
 /// Panics if a query has no value after a minute, and names all such queries. Also panics if

@@ -1,5 +1,5 @@
-//! A geth process that ends with the test. It has the chain of the execution-apis tests, or a
-//! development chain.
+//! A geth process that ends with the test. It has the chain of the tests in the repository
+//! execution-apis, or a development chain.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub struct Geth {
 }
 
 impl Geth {
-    /// Starts geth with the tests' chain, and waits until it serves the head of the chain.
+    /// Starts geth with the tests' chain, and waits until it serves the last block of this chain.
     pub fn start(geth: &Path) -> Geth {
         let home = tempfile::tempdir().unwrap();
         import_chain(geth, home.path(), &[]);
@@ -43,7 +43,7 @@ impl Geth {
         geth
     }
 
-    /// Starts geth with a new development chain (chain id 1337), which makes a block per second.
+    /// Starts geth with a new development chain (chain id 1337), which makes one block per second.
     /// Gives ten ether to each of the first `accounts` accounts. Returns `None` if geth is missing.
     pub fn start_dev(accounts: u8) -> Option<Geth> {
         let home = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ impl Geth {
         Geth { child, _folder: home, address }
     }
 
-    /// Waits until geth responds. Its head must be the last block of the tests' chain.
+    /// Waits until geth responds. Its newest block must be the last block of the tests' chain.
     fn wait_for_head(&mut self) {
         let call = br#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
         let deadline = Instant::now() + START_TIMEOUT;
@@ -121,8 +121,8 @@ impl Drop for Geth {
     }
 }
 
-/// Imports the tests' chain into a new folder. Returns the log in one of geth's formats: `terminal`,
-/// `logfmt` or `json`.
+/// Imports the tests' chain into a new folder. Returns the log in one of geth's formats:
+/// `terminal`, `logfmt` or `json`.
 pub fn import_log(geth: &Path, format: &str) -> String {
     let home = tempfile::tempdir().unwrap();
     import_chain(geth, home.path(), &["--log.format", format])

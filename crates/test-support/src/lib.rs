@@ -3,7 +3,8 @@
 //!
 //! This crate makes no assertions about the behaviour of a program under test. It depends on no
 //! other crate of this repository, so that the tests of every crate can use it. Support for a
-//! single test program is beside that program, as `crates/weir/tests/gateway/support.rs`.
+//! single test program is beside that program, for example in
+//! `crates/weir/tests/gateway/support.rs`.
 
 #![allow(clippy::unwrap_used)] // A failure here fails the test that runs.
 

@@ -8,7 +8,7 @@ use socket2::{Domain, Socket, Type};
 /// servers do.
 ///
 /// This process binds the port but does not listen on it. Linux lets a listener with `SO_REUSEADDR`
-/// bind the port too. But Linux does not assign the port to a socket that binds port 0, or to an
+/// bind the port too. But Linux does not assign this port to a socket that binds port 0, or to an
 /// outgoing connection.
 pub struct ReservedPort {
     _socket: Socket,

@@ -1,8 +1,10 @@
 //! A PostgreSQL server for a test, with a new database in a temporary folder on a free port.
 //!
-//! The server refuses to run as root, so root starts it as the user `postgres`. A shell starts the
-//! server, and stops it when the shell's input closes. So the server stops even if the test is
-//! killed.
+//! The server refuses to run as root. If the test runs as root, the server runs as the user
+//! `postgres`. A shell starts the server, and stops it when the shell's input closes. So the server
+//! stops even if the test is killed.
+//!
+//! `weir` stores its index, which is a copy of a chain, in such a database.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -43,7 +45,8 @@ pub struct Postgres {
     /// Port on 127.0.0.1.
     pub port: u16,
     _reserved: ReservedPort,
-    /// True if this value is a static, which is never dropped. Then the shell removes the folder.
+    /// True if the shell must remove the folder. A value in a static is never dropped, so it cannot
+    /// remove the folder itself.
     remove_folder: bool,
 }
 
@@ -85,12 +88,13 @@ impl Postgres {
         Some(postgres)
     }
 
-    /// Returns the URL of an index in this schema.
+    /// Returns the URL with which `weir` uses its index in this schema.
     pub fn url(&self, schema: &str) -> String {
         self.url_at(self.port, schema)
     }
 
-    /// Returns the URL of an index in this schema through another port, such as a proxy's.
+    /// Returns the URL with which `weir` uses its index in this schema through another port, such
+    /// as a proxy's.
     pub fn url_at(&self, port: u16, schema: &str) -> String {
         format!("postgres://weir@127.0.0.1:{port}/postgres?schema={schema}")
     }
@@ -156,7 +160,8 @@ impl Postgres {
         children.split_whitespace().chain([postmaster]).map(str::to_owned).collect()
     }
 
-    /// Kills all processes at once, like a power failure, except that the page cache survives.
+    /// Kills all processes at once, like a power failure. Unlike after a power failure, the page
+    /// cache survives.
     pub fn kill(&mut self) {
         let ids = self.process_ids();
         let status = Command::new("kill").arg("-KILL").args(&ids).stderr(Stdio::null()).status();

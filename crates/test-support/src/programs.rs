@@ -36,8 +36,8 @@ pub fn find(program: &str) -> Option<PathBuf> {
     folders.into_iter().map(|folder| folder.join(program)).find(|path| is_executable(path))
 }
 
-/// Finds `program` like [`find`]. If it is missing, records a skip and returns `None`; the test
-/// must then return at once.
+/// Finds `program` like [`find`]. If it is missing, records a skip and returns `None`. Then the
+/// test must return at once.
 ///
 /// # Panics
 /// Panics if the program is missing and `WEIR_REQUIRE_PROGRAMS=1` is set.

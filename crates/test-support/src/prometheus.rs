@@ -1,5 +1,5 @@
 //! A real Prometheus for a test. It scrapes targets, receives remote write, evaluates rules and
-//! answers queries.
+//! responds to queries.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,8 +31,8 @@ impl Prometheus {
         Prometheus::with_rules(targets, "groups: []\n")
     }
 
-    /// Starts a Prometheus that also evaluates rules. The interval is one second if it scrapes an
-    /// address, else Prometheus' default.
+    /// Starts a Prometheus that also evaluates rules. The evaluation interval is one second if
+    /// Prometheus scrapes an address, and otherwise Prometheus' default.
     ///
     /// # Panics
     /// Panics if Prometheus rejects the rules.

@@ -7,7 +7,7 @@ use std::io::{BufRead, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-/// Timeout of a read or write. It is above the duration of any call on a busy machine.
+/// Timeout of a read or write. It is longer than any call takes on a busy machine.
 const IO_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of a response. It is above the size of any response of a test.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
@@ -45,8 +45,9 @@ impl Response {
     }
 }
 
-/// Reads the next request of a client and returns its body. Returns `None` at the end of the
-/// connection, or if the request has no valid length.
+/// Reads the next request of a client and returns its body. The body is empty if the request has no
+/// Content-Length. Returns `None` at the end of the connection, or if Content-Length is not a
+/// number.
 pub fn read_request(reader: &mut impl BufRead) -> Option<Vec<u8>> {
     let mut length = 0;
     loop {
@@ -95,7 +96,8 @@ impl Client {
         Client { stream, received: Vec::new() }
     }
 
-    /// Opens a connection with a small receive buffer, so that unread bytes stay with the sender.
+    /// Opens a connection with a small receive buffer, so that most unread bytes stay in the
+    /// sender's buffers.
     pub fn with_small_receive_buffer(address: &str) -> Client {
         let address: std::net::SocketAddr = address.parse().expect("an address");
         let socket = socket2::Socket::new(
@@ -226,7 +228,8 @@ impl Client {
         self.received.drain(..length).collect()
     }
 
-    /// Waits for the server. Returns true if it closes the connection without sending more bytes.
+    /// Waits until the server sends bytes or closes the connection. Returns true if the server has
+    /// closed it and no received bytes are left. If bytes are left, returns false at once.
     pub fn is_closed(&mut self) -> bool {
         self.received.is_empty() && !self.fill()
     }

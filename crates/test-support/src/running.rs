@@ -1,4 +1,5 @@
-//! A `weir` process for a test: starts it, checks it for panics and memory, and kills it.
+//! A `weir` process for a test: starts it, checks that it has not panicked, measures its memory,
+//! and kills it.
 //!
 //! `weir` runs as a separate process, so that the test can detect its panics, aborts and leaks, and
 //! measure its memory.
@@ -20,10 +21,10 @@ pub fn command_killed_with_test(program: &Path) -> Command {
     command
 }
 
-/// Starts a process from a thread that lives as long as this process.
+/// Starts a process from a thread that runs as long as the test process.
 ///
 /// The kernel kills a process of [`command_killed_with_test`] when the thread that started it ends.
-/// A test's own thread may end too early.
+/// The thread of a single test may end too early.
 pub fn spawn(command: Command) -> io::Result<Child> {
     /// A command, and the channel for its started process.
     type Request = (Command, SyncSender<io::Result<Child>>);
@@ -76,7 +77,8 @@ impl Weir {
         Weir::new("node")
     }
 
-    /// Returns the options of a probe. It listens for scrapes.
+    /// Returns the options of a probe, which sends a small load to nodes and measures them. It
+    /// listens for scrapes.
     pub fn probe() -> Weir {
         Weir::new("probe")
     }

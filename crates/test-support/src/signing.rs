@@ -42,7 +42,7 @@ impl Account {
             nonce,
             gas_limit: TRANSFER_GAS,
             max_fee_per_gas: GAS_PRICE_MAX,
-            max_priority_fee_per_gas: 1_000_000_000,
+            max_priority_fee_per_gas: 1_000_000_000, // 1 gwei
             to: TxKind::Call(to),
             value,
             ..TxEip1559::default()

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Timeout of a wait. It is above the duration of any awaited event on a busy machine.
+/// Timeout of a wait. It is longer than any awaited event takes on a busy machine.
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval between two polls of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);

@@ -39,12 +39,15 @@ const DEFAULT_RATE_START: f64 = 50.0;
 
 /// Find the highest rate a target sustains, and what breaks first
 ///
-/// Doubles the rate until a probe fails, bisects, repeats both sides of the boundary until a
-/// majority decides, and confirms the highest passing rate by a soak. Between probes it waits for
-/// the target to drain; after each failed probe it checks at a low rate that the target has
-/// recovered. A probe passes if every threshold holds, no method fails completely, and responses
-/// keep up with requests: above the capacity a backlog grows while all thresholds may still hold. A
-/// probe that this host limits counts as neither passed nor failed.
+/// A probe is a short run at one rate. The search doubles the rate until a probe fails, and then
+/// bisects. It repeats the probes at both sides of the boundary until a majority decides, and
+/// confirms the highest passing rate by a soak, which is a longer run. Between probes it waits for
+/// the target to drain. After each failed probe it checks at a low rate that the target has
+/// recovered.
+///
+/// A probe passes if every threshold holds, no method fails completely, and responses keep up with
+/// requests: above the capacity a backlog grows, while all thresholds may still hold. A probe that
+/// this host limits counts as neither passed nor failed.
 ///
 /// With a plan in the open model, its mixes and thresholds apply, all scenarios run at once in the
 /// ratio of their highest rates, and its `capacity` table configures the search. With a URL, the

@@ -23,8 +23,8 @@ mod addresses;
 /// addresses counts as one upstream.
 ///
 /// For a plan it also prints what a run would do: stages, iterations and requests, mean and peak
-/// rate, and each method's share of all calls. It warns of what the run could not show, such as a
-/// method that can fail completely without breaking a threshold.
+/// rate, and each method's share of all calls. It warns about failures that the run could not
+/// reveal, such as a method that fails completely without breaking a threshold.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

@@ -36,13 +36,13 @@ pub(crate) fn resampling_source() -> impl FnMut() -> u64 {
 ///
 /// Every further variant is compared with the first, by method and metric. Each comparison has a
 /// change, a 95 % interval, a p-value corrected for the number of metrics, and a verdict: better,
-/// worse, negligible, same or cannot tell. The unit is the run: give several runs of each variant, best
-/// interleaved (A B B A). With one run of each variant, its seconds are compared, and only large
-/// differences count.
+/// worse, negligible, same or cannot tell. The statistics compare whole runs, so give several runs
+/// of each variant, preferably interleaved (A B B A). With one run of each variant, the seconds of
+/// the two runs are compared, and only large differences count.
 ///
 /// A variant is a folder written by a run, a folder of such folders, a result.json, or a result of
-/// another tool: k6's summary JSON, vegeta's report (JSON) or results (JSON lines, CSV), the CSV
-/// reports of erigontech/rpc-tests (several servers in one file are several variants).
+/// another tool: k6's summary JSON, vegeta's report (JSON) or results (JSON lines, CSV), or a CSV
+/// report of erigontech/rpc-tests. In the latter, each server is a variant.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

@@ -27,11 +27,11 @@ const REPLY_BYTES_MAX: u64 = 4 << 20;
 
 /// Take an upstream of a running gateway out of rotation
 ///
-/// The upstream gets no new calls, and its head does not count. Calls in flight end as usual, and
-/// the gateway continues to poll it. It returns to rotation at the end of the duration, or with
-/// `weir uncordon`. A second cordon replaces the first. A cordon survives a reload of the
-/// configuration, but not a restart or `weir upgrade`. Must run on the same machine or in the same
-/// container as the gateway, as the same user or root.
+/// The upstream gets no new calls, and the gateway ignores its head. Calls in flight end as usual,
+/// and the gateway continues to poll the upstream. It returns to rotation at the end of the
+/// duration, or with `weir uncordon`. A second cordon replaces the first. A cordon survives a
+/// reload of the configuration, but not a restart or `weir upgrade`. Must run on the same machine
+/// or in the same container as the gateway, as the same user or root.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

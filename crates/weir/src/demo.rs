@@ -1,6 +1,6 @@
-//! `weir demo`: a gateway in front of three simulated nodes. One node has faults, clients send
-//! generated calls, and a judge verifies every result. The demo needs no other program, and is no
-//! benchmark.
+//! `weir demo`: a gateway in front of three simulated nodes, which serve one simulated chain (the
+//! *world*). One node has faults, clients send generated calls, and a judge verifies every result.
+//! The demo needs no other program, and is no benchmark.
 //!
 //! [`Demo::run_async`] runs the demo. Modules: `script` (schedule of faults), `nodes` (simulated
 //! nodes), `calls` (generated calls), `traffic` and `client` (sending and measuring), `judge`

@@ -54,7 +54,7 @@ Exit codes:
   2  not compared: faulty arguments, an unreachable server, different chains, calls without response,
      or a file that cannot be written")]
 pub(crate) struct Equal {
-    /// URL of the first server (http:// or https://)
+    /// URL of the first server (http://, https://, ws:// or wss://)
     #[arg(value_name = "A")]
     a: String,
 
@@ -109,7 +109,7 @@ struct CallArgs {
     #[arg(long, value_name = "NUMBER")]
     block: Option<u64>,
 
-    /// Read this many blocks by default calls
+    /// Read this many blocks with the default calls
     #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "requests",
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     blocks: u64,
@@ -217,13 +217,7 @@ impl Equal {
         };
         // `None` leaves the detection of the family to `lab::equal`.
         let Ok(plan) = options.plan(url, |_, _| Ok::<_, Infallible>(None));
-        match plan.map_err(|faults| faults.to_string())? {
-            plan if plan.target.is_websocket() => Err(format!(
-                "{}: servers are compared over HTTP; a URL begins with http:// or https://",
-                plan.target.url
-            )),
-            plan => Ok(plan),
-        }
+        plan.map_err(|faults| faults.to_string())
     }
 
     fn options(&self) -> Options {

@@ -1,8 +1,9 @@
 //! `weir explain`: prints how the gateway would serve a call, without serving it.
 //!
-//! The command uses the tables and decisions of the serving path (`wire`, `gateway::policy`), with
-//! an assumed head. It calls no upstream, so it does not know their health. `explain/describe.rs`
-//! has the wording.
+//! The command uses the tables and decisions of the serving path (`wire`, `gateway::policy`). These
+//! decide by a *view* of the chain: its head and its finalized block. Here the view is assumed. The
+//! command calls no upstream, so it does not know their health. `explain/describe.rs` has the
+//! wording.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -39,10 +40,10 @@ mod describe;
 
 /// Explain how the gateway would serve a call
 ///
-/// Prints the chain and group, the upstreams in order, whether and under which key the response is
-/// cached and which block it is bound to, whether the call may be repeated, and its cost. A running
-/// gateway decides by the same code. No upstream is called, so tags such as latest stand for an
-/// assumed head (--head).
+/// Prints the chain and the group, the upstreams in order, whether the response is cached, its
+/// cache key and the block that it is bound to, whether the call may be repeated, and its cost. A
+/// running gateway decides by the same code. No upstream is called, so tags such as latest stand
+/// for an assumed head (--head).
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -362,9 +363,8 @@ impl Explainer<'_> {
         let family = methods_of(self.config.chains[self.url_chain].family);
         let method =
             family.method(method_name).or_else(|| family.method_ignoring_case(method_name));
-        // A zone charges a call once, even if several limits use the zone. Limits in dry run count
-        // separately.
-        // A zone holds the counters of its limits.
+        // A zone holds the counters of its limits. It charges a call once, even if several limits
+        // use it. Limits in dry run are charged separately.
         let mut charged_zones = Vec::new();
         let mut lines = Vec::new();
         for limit in &self.config.limits {

@@ -36,8 +36,8 @@ pub(crate) const EXIT_SELF_CHECK: u8 = 7;
 ///
 /// With a URL, the chain's family is detected and its usual mix of reads is sent over 50
 /// connections for 10 seconds. A plan sets everything else: stages, several scenarios, weights,
-/// thresholds (docs/plan.md lists all keys; `weir check PLAN.TOML` prints what a plan would do and
-/// could not show).
+/// thresholds. docs/plan.md lists all keys, and `weir check PLAN.TOML` prints what a plan would do
+/// and which failures it could not reveal.
 ///
 /// With a rate (-r), latency counts from the scheduled time of a call, so that a target that stalls
 /// cannot hide it. Without a rate each connection waits for its response, and stalls are detected

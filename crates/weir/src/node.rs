@@ -99,9 +99,9 @@ pub(crate) struct Node {
     #[arg(long, value_name = "MIN..MAX", default_value = "4..12", value_parser = parse_range)]
     txs: (u64, u64),
 
-    /// Number of addresses that occur in logs, with frequencies as skewed as on a real chain (300
-    /// logs of a mainnet block have about 90 contracts and 330 other topics); 0: the few accounts
-    /// and contracts of the chain
+    /// Number of addresses that occur in logs. Their frequencies are as skewed as on a real chain
+    /// (300 logs of a mainnet block have about 90 contracts and 330 other topics). 0 uses the few
+    /// accounts and contracts of the chain
     #[arg(long, value_name = "N", default_value_t = 0)]
     log_parties: u64,
 

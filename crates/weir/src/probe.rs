@@ -42,9 +42,9 @@ const RATE_MAX: f64 = 10.0;
 /// recovered, or it lags or caught up. Lag is counted in blocks behind the highest head of all
 /// targets with the same chain id.
 ///
-/// Every second call asks for the head; the others are cheap reads of the target's family. With
-/// --plan they are the calls of a load plan, whose rates and stages are ignored. A target may be
-/// down at the start. docs/probe.md lists queries and alerts.
+/// Every other call asks for the head. The remaining calls are cheap reads of the target's family.
+/// With --plan they are the calls of a load plan, whose rates and stages are ignored. A target may
+/// be down at the start. docs/probe.md lists queries and alerts.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

@@ -17,9 +17,10 @@ use crate::terminal::stdout_colour;
 /// Reads results of load runs, capacity searches, load studies and comparisons. The report has
 /// scope, set-up and fingerprints, method, results per method, the first bottleneck with its
 /// evidence, the comparison of systems, what may be concluded and what not, recommendations, risks
-/// and next steps. A system is a target on its machine; with several systems their capacities and
-/// latencies are compared. A difference that the data do not carry is "cannot tell", runs of
-/// different plans are not compared, and a recommendation without a finding does not exist.
+/// and next steps. A system is a target together with the machine that loaded it. If there are
+/// several systems, their capacities and latencies are compared, but not runs of different plans. A
+/// difference that the data do not support gets the verdict "cannot tell". Every recommendation
+/// rests on a finding.
 ///
 /// A result is a folder that a command wrote with --out, a folder of such folders, or a file:
 /// result.json, capacity.json, study.json of weir study load, or the output of weir compare --json.

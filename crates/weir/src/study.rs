@@ -58,11 +58,12 @@ impl Study {
 
 /// Find which variant syncs faster, since when, and why
 ///
-/// A variant is a node or an index with one setting. Weir reads its progress, the height over
-/// time and the counters of its page cache, from files, polls it from running nodes, or runs the
-/// variants of a study file. It compares every variant with the first: the time to reach a height, the lead
-/// over time and at equal height, rates and hit ratios by height, crossovers, stalls, and when a
-/// variant reaches the newest block. A single variant gets the same tables and charts.
+/// A variant is a node or an index with one setting. Its progress is the height over time, with the
+/// counters of its page cache. Weir reads the progress from files, polls it from running nodes, or
+/// runs the variants of a study file. It compares every variant with the first: the time to reach a
+/// height, the lead over time and at equal height, rates and hit ratios by height, crossovers,
+/// stalls, and when a variant reaches the newest block. A single variant gets the same tables and
+/// charts.
 ///
 /// The report states the conclusions and their limits in sentences. One run of each variant shows no
 /// effect size; for a verdict give several runs of a variant, as NAME=FILE,FILE.
@@ -175,6 +176,9 @@ struct Live {
     until_height: Option<u64>,
 }
 
+/// Argument of [`Sync::report`] if the result of the study determines the exit code.
+const EXIT_BY_RESULT: u8 = 0;
+
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let time = plan::line::parse_duration(text)?;
     if time.is_zero() { Err("must be above 0".to_owned()) } else { Ok(time) }
@@ -235,7 +239,7 @@ impl Sync {
         let is_mixed = formats.iter().any(|(_, source)| *source != first);
         let source = if is_mixed { Source::Mixed } else { first };
         let options = self.override_options(Options::new("", source));
-        self.report(&variants, &[], options, 0)
+        self.report(&variants, &[], options, EXIT_BY_RESULT)
     }
 
     /// Polls running nodes and analyses their heights.
@@ -277,7 +281,7 @@ impl Sync {
         // Without a limit, an interrupt is the normal end of a study.
         let has_limit = self.live.duration.is_some() || self.live.until_height.is_some();
         options.partial = has_limit && stop.is_requested();
-        let code = if options.partial { EXIT_INTERRUPTED } else { 0 };
+        let code = if options.partial { EXIT_INTERRUPTED } else { EXIT_BY_RESULT };
         self.report(&variants, &[], options, code)
     }
 
@@ -332,7 +336,7 @@ impl Sync {
             &variants,
             &exclusion_reasons,
             options,
-            if partial { EXIT_INTERRUPTED } else { 0 },
+            if partial { EXIT_INTERRUPTED } else { EXIT_BY_RESULT },
         )
     }
 
@@ -352,7 +356,7 @@ impl Sync {
 
     /// Analyses the runs, prints the result and writes its files. `exclusion_reasons` has the
     /// reason of each excluded run, by variant. An empty name in `options` is replaced by the names
-    /// of the variants. Returns `code`, or the exit code of the result if `code` is 0.
+    /// of the variants. Returns `code`, or the exit code of the result for [`EXIT_BY_RESULT`].
     fn report(
         &self,
         variants: &[VariantRuns],
@@ -379,7 +383,7 @@ impl Sync {
             }
         }
         self.ci.write(&Checks::study(&result), &Report::study(&result))?;
-        Ok(ExitCode::from(if code == 0 { exit_code(&result) } else { code }))
+        Ok(ExitCode::from(if code == EXIT_BY_RESULT { exit_code(&result) } else { code }))
     }
 }
 
@@ -448,7 +452,7 @@ fn show_event(progress: &ProgressOutput, event: &Event<'_>) {
             progress
                 .print_line(format_args!("repeat {repeat} of {repeats}: {}", variants.join(", ")));
         }
-        Event::Second(variants) => {
+        Event::Progress(variants) => {
             let texts: Vec<String> = variants
                 .iter()
                 .map(|VariantProgress { variant, elapsed, height }| {

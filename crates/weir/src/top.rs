@@ -1,8 +1,8 @@
 //! `weir top`: a live view of a running gateway in the terminal.
 //!
-//! A thread reads `/status` at the admin address each second. `status.rs` parses a status,
-//! `view.rs` computes rates from two statuses, and `draw.rs` lays out the values as lines. This
-//! file has the command, the keys and the terminal.
+//! A thread reads `/status` at the admin address each second. `status.rs` parses a status.
+//! `view.rs` computes a *view* from two statuses: the values of the interval between them, with
+//! rates. `draw.rs` lays out a view as lines. This file has the command, the keys and the terminal.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
@@ -40,9 +40,9 @@ const PRINT_WIDTH: u16 = 160;
 
 /// Show the upstreams, rates and cache of a running gateway, live
 ///
-/// Reads the status at the admin address each second. Rates are of the last second; latencies are
-/// since the start of the gateway. If the output is not a terminal, prints the values of one second
-/// and ends. Keys: q ends, s changes the order of upstreams, the arrows scroll.
+/// Reads the status at the admin address each second. Rates cover the last second, and latencies
+/// the time since the start of the gateway. If the output is not a terminal, prints the values of
+/// one second and ends. Keys: q ends, s changes the order of upstreams, the arrows scroll.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

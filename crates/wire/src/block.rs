@@ -74,12 +74,13 @@ impl BlockTag {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BlockFormat {
-    /// Ethereum: a quantity, a tag, an EIP-1898 object, or a string of 32 bytes, which is a hash.
+    /// Ethereum: a hexadecimal quantity, a tag, an EIP-1898 object, or a hash of 32 bytes.
     Hex,
-    /// Harmony: a JSON number, a decimal string, a quantity, a tag; -1 is latest, -2 pending
-    /// (harmony `rpc/harmony/types.go` `BlockNumber`, over `eth/rpc` `BlockNumber`).
+    /// Harmony: a JSON number, a decimal string, a hexadecimal quantity, or a tag. The number -1
+    /// means latest, and -2 means pending (harmony `rpc/harmony/types.go` `BlockNumber`, over
+    /// `eth/rpc` `BlockNumber`).
     Harmony,
-    /// A string of 32 bytes, which is a hash.
+    /// A hash of 32 bytes in hexadecimal.
     Hash,
     /// Bitcoin: a height as a JSON number.
     Height,
@@ -247,9 +248,9 @@ pub struct BlockId {
     pub hash: [u8; 32],
 }
 
-/// Returns the first and the last block that a raw result names. Both are the same unless the
-/// result is an array. Returns `None` if the result names no block, is null or an empty array, or
-/// belongs to a pending block.
+/// Returns the first and the last block that a raw result names. If the result is not an array,
+/// both are the same block. Returns `None` if the result names no block, is null or an empty array,
+/// or belongs to a pending block.
 pub fn read_response_blocks(location: ResponseBlock, result: &[u8]) -> Option<(BlockId, BlockId)> {
     let as_first_and_last = |block| (block, block);
     match location {

@@ -15,8 +15,8 @@ mod tests;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockParam {
-    /// The position in the parameters, from 0. If the method has a range of blocks, it is the
-    /// position of the last block.
+    /// The position of the block parameter, from 0. If the method has a range of blocks, it is the
+    /// position of the parameter for the last block.
     pub at: usize,
     /// The format of the parameter.
     pub format: BlockFormat,
@@ -49,7 +49,7 @@ impl BlockParam {
             }
             position += 1;
         }
-        // A parameter before the block is missing too.
+        // A parameter before the block parameter is missing too.
         if position < self.at {
             return Err(BlockRefError::Missing);
         }

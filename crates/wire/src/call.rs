@@ -78,7 +78,7 @@ pub struct Call<'a> {
     /// The raw id: a number of any size and form, a string with its escapes, or null. `None` marks
     /// a notification, which has no `id` member and gets no response.
     pub id: Option<&'a [u8]>,
-    /// The method's name, escapes decoded: ASCII letters, digits, `_` and `.`.
+    /// The method's name with decoded escapes. It has only ASCII letters, digits, `_` and `.`.
     pub method: Cow<'a, str>,
     /// The parameters.
     pub params: Params<'a>,
@@ -172,8 +172,8 @@ fn decode_batch<'a>(scanner: &mut Scanner<'a>, limits: &Limits) -> Result<Body<'
     Ok(Body::Batch(calls))
 }
 
-/// The raw members of a call before validation; `None` if a member is absent. `version` is the
-/// member `jsonrpc`.
+/// The raw members of a call before validation. A member is `None` if it is absent. `version` is
+/// the member `jsonrpc`.
 #[derive(Default)]
 struct RawMembers<'a> {
     id: Option<&'a [u8]>,
@@ -202,8 +202,8 @@ fn decode_call<'a>(
     Ok(validate_call(&members, scanner.take_repeated(), limits))
 }
 
-/// Validates the members of a call. `repeated_name` is the offset of a name that occurs twice;
-/// `None` if no name does.
+/// Validates the members of a call. `repeated_name` is the offset of a name that occurs twice, or
+/// `None` if there is no such name.
 fn validate_call<'a>(
     members: &RawMembers<'a>,
     repeated_name: Option<usize>,

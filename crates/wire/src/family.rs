@@ -10,7 +10,8 @@ use serde::Deserialize;
 pub enum Family {
     /// Ethereum and chains with its methods.
     Ethereum,
-    /// Harmony: `hmy_` and `hmyv2_` beside Ethereum's.
+    /// Harmony. Its nodes have methods of Ethereum, and methods that begin with `hmy_` and
+    /// `hmyv2_`.
     Harmony,
     /// Bitcoin and chains with its methods.
     Bitcoin,

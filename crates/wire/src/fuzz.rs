@@ -196,8 +196,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
 }
 
 /// Passes mutated seed inputs to [`jsonrpc`] as long as `should_continue` returns true. The
-/// argument of `should_continue` is the number of inputs so far, which the function returns at the
-/// end. Equal values of `seed` give equal inputs.
+/// argument of `should_continue` is the number of inputs so far. Returns the number of all inputs.
+/// Equal values of `seed` give equal inputs.
 ///
 /// Prints an input for which a property does not hold, before the panic continues.
 pub fn mutate(seed: u64, should_continue: &mut dyn FnMut(u64) -> bool) -> u64 {

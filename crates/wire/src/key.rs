@@ -1,9 +1,9 @@
 //! The key of a call: a canonical encoding of chain, method and parameters. The gateway uses keys
 //! to find stored responses and to coalesce equal calls.
 //!
-//! Two calls with equal keys have the same meaning by the specification. Every value starts with a
-//! tag byte. A value ends at a length that its tag implies, at a written length, or at an end tag.
-//! So no value is a prefix of another. The encoding ignores these differences:
+//! Two calls with equal keys have the same meaning by the specification. Every encoded value starts
+//! with a type byte. The end of the value follows from the type, from a written length, or from an
+//! end byte. So no encoded value is a prefix of another. The encoding ignores these differences:
 //!
 //! - whitespace, escapes, and the order of an object's members;
 //! - the case of hexadecimal digits, if the method table says that a parameter is hexadecimal;
@@ -29,18 +29,17 @@ use crate::method::{Method, ParamType};
 #[cfg(test)]
 mod tests;
 
-/// The first byte of each key. A new encoding gets a new version, so a lookup never finds keys in
-/// an older encoding.
+/// The first byte of each key. If the encoding changes, the version changes too, so that a lookup
+/// never finds keys in an older encoding.
 const VERSION: u8 = 1;
 
 /// Maximum bytes of a call's parameters for which a key is built. Calls with larger parameters
-/// (contract creation, state overrides) rarely repeat. Their keys would take memory from stored
-/// responses.
+/// (contract creation, state overrides) rarely repeat, and their keys would use memory that stored
+/// responses need.
 pub const PARAMS_BYTES_MAX: usize = 64 * 1024;
 
-// The first byte of an encoded value, by its type. `END` follows the last element of an array or
-// set, and the last member of an object. `BLOCK_CANONICAL` is a hash with `requireCanonical: true`
-// (EIP-1898).
+// The type bytes. `END` is no type: it follows the last element of an array or set, and the last
+// member of an object. `BLOCK_CANONICAL` is a hash with `requireCanonical: true` (EIP-1898).
 const NULL: u8 = b'n';
 const TRUE: u8 = b't';
 const FALSE: u8 = b'f';
@@ -83,8 +82,8 @@ pub struct KeyParts<'a> {
     pub method: &'a Method,
     /// The parameters of the call.
     pub params: &'a Params<'a>,
-    /// The replacement of the block parameter or of a log filter's bounds; `None` keeps what the
-    /// call has.
+    /// The replacement of the block parameter or of a log filter's bounds. `None` if the call's own
+    /// block or bounds are used.
     pub block: Option<ResolvedBlock>,
 }
 
@@ -112,7 +111,7 @@ pub fn write_key(out: &mut Vec<u8>, parts: &KeyParts<'_>) -> Result<(), KeyError
     if raw.len() > PARAMS_BYTES_MAX {
         return Err(KeyError::TooLong(raw.len()));
     }
-    // 16 bytes suffice for the version, the lengths of the names, and a few tags.
+    // 16 bytes suffice for the version, the lengths of the names, and a few type and end bytes.
     out.reserve(parts.chain.len() + parts.method.name.len() + raw.len() + 16);
     out.push(VERSION);
     write_bytes(out, parts.chain.as_bytes());
@@ -332,8 +331,8 @@ fn write_object(
     Ok(())
 }
 
-/// Appends a log filter. Addresses are written as a set, and so are the topics that the filter
-/// accepts at one position. `range` replaces the bounds of the filter, if present.
+/// Appends a log filter. The addresses are written as a set, and so are the topics that the filter
+/// accepts at one position. If `range` is `Some`, it replaces the bounds of the filter.
 fn write_filter(
     out: &mut Vec<u8>,
     raw: &[u8],

@@ -1,8 +1,9 @@
 //! JSON-RPC as bytes. Calls and responses are slices of the body that contains them. Tables
-//! describe the methods. Beside JSON-RPC, the crate has the frame headers of WebSockets.
+//! describe the methods. The crate also reads and writes the frame headers of WebSockets.
 //!
 //! Ids, parameters, results and error objects are forwarded as received. They are never parsed and
-//! written again. The crate opens no socket, keeps no state and makes no decision.
+//! written again. A raw value is a JSON value in this form: its bytes as received. The crate opens
+//! no socket, keeps no state and makes no decision.
 //!
 //! A module imports only from modules in earlier lines of this list (`cargo xtask tidy` checks
 //! this):

@@ -2,8 +2,8 @@
 //!
 //! A filter selects the same logs as in go-ethereum (`eth/filters/api.go`
 //! `FilterCriteria.UnmarshalJSON`, `eth/filters/filter.go` `filterLogs`). `filter.rs` has the block
-//! range of a filter. Alternatives are the values that a filter accepts at one place. A log must
-//! have one of them there.
+//! range of a filter. Alternatives are the values that a filter accepts for the address, or for the
+//! topic at one position. A log must have one of the alternatives.
 
 use smallvec::SmallVec;
 
@@ -117,8 +117,8 @@ impl LogMatcher {
     }
 }
 
-/// Returns true if a log's value is among these sorted alternatives. `parse` returns that value. If
-/// the list is empty, every value is accepted, and `parse` is not called.
+/// Returns true if a log's value is among these sorted alternatives. `parse` returns the value of
+/// the log. If there are no alternatives, every value is accepted, and `parse` is not called.
 fn is_accepted<const N: usize>(
     alternatives: &[[u8; N]],
     parse: impl FnOnce() -> Option<[u8; N]>,

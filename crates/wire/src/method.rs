@@ -37,7 +37,8 @@ pub enum Validity {
     /// The response depends on the block of a transaction. The result names the block. If
     /// `response_block` is [`ResponseBlock::None`], the response must not be stored.
     Transaction,
-    /// The response depends on the head at the time of the response. There is no block parameter.
+    /// The response depends on the head, which is the newest block of the chain at the time of the
+    /// response. There is no block parameter.
     Head,
     /// The response depends on the block range of a log filter.
     Logs,
@@ -47,7 +48,7 @@ pub enum Validity {
     Never,
 }
 
-/// The rule whether a call may be sent again after a node may have received it.
+/// Says if a call may be sent again after a node may have received it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Repeat {
@@ -92,23 +93,24 @@ pub struct Method {
     /// The name.
     #[serde(deserialize_with = "leak_name")]
     pub name: LeakedName,
-    /// A row of a file with prefixes stands for one method per prefix.
+    /// Prefixes of the name. If there are prefixes, the row of the file stands for one method per
+    /// prefix.
     #[serde(default)]
     prefixes: Vec<String>,
     /// The part of the chain that a response depends on.
     pub validity: Validity,
     /// The block parameter.
     pub block: Option<BlockParam>,
-    /// The rule whether a call may be sent a second time.
+    /// Says if a call may be sent a second time.
     #[serde(default)]
     pub repeat: Repeat,
-    /// The approximate cost for a node. A read of one record costs 1.
+    /// The approximate cost of a call for a node. A read of one record costs 1.
     #[serde(default = "default_weight")]
     pub weight: u32,
     /// The types of the parameters by position. Further parameters are [`ParamType::Any`].
     #[serde(default)]
     pub params: Vec<ParamType>,
-    // Replaces the default of `coalesces`, if present.
+    // If present, replaces the default of `Method::coalesces`.
     coalesce: Option<bool>,
     /// True if further calls must go to the node of this response, for example for filters and
     /// subscriptions.
@@ -117,7 +119,7 @@ pub struct Method {
     /// True if the call changes something: the transaction pool, the node's settings or its keys.
     #[serde(default)]
     pub write: bool,
-    /// True if the result is the number of the head.
+    /// True if the result is the number of the head, the newest block.
     #[serde(default)]
     pub head_value: bool,
     /// The place of the block's number and hash in a result.
@@ -166,8 +168,9 @@ impl Method {
     }
 }
 
-/// Returns the log method that returns the same results as this method: `eth_getLogs` for
-/// `eth_getFilterLogs`. Rules for the log method apply to this method too. Letter case is ignored.
+/// Returns the log method with the same results as this method. For example, it is `eth_getLogs`
+/// for `eth_getFilterLogs`. Rules for the log method apply to this method too. Letter case is
+/// ignored.
 pub fn equivalent_log_method(name: &str) -> Option<&'static str> {
     let (namespace, method) = name.split_once('_')?;
     if !method.eq_ignore_ascii_case("getFilterLogs") {

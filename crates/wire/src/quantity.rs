@@ -3,7 +3,7 @@
 
 use crate::json::string::JsonString;
 
-/// Parses a canonical quantity: `0x` and hexadecimal digits without leading zeros, `0x0` for zero
+/// Parses a canonical quantity: `0x` and hexadecimal digits without leading zeros. Zero is `0x0`
 /// (execution-apis `src/schemas/base-types.yaml`, `uint64`).
 pub fn parse(text: &[u8]) -> Option<u64> {
     let digits = text.strip_prefix(b"0x")?;
@@ -44,8 +44,9 @@ pub fn parse_decimal(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Reads a number from a raw JSON value: a string with a quantity, which may have leading zeros, or
-/// a decimal number as in Harmony's `hmyv2_` methods and in Bitcoin.
+/// Reads a number from a raw JSON value. The value is a string with a quantity, which may have
+/// leading zeros, or a decimal number. Harmony's `hmyv2_` methods and Bitcoin have decimal numbers.
+/// Returns `None` for other values.
 pub fn from_value(raw: &[u8]) -> Option<u64> {
     match JsonString::from_value(raw) {
         Some(text) => parse_lenient(&text.decode()),

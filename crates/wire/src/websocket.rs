@@ -24,8 +24,8 @@ const RESERVED: u8 = 0x30;
 const OPCODE: u8 = 0x0f;
 /// The bit of the second byte that marks a masked payload.
 const MASKED: u8 = 0x80;
-/// The bits of the second byte that hold the payload's length up to 125, or one of the two codes
-/// below.
+/// The bits of the second byte that hold the payload's length. A length above 125 is replaced by
+/// one of the two codes below.
 const LENGTH: u8 = 0x7f;
 /// This code means that the next two bytes hold the length.
 const LENGTH_IN_2_BYTES: u8 = 126;

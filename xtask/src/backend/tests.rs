@@ -42,7 +42,7 @@ fn blocks_have_their_parents_and_earlier_times() {
 }
 
 #[test]
-fn tags_resolve_below_the_head() {
+fn tags_resolve_to_block_numbers() {
     let number = |tag: &str| {
         call(&format!(r#"{{"id":1,"method":"eth_getBlockByNumber","params":["{tag}",false]}}"#))
             ["result"]["number"]

@@ -11,9 +11,9 @@ use super::{Chain, REQUEST_BYTES_MAX};
 mod frame;
 
 /// Returns the `Sec-WebSocket-Key` of an upgrade request, or `None` for other requests.
-pub(super) fn websocket_key(head: &str) -> Option<&str> {
+pub(super) fn websocket_key(header_section: &str) -> Option<&str> {
     let header = |name: &str| {
-        let mut lines = head.lines().filter_map(|line| line.split_once(':'));
+        let mut lines = header_section.lines().filter_map(|line| line.split_once(':'));
         let matching = lines.find(|(line_name, _)| line_name.eq_ignore_ascii_case(name));
         matching.map(|(_, value)| value.trim())
     };
@@ -48,8 +48,8 @@ pub(super) async fn serve_connection(
         {
             // Bit 0x80 marks the last frame of a message. The lower four bits are the opcode.
             ensure!(flags & 0x80 != 0, "fragmented messages are not supported");
-            // Opcodes of RFC 6455, section 5.2: text and binary, ping (the response is a pong) and
-            // close.
+            // Opcodes of RFC 6455, section 5.2: text and binary, ping and close. The first byte of
+            // a frame that the node sends is 0x81 for a whole text message, or 0x8a for a pong.
             match flags & 0x0f {
                 0x1 | 0x2 => out.extend(frame::write(0x81, chain.reply(payload)?.as_bytes())),
                 0x9 => out.extend(frame::write(0x8a, payload)),

@@ -148,7 +148,7 @@ pub(crate) fn measure_miss_round(
 }
 
 /// Measures the same hit over few and over many connections. The cost is *flat* if it hardly grows
-/// with their number.
+/// with the number of connections.
 ///
 /// # Errors
 /// Fails if a server or wrk does not run.
@@ -214,6 +214,7 @@ pub(crate) fn measure_flat_entries(bench: &Bench) -> Result<Vec<Row>> {
         let load = Load::Counter { first: COUNTER_FIRST, count: *count };
         load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
         let mut problems = Vec::new();
+        // Checks that responses from the start to the end of the filled range are in the cache.
         for sample in [0, count / 3, count / 2, count - 1] {
             problems.extend(check_hit(
                 contender,
@@ -302,8 +303,8 @@ pub(crate) fn interleave<T: Labeled>(
 /// The figures of a round, and the problems that make it invalid. A valid round has no problem.
 pub(crate) type MeasuredRound = (load::Round, Vec<String>);
 
-/// Maximum number of attempts at a round while other processes disturb the core. The last attempt
-/// counts, and is reported as disturbed.
+/// Maximum number of attempts at a round while other processes disturb the core. The result of the
+/// last attempt counts. If that attempt was disturbed too, it is reported as disturbed.
 const ATTEMPTS_MAX: usize = 4;
 
 /// Measures a round, and repeats it while other processes disturb the core.
@@ -324,7 +325,7 @@ pub(crate) fn build_rows(case: &str, figures: &[Figures], targets: &[Option<f64>
     build_rows_with_unit(case, UNIT, figures, targets)
 }
 
-/// As [`build_rows`], for costs in another unit.
+/// Builds rows like [`build_rows`], for costs in another unit.
 pub(crate) fn build_rows_with_unit(
     case: &str,
     unit: &str,
@@ -408,7 +409,8 @@ fn check_response(server: &Server, response: &str) -> Result<Vec<String>> {
     Ok(vec![format!("the response differs from the node's: {start}")])
 }
 
-/// Returns a problem if `call` is not a cache hit, for contenders that report hits in a header.
+/// Returns a problem if the server reports that `call` is not a cache hit. Returns `None` for a
+/// hit, and for a contender that does not report hits in a header.
 ///
 /// # Errors
 /// Fails if the server does not respond.

@@ -13,7 +13,7 @@ use super::http::Connection;
 use super::server::{Server, create_scratch_folder, find_free_ports};
 use crate::shell;
 
-/// Number of warm-up calls, and of measured calls.
+/// Number of warm-up calls, which is also the number of measured calls.
 const CALLS: u64 = 500;
 /// Height of the simulated chain; each miss requests another block.
 const HEAD: u64 = 4_000;
@@ -113,6 +113,7 @@ fn count_instructions(binary: &Path, kind: CallKind) -> Result<BTreeMap<String, 
         is_first = false;
         Ok(())
     };
+    // All hits request block 1. Each miss requests another block.
     let block = |index: u64| if kind == CallKind::Hit { 1 } else { 2 + index };
     // The warm-up opens connections and initializes lazy state, so the measured calls do not.
     (0..CALLS).try_for_each(|index| request_block(block(index)))?;

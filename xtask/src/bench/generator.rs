@@ -127,7 +127,7 @@ pub(crate) struct Report {
     /// 99th percentile of latencies.
     pub(crate) p99_ms: f64,
     pub(crate) max_ms: f64,
-    /// Requests that took more than 100 ms; `None` if the generator does not count them.
+    /// Number of requests that took more than 100 ms; `None` if the generator does not count them.
     pub(crate) slow: Option<u64>,
     /// 99th percentile of the scheduling delay, the time from a request's planned start to its real
     /// start. `None` for other generators than `weir load`.
@@ -165,7 +165,7 @@ impl RunningGenerator {
         fs::read_to_string(self.folder.join(file)).unwrap_or_default()
     }
 
-    /// Returns the end of the generator's output, for error messages.
+    /// Returns about the last 1,000 characters of the generator's output, for error messages.
     fn log_tail(&self) -> String {
         let text = self.read("err") + &self.read("out");
         let start = text.trim_end().char_indices().rev().nth(1_000).map_or(0, |(index, _)| index);

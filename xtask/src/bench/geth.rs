@@ -1,5 +1,5 @@
-//! Measures the CPU cost of a call in geth and in the gateway in front of it. The cost is compared
-//! by the transport between the two.
+//! Measures the CPU cost of a call in geth and in the gateway in front of it, for each transport
+//! between the two.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -72,6 +72,7 @@ pub(crate) fn measure_transports(bench: &Bench) -> Result<Vec<Row>> {
         for (process, pick) in figures {
             let case = format!("{process}, a call to geth {}", TRANSPORTS[index]);
             let peer = TRANSPORTS[0];
+            // The target is the largest allowed ratio of the cost to the cost over HTTP.
             let row_spec = RowSpec { case: &case, unit: "CPU us/request", peer, target: Some(1.0) };
             let figures_of = |index: usize| costs[index].iter().map(pick).collect::<Vec<f64>>();
             let problems = [&problems[0][..], &problems[index]].concat();

@@ -64,6 +64,8 @@ pub(crate) fn measure_sync(bench: &Bench) -> Result<Vec<Row>> {
     let json_bytes: usize = cached_node.results.values().map(String::len).sum();
     let address = cached_node.serve()?;
     let folder = ScratchFolder(create_scratch_folder("index")?);
+    // By repetition: milliseconds per block of our sync and of the baseline, bytes per block of our
+    // file, and milliseconds per block of our sync into PostgreSQL.
     let (mut ours, mut baseline, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
     let mut into_database = Vec::new();
     for repetition in 1..=bench.repetitions {
@@ -121,8 +123,8 @@ pub(crate) fn measure_sync(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Measures a sync without the training of compression dictionaries. A first run trains them and
-/// syncs an empty range. The second run syncs all blocks and is measured.
+/// Returns the time of a sync without the training of compression dictionaries. A first run trains
+/// them and syncs an empty range. The second run syncs all blocks and is measured.
 fn time_sync(weir: &Path, address: SocketAddr, db: &OsStr) -> Result<Duration> {
     let run = |end: &str| -> Result<Duration> {
         let started = Instant::now();
@@ -159,8 +161,8 @@ struct RowCounts {
 struct Table {
     name: &'static str,
     columns: &'static str,
-    /// SQL expression for a row's block number. Rows are grouped by it into database transactions.
-    /// A position holds the block number in its bits from 20 on.
+    /// SQL expression for a row's block number, by which rows are grouped into database
+    /// transactions. A position holds the block number in its bits from 20 on.
     block: &'static str,
 }
 
@@ -197,6 +199,7 @@ fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, RowCounts)> {
     {
         target.pragma_update(None, pragma, value)?;
     }
+    // A negative size is in KiB.
     target.pragma_update(None, "cache_size", -(64 << 10))?;
     target.execute_batch(&schema)?;
     let statements: Vec<String> = TABLES

@@ -40,7 +40,9 @@ pub(crate) fn measure_cost(bench: &Bench) -> Result<Vec<Row>> {
     let figures = interleave(bench, "cost", &generators, |generator| {
         measure_cost_round(bench, generator, &backend)
     })?;
-    Ok(build_rows("load, 60 connections", &figures, &[Some(1.1), Some(0.7), Some(0.1)]))
+    // Largest allowed ratios of our cost to that of wrk, oha and k6.
+    let targets = [Some(1.1), Some(0.7), Some(0.1)];
+    Ok(build_rows("load, 60 connections", &figures, &targets))
 }
 
 fn measure_cost_round(

@@ -17,7 +17,7 @@ use super::{Bench, CONNECTIONS};
 const CAPACITY_SHARE: f64 = 0.5;
 /// Maximum number of attempts to get a round with the verdict "pass".
 const ATTEMPTS_MAX: usize = 6;
-/// Smallest added latency that is reported, in milliseconds.
+/// Smallest added 99th percentile that is reported, in milliseconds.
 const RESOLUTION_MS: f64 = 0.001;
 /// Duration of a round as a multiple of `--seconds`. A longer round makes the 99th percentile
 /// stable.
@@ -104,8 +104,9 @@ pub(crate) fn measure_added_latency(bench: &Bench) -> Result<Vec<Row>> {
 fn measure_capacity(contender: &Contender) -> Result<f64> {
     let server = Server::start(contender, BLOCK_CALL)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
-    load::run(server.address, &load, CONNECTIONS, 1)?;
-    let round = load::measure_round(&server, &load, CONNECTIONS, 3)?;
+    let (warm_seconds, seconds) = (1, 3);
+    load::run(server.address, &load, CONNECTIONS, warm_seconds)?;
+    let round = load::measure_round(&server, &load, CONNECTIONS, seconds)?;
     Ok(round.requests_per_second())
 }
 

@@ -130,13 +130,12 @@ impl Round {
         self.summary.requests as f64 / self.summary.duration.as_secs_f64()
     }
 
-    /// Returns the share of the core's time that the server used.
+    /// Returns the share of the core's time that the program under test used.
     pub(crate) fn core_share(&self) -> f64 {
         self.cpu.as_secs_f64() / self.summary.duration.as_secs_f64()
     }
 
-    /// Returns true if other processes used the server's core so much that the round should be
-    /// repeated.
+    /// Returns true if other processes used the core so much that the round should be repeated.
     pub(crate) fn is_disturbed(&self) -> bool {
         self.disturbance > DISTURBANCE_MAX
     }

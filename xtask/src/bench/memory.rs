@@ -1,5 +1,9 @@
 //! Measures the gateway's resident memory with 10,000 idle connections, and while distinct
 //! responses pass through a full cache.
+//!
+//! A *contender* is a server in a comparison: Weir or a peer. A *row* of the results is one
+//! comparison. Its *target* is the largest allowed ratio of our figure to the one that it is
+//! compared with.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,7 +27,8 @@ const GROWTH_MAX: f64 = 1.05;
 /// Duration of the flow of distinct calls as a multiple of `--seconds`: 5 minutes for the default
 /// of 4 s.
 const FLOW_FACTOR: u64 = 75;
-/// A tenth of the second half is a window. The first and the last window of that half are compared.
+/// The second half of the samples has this many windows. Its first and its last window are
+/// compared.
 const WINDOW_DIVISOR: usize = 10;
 
 /// Measures memory with idle connections against nginx. The row has no target.
@@ -126,6 +131,7 @@ fn sample_memory(server: &Server, load: &Load, seconds: u64) -> Result<(Summary,
     Ok((summary, samples))
 }
 
+/// Returns the reasons why the measurement is invalid. `samples` is the number of memory samples.
 fn find_problems(summary: &Summary, samples: usize) -> Vec<String> {
     let mut problems = Vec::new();
     if summary.requests == 0 || summary.errors != [0; 5] {
@@ -138,7 +144,7 @@ fn find_problems(summary: &Summary, samples: usize) -> Vec<String> {
     problems
 }
 
-/// Returns the median memory in a window at the start and in one at the end of the second half.
+/// Returns the median memory in the first window of the second half, and in its last window.
 fn find_growth(samples: &[f64]) -> (f64, f64) {
     let half = &samples[samples.len() / 2..];
     let window = (half.len() / WINDOW_DIVISOR).max(1).min(half.len());

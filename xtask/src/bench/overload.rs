@@ -23,11 +23,14 @@ use super::server::{Contender, PROBE, Server};
 use super::{Bench, weir_load};
 use crate::shell;
 
+/// Arguments of each simulated node. It serves 8 calls at once, each in 10 ms, and its chain does
+/// not grow during a round.
 const NODE: [&str; 4] = ["--capacity", "8:10ms", "--block-time", "1h"];
 /// Responses per second of two such nodes.
 const CAPACITY: u64 = 1_600;
 /// Calls per second of the high-priority class, in every load.
 const HIGH_RATE: u64 = 300;
+/// API key of the high-priority class.
 const KEY: &str = "0123456789abcdef0123";
 /// Line of the `[overload]` table with the concurrency limit. Callers of the tier gold have high
 /// priority.
@@ -110,6 +113,7 @@ pub(crate) fn measure_overload(bench: &Bench) -> Result<Vec<Row>> {
             overload.memory_start as f64 / MIB,
             overload.memory_end as f64 / MIB,
         );
+        // At most one in a thousand calls of the high-priority class may fail.
         if overload.high_failed_share > 0.001 {
             let percent = overload.high_failed_share * 100.0;
             problems.push(format!("{percent:.2} % of the high-priority class failed"));

@@ -125,6 +125,7 @@ pub(crate) fn compare_same_node(bench: &Bench) -> Result<Vec<Row>> {
             Ok(out)
         })
         .collect::<Result<_>>()?;
+    // Number of comparisons that report a difference, and number of metrics in all comparisons.
     let (mut different, mut metrics) = (0, 0);
     for first in (0..COMPARISONS).map(|comparison| comparison * STEP) {
         let pool = &runs[first..first + 2 * RUNS];

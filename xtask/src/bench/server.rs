@@ -267,8 +267,8 @@ impl Server {
         Self::spawn(contender.name(), command, port, folder, probe)
     }
 
-    /// Starts the constant node on this many ports. Returns it with its addresses. Each address
-    /// counts as a node of its own.
+    /// Starts the constant node on this many ports. Returns the node with its addresses. Each
+    /// address counts as a node of its own.
     ///
     /// # Errors
     /// Same as [`Server::start`].
@@ -276,8 +276,8 @@ impl Server {
         Self::start_backend_on(LOAD_CORE, ports, probe)
     }
 
-    /// As [`Server::start_backend`], on a given core. A generator under test runs on the other
-    /// core.
+    /// Starts the constant node like [`Server::start_backend`], but on a given core. A load
+    /// generator under test runs on the other core.
     ///
     /// # Errors
     /// Same as [`Server::start`].
@@ -413,8 +413,9 @@ pub(crate) fn create_scratch_folder(name: &str) -> Result<PathBuf> {
     anyhow::bail!("1000 scratch folders in {} are taken", base.display())
 }
 
-/// Finds free ports. The kernel does not assign a port twice in a row. If the machine runs only the
-/// bench, each port is therefore still free when the server binds it.
+/// Returns local addresses with `count` free ports. The kernel does not assign a port twice in a
+/// row. If the machine runs only the bench, each port is therefore still free when the server binds
+/// it.
 pub(crate) fn find_free_ports(count: usize) -> Result<Vec<SocketAddr>> {
     ensure!(count > 0, "count is 0, at least 1 is needed");
     let listeners: Vec<TcpListener> =

@@ -101,7 +101,8 @@ fn compare(
     rate: u64,
 ) -> Result<Vec<Row>> {
     let case = format!("{name}, {count} of {NODES}, {rate}/s");
-    // p99.9 of each gateway, and the slowest calls of Weir, by repetition. Problems are of Weir.
+    // The p99.9 of each gateway, by repetition. The slowest calls and the problems are those of
+    // Weir only.
     let (mut p999, mut slowest, mut problems) =
         (<[Vec<f64>; 3]>::default(), Vec::new(), Vec::new());
     for repetition in 1..=bench.repetitions {
@@ -124,6 +125,7 @@ fn compare(
     }
     let [ours, nginx, haproxy] = p999;
     let limit = |value: f64| vec![value; ours.len()];
+    // `target` is the largest allowed ratio of `ours` to `theirs`.
     let row = |figure: &str, peer, target, ours: &[f64], theirs: &[f64]| {
         let case = format!("{case}: {figure}");
         Row::compare(
@@ -141,8 +143,8 @@ fn compare(
     ])
 }
 
-/// Sends load to one gateway while `count` nodes fail and recover. Returns the gateway's label and
-/// the result.
+/// Sends load to one gateway while `count` nodes fail and, unless they are killed, recover. Returns
+/// the gateway's label and the result.
 fn measure_round(
     bench: &Bench,
     gateway: Gateway,
@@ -161,6 +163,7 @@ fn measure_round(
     let folder = create_result_folder(bench, "stalls")?;
     let before = count_served(&nodes[0])?;
     let load = start_load(bench, &folder, &server, rate)?;
+    // Waits until the node has served its share of the first second of load.
     while count_served(&nodes[0])? < before + rate / NODES as u64 {
         shell::pause(Duration::from_millis(50));
     }
@@ -174,6 +177,7 @@ fn measure_round(
     shell::pause(Duration::from_secs(bench.seconds));
     for node in &nodes[..count] {
         match failure {
+            // A killed node does not recover.
             FailureMode::Kill => {}
             FailureMode::Stop => node.send_signal("-CONT"),
             FailureMode::Fault(_) => set_fault(node, Fault::None)?,

@@ -190,17 +190,17 @@ fn measure_round(
     response: &str,
 ) -> Result<MeasuredRound> {
     let tls = contender.tls().context("a contender without TLS")?;
-    let target = SocketAddr::from(([127, 0, 0, 1], tls.port));
+    let address = SocketAddr::from(([127, 0, 0, 1], tls.port));
     let mut problems = Vec::new();
     let reply = http::post(server.address, BLOCK_CALL)?;
     if reply.body != response.as_bytes() {
         problems.push("the response differs from the node's".to_owned());
     }
-    // This load fills caches and pools. It is not measured.
-    run_load(bench, mode, target, 1)?;
+    // One second of load fills caches and pools. It is not measured.
+    run_load(bench, mode, address, 1)?;
     let busy_secs_before = machine::core_busy_seconds(SERVER_CORE)?;
     let cpu_before = machine::cpu_time(server.group())?;
-    let result = run_load(bench, mode, target, bench.seconds)?;
+    let result = run_load(bench, mode, address, bench.seconds)?;
     let cpu = machine::cpu_time(server.group())?.saturating_sub(cpu_before);
     let busy_secs = machine::core_busy_seconds(SERVER_CORE)? - busy_secs_before;
     let others_secs = busy_secs - cpu.as_secs_f64();
@@ -234,15 +234,16 @@ struct LoadResult {
     full: u64,
     /// Number of resumed handshakes.
     resumed: u64,
+    /// Share of requests that failed.
     failed_share: f64,
     duration: Duration,
 }
 
-/// Runs `weir load` in this mode.
-fn run_load(bench: &Bench, mode: &Mode, target: SocketAddr, seconds: u64) -> Result<LoadResult> {
+/// Runs `weir load` in this mode against the server at `address`.
+fn run_load(bench: &Bench, mode: &Mode, address: SocketAddr, seconds: u64) -> Result<LoadResult> {
     let folder = ScratchFolder(create_scratch_folder("tls-load")?);
     let mut command = pinned_command(LOAD_CORE);
-    command.arg(&bench.weir).args(["load", &format!("https://{target}/"), "--insecure"]);
+    command.arg(&bench.weir).args(["load", &format!("https://{address}/"), "--insecure"]);
     command.args(["-d", &format!("{seconds}s"), "--body", BLOCK_CALL, "--threads", "1"]);
     command.args(["--tls-version", mode.version, "--ciphers", mode.cipher, "--quiet"]);
     let connections = if mode.resume.is_some() { SHORT_CONNECTIONS } else { CONNECTIONS };

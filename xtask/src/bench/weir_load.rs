@@ -13,7 +13,9 @@ use super::server::{LOAD_CORE, pinned_command};
 
 /// Figures of all calls of a load after its warm-up. The latencies are of successful calls only.
 pub(crate) struct CallFigures {
+    /// Number of calls.
     pub(crate) calls: f64,
+    /// Share of calls that failed.
     pub(crate) failed_share: f64,
     /// Successful calls per second.
     pub(crate) goodput: f64,
@@ -44,6 +46,7 @@ pub(crate) fn finish(load: Child) -> Result<CallFigures> {
     let result: Value = serde_json::from_slice(&output.stdout)
         .with_context(|| format!("weir load printed no result: {stderr}"))?;
     let overall = &result["overall"];
+    // A class is a set of calls with the same kind of outcome, such as `ok`.
     let mut classes = overall["classes"].as_array().into_iter().flatten();
     let Some(ok) = classes.find(|class| class["class"] == "ok") else {
         bail!("the result of weir load has no successful call: {overall}");

@@ -48,7 +48,8 @@ struct PageCommand {
     words: Vec<String>,
 }
 
-/// Checks README.md, CONTRIBUTING.md, ARCHITECTURE.md and the pages in docs/.
+/// Checks README.md, CONTRIBUTING.md, ARCHITECTURE.md, RELEASE.md, and the pages in docs/ and
+/// docs/results/.
 ///
 /// # Errors
 /// Fails if a command does not exist, or no page has a command.
@@ -79,11 +80,13 @@ fn list_pages() -> Result<Vec<String>> {
         .into_iter()
         .filter(|page| shell::root().join(page).is_file())
         .collect();
-    let docs = shell::root().join("docs");
-    for entry in fs::read_dir(&docs).with_context(|| format!("no {}", docs.display()))? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if name.ends_with(".md") {
-            pages.push(format!("docs/{name}"));
+    for folder in ["docs", "docs/results"] {
+        let path = shell::root().join(folder);
+        for entry in fs::read_dir(&path).with_context(|| format!("no {}", path.display()))? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name.ends_with(".md") {
+                pages.push(format!("{folder}/{name}"));
+            }
         }
     }
     Ok(pages)

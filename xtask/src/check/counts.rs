@@ -41,7 +41,8 @@ impl Counts {
     }
 
     /// Parses the counts in a line such as
-    /// `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out`.
+    /// `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out`. Returns `None`
+    /// for other lines.
     fn parse(line: &str) -> Option<Self> {
         let numbers = line.strip_prefix("test result: ")?.split_once(". ")?.1;
         let mut counts = Self::default();
@@ -64,7 +65,8 @@ impl Counts {
 pub(crate) struct Slowest(Vec<(Duration, String)>);
 
 impl Slowest {
-    /// Records the test of a line such as `test limits::waits::it_waits ... ok <1.234s>`.
+    /// Records the test of a line such as `test limits::waits::it_waits ... ok <1.234s>`. Ignores
+    /// other lines.
     fn record(&mut self, line: &str) {
         let Some((name, result)) =
             line.strip_prefix("test ").and_then(|test| test.split_once(" ... "))
@@ -89,7 +91,7 @@ impl Slowest {
 }
 
 /// Runs a command with piped output, prints the output, sums the test counts in it and records the
-/// slowest tests. Returns true if the command succeeded.
+/// slowest tests. Returns true if the command succeeded, and the summed counts.
 ///
 /// A command that prints nothing for `silence_max` is killed with all of its descendants.
 ///
@@ -140,13 +142,22 @@ pub(crate) fn run(
 /// Kills a process and all of its descendants. The children are listed first, because the kernel
 /// gives them another parent when the process ends.
 fn kill_tree(process: u32) {
-    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
-    let parse_ids =
-        |text: String| text.split_whitespace().filter_map(|id| id.parse().ok()).collect();
-    let children: Vec<u32> = children.map(parse_ids).unwrap_or_default();
+    let children = list_children(process);
     // The process may have ended by itself.
     let _ignored = Command::new("kill").args(["-KILL", &process.to_string()]).status();
     children.into_iter().for_each(kill_tree);
+}
+
+/// Lists the children of all threads of a process.
+fn list_children(process: u32) -> Vec<u32> {
+    let mut children = Vec::new();
+    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+    for thread in threads.into_iter().flatten().flatten() {
+        // The thread may have ended by itself.
+        let text = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        children.extend(text.split_whitespace().filter_map(|id| id.parse::<u32>().ok()));
+    }
+    children
 }
 
 #[cfg(test)]

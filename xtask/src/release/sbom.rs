@@ -21,7 +21,9 @@ pub(super) fn write(path: &Path) -> Result<()> {
     shell::run(&mut command)?;
     let file = format!("{NAME}.json");
     let written = shell::root().join("crates/weir").join(&file);
-    fs::copy(&written, path).with_context(|| format!("no {}", written.display()))?;
+    let text = fs::read_to_string(&written).with_context(|| format!("no {}", written.display()))?;
+    // The references of our own crates contain the path of the repository on this machine.
+    fs::write(path, text.replace(&shell::root().display().to_string(), ""))?;
     // cargo-cyclonedx writes a file for each crate of the workspace; all of them are removed.
     let mut folders = vec![shell::root().join("xtask")];
     for entry in fs::read_dir(shell::root().join("crates"))? {

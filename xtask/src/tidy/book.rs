@@ -6,7 +6,7 @@ use super::tree::Tree;
 const SUMMARY: &str = "docs/SUMMARY.md";
 
 /// Finds pages that the summary lacks or lists twice.
-pub(crate) fn find_unlisted(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_unlisted_pages(tree: &Tree) -> Vec<Finding> {
     let summary = tree.text(SUMMARY).unwrap_or_default();
     let pages = tree.texts(".md").filter_map(|(path, _)| path.strip_prefix("docs/"));
     pages
@@ -22,7 +22,7 @@ pub(crate) fn find_unlisted(tree: &Tree) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::tree::Tree;
-    use super::find_unlisted;
+    use super::find_unlisted_pages;
 
     #[test]
     fn pages_that_the_summary_lacks_or_repeats_are_found() {
@@ -34,7 +34,7 @@ mod tests {
             ("README.md", "# not of the site"),
         ]);
         let unlisted: Vec<_> =
-            find_unlisted(&tree).into_iter().map(|finding| finding.path).collect();
+            find_unlisted_pages(&tree).into_iter().map(|finding| finding.path).collect();
         assert_eq!(unlisted, ["docs/b.md", "docs/decisions/0001-c.md"]);
     }
 }

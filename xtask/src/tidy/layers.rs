@@ -2,8 +2,8 @@
 //!
 //! A layer is a set of modules that do not import from each other. The layers of a folder are
 //! ordered, so its modules have no dependency cycle. An import is any path that begins with
-//! `crate`, `self` or `super`, in macros too. Tests are not checked. `arrows.rs` checks
-//! dependencies between crates.
+//! `crate`, `self` or `super`, in macros too. Tests are not checked. Dependencies between crates
+//! are checked by `crate_dependencies.rs`.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -248,8 +248,8 @@ fn collect_imports(tokens: &[TokenTree], module: &[String], imports: &mut Vec<Im
     }
 }
 
-/// Adds the paths that begin with `path` and continue in `tokens` to `imports`. Braces have several
-/// continuations. Returns the number of tokens that were read.
+/// Adds the paths that begin with `path` and continue in `tokens` to `imports`. For `{a, b::c}`,
+/// that is a path for each part in the braces. Returns the number of tokens that were read.
 fn read_path(tokens: &[TokenTree], mut path: Vec<String>, imports: &mut Vec<Import>) -> usize {
     let mut index = 0;
     loop {

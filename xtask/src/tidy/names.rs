@@ -10,7 +10,7 @@ const BANNED: &[&str] = &[
 ];
 
 /// Finds banned words in names of source files and their folders, and files named `mod.rs`.
-pub(crate) fn find_banned(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_banned_file_names(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, _) in tree.texts(".rs") {
         if path.ends_with("/mod.rs") {

@@ -1,5 +1,7 @@
-//! Checks paths in text. Paths of this repository must exist; paths of a single machine must not
-//! occur.
+//! Checks paths in text. Paths of this repository and names of tests must exist; paths of a single
+//! machine must not occur.
+
+use std::collections::HashSet;
 
 use super::Finding;
 use super::tree::{Tree, join};
@@ -14,7 +16,7 @@ const ENDINGS: &[&str] = &[".rs", ".toml", ".md"];
 
 /// Finds paths in backticks that do not exist, in pages at the root, in docs/ and in module docs.
 /// Also finds relative links in any page whose target or heading does not exist.
-pub(crate) fn find_missing(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_missing_paths(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts(".md").filter(|(path, _)| !path.starts_with("testdata/")) {
         let checks_paths = path.starts_with("docs/") || !path.contains('/');
@@ -116,6 +118,45 @@ fn find_heading_anchors(text: &str) -> impl Iterator<Item = String> {
         let title = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
         title.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
     })
+}
+
+/// Finds names of tests in pages, such as `serving::outage`, that no function or module has. `cargo
+/// test` passes if its filter matches no test. Decisions are not checked, because they are history.
+pub(crate) fn find_missing_tests(tree: &Tree) -> Vec<Finding> {
+    let defined: HashSet<&str> =
+        tree.texts(".rs").flat_map(|(_, text)| find_defined_names(text)).collect();
+    let mut findings = Vec::new();
+    let is_page = |path: &str| {
+        !path.contains('/') || path.starts_with("docs/") && !path.starts_with("docs/decisions/")
+    };
+    for (path, text) in tree.texts(".md").filter(|(path, _)| is_page(path)) {
+        for (index, line) in text.lines().enumerate() {
+            let words = line.split('`').skip(1).step_by(2).flat_map(str::split_whitespace);
+            for word in words.filter(|word| is_test_path(word)) {
+                let name = word.trim_end_matches("::").rsplit("::").next().unwrap_or_default();
+                if !defined.contains(name) {
+                    let message = format!("no test has the name {word}");
+                    findings.push(Finding::new(path, index + 1, "tests", message));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Returns the names of all functions and modules of a source file.
+fn find_defined_names(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("fn ").or_else(|| line.split_once("mod "))?;
+        rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+    })
+}
+
+/// Returns true if the text has the form of a path of modules and functions, such as
+/// `serving::outage` or `tls::`.
+fn is_test_path(word: &str) -> bool {
+    let is_path_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_:".contains(c);
+    word.contains("::") && word.chars().all(is_path_char)
 }
 
 /// Prefixes of paths that exist on one machine only. The literals are split, so this file contains

@@ -6,7 +6,7 @@ use super::Finding;
 use super::tree::{Tree, join};
 
 /// Finds `.rs` files that are not reachable from a crate root.
-pub(crate) fn find_unreachable(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_unreachable_files(tree: &Tree) -> Vec<Finding> {
     // Files to visit, each with true for a crate root.
     let mut unvisited: Vec<(String, bool)> = tree
         .texts(".rs")

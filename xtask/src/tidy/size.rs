@@ -14,7 +14,7 @@ const FILE_LINES: usize = 600;
 const FUNCTION_LINES: usize = 70;
 
 /// Finds files above [`BLOB_BYTES_MAX`].
-pub(crate) fn find_blobs(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_large_files(tree: &Tree) -> Vec<Finding> {
     let large = tree.files().iter().filter(|(path, content)| {
         content.bytes > BLOB_BYTES_MAX && !path.starts_with(BLOBS_ALLOWED)
     });
@@ -34,7 +34,7 @@ pub(crate) fn find_empty_folders(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Finds folders of recorded data without data, source, version or licence.
-pub(crate) fn find_unnamed_sources(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_data_without_source(tree: &Tree) -> Vec<Finding> {
     let data_folder =
         |path: &String| Some(path.strip_prefix("testdata/")?.split_once('/')?.0.to_owned());
     let mut folders: Vec<String> = tree.files().keys().filter_map(data_folder).collect();

@@ -15,8 +15,9 @@ pub(crate) fn find_missing_docs(tree: &Tree) -> Vec<Finding> {
     undocumented.map(|(path, _)| Finding::new(path, 1, "module doc", message)).collect()
 }
 
-/// Names that a folder of pure decisions must not use, each with the reason or the alternative.
-/// Code in such a folder is called a rule.
+/// Names that pure code must not use, each with the reason or the alternative. Pure code is the
+/// code in the folders of [`PURE`], which makes decisions without side effects. The reports call it
+/// a rule.
 const IMPURE: &[(&str, &str)] = &[
     ("std::net", "a rule knows no socket"),
     ("tokio", "a rule never waits"),
@@ -27,11 +28,11 @@ const IMPURE: &[(&str, &str)] = &[
     ("rand::", "take randomness as an argument"),
 ];
 
-/// Finds impure names in folders of pure decisions: sockets, tasks, clocks, files and randomness.
-/// Tests in these folders may use them.
-pub(crate) fn find_impure_rules(tree: &Tree) -> Vec<Finding> {
+/// Finds names in pure code that stand for sockets, tasks, clocks, files or randomness. Tests of
+/// pure code may use these names.
+pub(crate) fn find_side_effects_in_pure_code(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (path, text) in tree.texts(".rs").filter(|(path, _)| is_rule(path) && !is_test(path)) {
+    for (path, text) in tree.texts(".rs").filter(|(path, _)| is_pure_code(path) && !is_test(path)) {
         for (number, code) in code_lines(text) {
             for (name, instead) in IMPURE {
                 if contains_word(code, name) {
@@ -44,10 +45,10 @@ pub(crate) fn find_impure_rules(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Folders of pure decisions.
+/// Names of the folders and files with pure code.
 const PURE: &[&str] = &["policy", "analysis", "planner", "schedule", "aggregate"];
 
-fn is_rule(path: &str) -> bool {
+fn is_pure_code(path: &str) -> bool {
     let is_in_folder =
         |name: &&str| path.contains(&format!("/{name}/")) || path.ends_with(&format!("/{name}.rs"));
     path.starts_with("crates/") && PURE.iter().any(is_in_folder)
@@ -55,7 +56,7 @@ fn is_rule(path: &str) -> bool {
 
 /// Finds sentences in the lab's analysis. The analysis returns enums and numbers, and `wording/`
 /// turns them into sentences.
-pub(crate) fn find_sentences(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_sentences_in_analysis(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_in_folder = |path: &str| path.starts_with("crates/lab/src/analysis/") && !is_test(path);
     for (path, text) in tree.texts(".rs").filter(|(path, _)| is_in_folder(path)) {
@@ -85,7 +86,7 @@ fn is_sentence(text: &str) -> bool {
 
 /// Finds error responses that the gateway builds outside `downstream/answer.rs`. A call of
 /// `write_error` builds one.
-pub(crate) fn find_error_responses(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_misplaced_error_responses(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts(".rs") {
         let elsewhere =
@@ -106,7 +107,7 @@ pub(crate) fn find_error_responses(tree: &Tree) -> Vec<Finding> {
 const SLEEPS: &str = "// Sleeps: ";
 
 /// Finds sleeps in tests without a justification (see [`SLEEPS`]): they make tests slow or flaky.
-pub(crate) fn find_sleeps(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_unexplained_sleeps(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_support = |path: &str| path.starts_with("crates/test-support/");
     for (path, text) in tree.texts(".rs").filter(|(path, _)| is_test(path) || is_support(path)) {
@@ -147,7 +148,7 @@ fn calls_function(code: &str, function: &str) -> bool {
 const OPEN_WORK: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 /// Finds open work without the number of its issue, such as `(#12)`.
-pub(crate) fn find_open_work(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_unnumbered_open_work(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for ending in [".rs", ".toml", ".lua", ".conf", ".sh", ".yml"] {
         for (path, text) in tree.texts(ending).filter(|(path, _)| !path.starts_with("testdata/")) {

@@ -46,11 +46,11 @@ fn may_quote(path: &str) -> bool {
 }
 
 /// Finds former public names and unclear phrases in source files, pages and configurations.
-pub(crate) fn find_former(tree: &Tree) -> Vec<Finding> {
-    let read = |ends: &'static str| tree.texts(ends);
-    let texts = [".rs", ".md", ".toml", ".txt", ".json", ".lua", ".css", ".js"].into_iter();
+pub(crate) fn find_former_words(tree: &Tree) -> Vec<Finding> {
+    let read = |ending: &'static str| tree.texts(ending);
+    let endings = [".rs", ".md", ".toml", ".txt", ".json", ".lua", ".css", ".js"].into_iter();
     let mut findings = Vec::new();
-    for (path, text) in texts.flat_map(read).filter(|(path, _)| !may_quote(path)) {
+    for (path, text) in endings.flat_map(read).filter(|(path, _)| !may_quote(path)) {
         for (number, line) in (1..).zip(text.lines()) {
             for (word, instead) in NAMES.iter().chain(PHRASES) {
                 if line.contains(word) {

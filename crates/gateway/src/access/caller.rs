@@ -2,10 +2,10 @@
 //! holds the rights of one key or token. A *credential* is a key or token that a request presents.
 //! Without a credential, the client's certificate can identify the client.
 //!
-//! Each call carries the resulting [`Caller`], which limits, rules, logs and metrics use. The
-//! gateway stores and looks up only hashes of credentials. So the time of a lookup does not reveal
-//! how close a guessed key is. `policy/access.rs` decides what a grant allows, and
-//! `access/token.rs` verifies tokens.
+//! Each call refers to the resulting [`Caller`], which limits, rules, logs and metrics use. The
+//! gateway looks up a credential by its hash, so that the duration of a lookup does not reveal how
+//! close a guessed key is. `policy/access.rs` decides what a grant allows, and `access/token.rs`
+//! verifies tokens.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ use crate::policy::routing_rules::hash_caller;
 #[cfg(test)]
 mod tests;
 
-/// Minimum length of a key in a path. Shorter path segments are names of chains.
+/// Minimum bytes of a key in a path. Shorter path segments are names of chains.
 pub(crate) const KEY_BYTES_MIN: usize = 16;
 
 /// Name of the query parameter that holds a key.
@@ -38,7 +38,7 @@ const QUERY_NAME: &str = "key";
 pub(crate) struct Caller {
     /// Address of the client.
     pub(crate) address: IpAddr,
-    /// The grant of the caller's key or token; `None` if it has neither.
+    /// The grant of the caller's key or token; `None` if the caller has neither.
     pub(crate) grant: Option<Arc<Grant>>,
 }
 
@@ -62,13 +62,14 @@ impl Caller {
         hash_caller(None, self.address)
     }
 
-    /// Returns a hash of the caller's key, or of its address if it has no key.
+    /// Returns a hash of the caller's key, or of the caller's address if there is no key.
     pub(crate) fn hash(&self) -> u64 {
         hash_caller(self.key(), self.address)
     }
 }
 
-/// The parts of an HTTP request's head to parse, in addition to those that every request needs.
+/// The parts of an HTTP request's head (request line and headers) to parse, in addition to those
+/// that every request needs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct HeadFields {
     /// Lower-case name of the header that a group hashes for load balancing; `None` without such a
@@ -111,7 +112,7 @@ impl HeadFields {
 }
 
 /// The value of a header that is part of a rate-limit key; `None` if the request lacks the header.
-/// 24 bytes hold a client name or an address without an allocation.
+/// A client name or an address usually fits into 24 bytes, without an allocation.
 pub(crate) type HeaderValue = Option<SmallVec<[u8; 24]>>;
 
 /// Values of the headers in [`HeadFields::limit_headers`]. Most configurations have at most one.
@@ -139,7 +140,8 @@ enum HeaderCredential {
     Several,
 }
 
-/// A key or token that a request presents. Only its hash is stored, unless it may be a token.
+/// A key or token that a request presents. The text of a credential is stored only if the text may
+/// be a token. Otherwise only the hash is stored.
 #[derive(PartialEq, Eq)]
 struct Credential {
     /// SHA-256 of the text.
@@ -211,7 +213,7 @@ impl AccessValues {
 }
 
 impl Credential {
-    /// Creates the credential with this text. Two dots mark a JSON web token.
+    /// Creates the credential with this text. A text with two dots may be a JSON web token.
     fn new(text: &[u8], accepts_tokens: bool) -> Credential {
         let is_token = accepts_tokens && text.iter().filter(|byte| **byte == b'.').count() == 2;
         let token = is_token.then(|| std::str::from_utf8(text).ok()).flatten();
@@ -324,7 +326,8 @@ struct PresentedKey<'a> {
 }
 
 /// Returns the credential with the highest precedence, and the path without a key. A credential in
-/// a header precedes one in the path, and the query comes last.
+/// a header precedes one in the path, and the query comes last. Returns [`Denial::TwoKeys`] if the
+/// headers hold different credentials.
 fn find_key<'a>(
     key_index: &KeyIndex,
     full_path: &'a str,
@@ -335,7 +338,8 @@ fn find_key<'a>(
         hash: credential.hash,
         token: credential.token.as_deref(),
     };
-    // The returned path never contains a key, even if a credential in a header takes precedence.
+    // A key in the path is removed from the returned path, even if a credential in a header takes
+    // precedence.
     let in_path = if places.path { find_key_in_path(key_index, full_path) } else { None };
     let path = in_path.map_or(full_path, |(_, path)| path);
     let in_header = match access_values.map(|access_values| &access_values.header_credential) {
@@ -351,7 +355,8 @@ fn find_key<'a>(
 }
 
 /// Finds a configured key in the last or the first segment of a path. Returns the hash of the key
-/// and the path without the key. Other segments can be names of chains.
+/// and the path without the key; `None` if neither segment is a configured key. Other segments can
+/// be names of chains.
 fn find_key_in_path<'a>(key_index: &KeyIndex, path: &'a str) -> Option<([u8; 32], &'a str)> {
     let path = path.trim_end_matches('/');
     let (start, last_segment) = path.rsplit_once('/')?;
@@ -367,7 +372,8 @@ fn find_key_in_path<'a>(key_index: &KeyIndex, path: &'a str) -> Option<([u8; 32]
     })
 }
 
-/// Verifies a token and returns its grant. A cached token is not verified again.
+/// Verifies a token and returns its grant. A cached token is not verified again. Returns
+/// [`Denial::BadKey`] if the credential cannot be a token.
 fn find_token_grant(
     config: &Config,
     tokens: Option<&RefCell<Tokens>>,

@@ -1,4 +1,5 @@
-//! Verifies JSON web tokens (RFC 7519): signature and claims.
+//! Verifies the signature and the claims of JSON web tokens (RFC 7519). The result is a *grant*,
+//! which holds the rights of the token.
 //!
 //! Each thread caches the tokens that it has verified, so it verifies a signature only once. The
 //! configured key determines the allowed algorithms (`config/jwt.rs`). The token cannot choose
@@ -20,7 +21,8 @@ mod tests;
 
 /// Maximum number of tokens in the cache of one thread. Each token takes about half a kilobyte.
 const CACHED_TOKENS_MAX: usize = 4096;
-/// Maximum number of characters of a subject that become part of a caller's name.
+/// Maximum number of characters of the claim `sub` (the subject) that become part of a caller's
+/// name.
 const SUBJECT_CHARS_MAX: usize = 64;
 /// Maximum number of methods or chains in a token, because each call is compared with all of them.
 const LIST_ITEMS_MAX: usize = 256;
@@ -106,7 +108,8 @@ fn build_validation(issuer: &Issuer, key: &VerifyKey) -> Validation {
     validation
 }
 
-/// Builds the grant of a token from its claims.
+/// Builds the grant of a token from its claims. Returns [`Denial::BadKey`] if a claim has another
+/// type than expected.
 fn build_grant(
     issuer: &Issuer,
     claims: &Map<String, Value>,
@@ -128,8 +131,9 @@ fn build_grant(
         let indices = chains.iter().enumerate().filter(|(_, chain)| is_listed(chain));
         indices.map(|(index, _)| index).collect()
     });
-    // An empty list allows nothing, and a missing list allows everything. An empty `MethodSet`
-    // would allow everything too, so the empty list becomes a pattern that matches no method.
+    // An empty list in the token allows nothing, and a missing list allows everything. But an empty
+    // `MethodSet` would allow everything, so an empty list becomes a pattern that matches no
+    // method.
     let allow = match &methods {
         Some(names) if names.is_empty() => MethodSet::new([""]),
         Some(names) => MethodSet::new(names.iter().copied()),
@@ -146,7 +150,8 @@ fn build_grant(
     })
 }
 
-/// Parses a list of strings, or one string separated by spaces.
+/// Parses a list of strings, or one string separated by spaces. Returns [`Denial::BadKey`] for
+/// other values, and for more than [`LIST_ITEMS_MAX`] strings.
 fn parse_list(value: &Value) -> Result<Vec<&str>, Denial> {
     let texts: Option<Vec<&str>> = match value {
         Value::String(text) => Some(text.split_whitespace().collect()),

@@ -1,5 +1,5 @@
-//! The record of a request until its response is written. Each call adds its own record. The status
-//! and the size follow once the response is written.
+//! The access-log record of a request until its response is written. Each call adds its own record.
+//! Status and size are added once the response is written.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ impl CallRecords {
         CallRecords { started_at: Instant::now(), records: RefCell::default(), count: Cell::new(0) }
     }
 
-    /// Takes the records of the calls so far.
+    /// Moves the records of the calls so far into a new value.
     pub(crate) fn take(&self) -> CallRecords {
         CallRecords {
             started_at: self.started_at,
@@ -58,7 +58,7 @@ impl CallRecords {
 /// A request's record before its response is written.
 #[derive(Debug)]
 pub(crate) struct PendingRecord {
-    /// When the request was read completely, or when the reading of its head failed.
+    /// When the request was read completely, or when its head could not be read.
     started_at: Instant,
     record: Record,
     calls: Vec<CallRecord>,
@@ -82,8 +82,8 @@ impl PendingRecord {
         PendingRecord { started_at: Instant::now(), record, calls: Vec::new() }
     }
 
-    /// Returns the records of a written response. If `per_call` is true, there is one record per
-    /// call. If it is false, there is one record for all calls.
+    /// Returns the records of a written response. If `per_call` is true and the request has calls,
+    /// there is one record per call. Otherwise there is one record for the whole request.
     pub(super) fn finish(self, status: u16, bytes_out: usize, per_call: bool) -> Vec<Record> {
         let PendingRecord { started_at, record, calls } = self;
         let record = Record { status, bytes_out, duration: started_at.elapsed(), ..record };
@@ -98,8 +98,9 @@ impl PendingRecord {
     }
 }
 
-/// Merges the records of several calls. The merged record has the first error and the longest
-/// upstream time. Its method is `batch` if the methods differ.
+/// Merges the records of several calls; `None` without calls. The merged record has the first error
+/// and the longest upstream time. All other facts are those of the first call, but the method is
+/// `batch` if the methods differ.
 fn merge(calls: Vec<CallRecord>) -> Option<CallRecord> {
     let mut calls = calls.into_iter();
     let mut merged = calls.next()?;

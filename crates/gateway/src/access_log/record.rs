@@ -1,7 +1,8 @@
 //! The record of a request, and its format as a log line.
 //!
 //! Texts from clients are escaped, so no client can forge a line or send control characters to a
-//! terminal. No record contains a key: paths are masked, and headers with secrets are not recorded.
+//! terminal. No record contains an API key: paths are masked, and headers with secrets are not
+//! recorded.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -44,7 +45,7 @@ pub(crate) struct Record {
     pub(crate) bytes_in: usize,
     /// Bytes of the response body. In the record of one call, bytes of its result or error.
     pub(crate) bytes_out: usize,
-    /// Time from the complete request to the written response.
+    /// Time from the arrival of the complete request until the response is written.
     pub(crate) duration: Duration,
     /// Number of calls of the request.
     pub(crate) calls: usize,
@@ -64,14 +65,14 @@ pub(crate) struct CallRecord {
     pub(crate) chain: Arc<str>,
     /// Code of the JSON-RPC error; `None` if the call succeeded.
     pub(crate) error: Option<i64>,
-    /// `None` if the call failed before the cache was used.
+    /// How the cache was involved; `None` if the call failed before the cache was used.
     pub(crate) cache: Option<CacheStatus>,
-    /// Name of the upstream that responded, now or before the response was cached. `None` if it is
-    /// unknown or no upstream responded.
+    /// Name of the upstream that sent the response, also if the response then came from the cache.
+    /// `None` if the upstream is unknown, or if no upstream responded.
     pub(crate) upstream: Option<Arc<str>>,
     /// Bytes of the result or error object.
     pub(crate) bytes: usize,
-    /// Time from the decoded call to its response.
+    /// Time from the end of decoding the call to its response.
     pub(crate) duration: Duration,
     /// Time spent on upstreams; `None` if the call used no upstream.
     pub(crate) upstream_time: Option<Duration>,
@@ -168,7 +169,7 @@ fn write_json(out: &mut String, used_headers: &[Box<str>], record: &Record) {
     out.push('}');
 }
 
-/// Writes a member of a JSON object, except `None`.
+/// Writes a member of a JSON object, unless `value` is `None`.
 fn write_member(out: &mut String, name: &str, value: Option<impl AsRef<[u8]>>) {
     if let Some(value) = value {
         let _ = write!(out, ",\"{name}\":\"");
@@ -262,8 +263,8 @@ fn escape_json(out: &mut String, value: &[u8]) {
     }
 }
 
-/// Masks the segments of a path that are long enough to be a key. Configured keys are removed from
-/// the path before, so these segments may be mistyped or former keys.
+/// Masks the segments of a path that are long enough to be an API key. A valid key has already been
+/// removed from the path, but these segments may be mistyped or former keys.
 pub(crate) fn mask_path(path: &str) -> Box<str> {
     const MASK: &str = "***";
     let may_be_key = |segment: &str| segment.len() >= crate::access::caller::KEY_BYTES_MIN;

@@ -1,9 +1,9 @@
-//! Moves records from the serving threads to the file: one bounded queue per thread, and one writer
-//! thread.
+//! Moves access-log records from the serving threads to the file: one bounded queue per serving
+//! thread, and one writer thread.
 //!
-//! A serving thread never waits for the file. It adds a record to its queue under a lock, which the
-//! writer takes only to swap the queue for an empty one. If the queue is full, the record is
-//! dropped and counted. The writer polls the queues, because a wakeup would cost a system call per
+//! A serving thread never waits for the file. It locks its queue to add a record. The writer locks
+//! the queue only to swap it for an empty one. If the queue is full, the record is dropped and
+//! counted. The writer polls the queues, because waking up the writer would cost a system call per
 //! record.
 
 use std::fs::{File, OpenOptions};
@@ -29,7 +29,7 @@ mod tests;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which the writer checks whether the file was moved.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of buffered bytes at which a write starts.
+/// Number of formatted bytes at which a write starts.
 const WRITE_BYTES: usize = 64 * 1024;
 
 /// The queues of all serving threads.
@@ -62,7 +62,8 @@ impl RecordQueues {
     }
 
     /// Queues the records of a written response, except those that sampling leaves out. Counts the
-    /// queued and the dropped records. `thread` is the index of the serving thread.
+    /// queued and the dropped records. `thread` is the index of the serving thread, and `random`
+    /// returns 64 random bits.
     pub(crate) fn log(
         &self,
         thread: usize,
@@ -74,8 +75,8 @@ impl RecordQueues {
     ) {
         let AccessLog { per_call, errors_always, sample, .. } = self.config;
         for record in pending.finish(status, bytes_out, per_call) {
-            // A float has 53 bits of precision. Divided by 2^53, the upper 53 random bits are a
-            // number from 0 up to 1.
+            // An `f64` has 53 bits of precision. The upper 53 random bits, divided by 2^53, are a
+            // number from 0 to just below 1.
             let random_share = || (random() >> 11) as f64 / (1_u64 << 53) as f64;
             let is_always_written = errors_always && record.is_error();
             if !is_always_written && sample < 1.0 && random_share() >= sample {
@@ -113,8 +114,8 @@ pub(crate) fn start(queues: Arc<RecordQueues>) -> io::Result<BackgroundThread> {
     start_writer(queues, out)
 }
 
-/// Starts the writer thread even if the file cannot be opened. The writer then retries to open the
-/// file. Until it succeeds, lines are lost.
+/// Starts the writer thread even if the file cannot be opened. The writer then tries again to open
+/// the file. Until it succeeds, lines are lost.
 ///
 /// # Errors
 /// Errors of starting the thread.
@@ -140,8 +141,8 @@ fn write_records(queues: &Arc<RecordQueues>, mut out: LogOutput, stop: &AtomicBo
     let mut last_check = Instant::now();
     let mut is_failing = false;
     loop {
-        // The flag is read before the queues, so lines from before the stop are written. If only
-        // this thread holds the queues, a reload has replaced them and no request uses them.
+        // The flag is read before the queues, so all records from before the stop are written. If
+        // only this thread holds the queues, a reload has replaced them, and no request uses them.
         let stopping = stop.load(Ordering::Acquire) || Arc::strong_count(queues) == 1;
         if last_check.elapsed() >= REOPEN_INTERVAL {
             last_check = Instant::now();

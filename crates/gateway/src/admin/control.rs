@@ -1,9 +1,10 @@
 //! The control socket: commands that change the state of a running gateway.
 //!
 //! Every user of the machine, and every web page in a browser on the machine, can reach the admin
-//! address. The admin address therefore changes nothing. The control socket is an abstract Unix
-//! socket (unix(7)) with a random name, which `/status` publishes. The kernel reports the user who
-//! connects. Only the user of the gateway and root may send commands, and a browser cannot connect.
+//! address. Requests to the admin address therefore change nothing. The control socket is an
+//! abstract Unix socket (unix(7)) with a random name, which `/status` publishes. The kernel reports
+//! the user who connects. Only the user of the gateway and root may send commands, and a browser
+//! cannot connect.
 //!
 //! A client sends one [`Command`] as JSON and shuts down its side of the connection. The gateway
 //! responds with one [`Reply`] as a line of JSON.
@@ -33,7 +34,7 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "command", deny_unknown_fields)]
 pub enum Command {
-    /// Take an upstream out of rotation. Replaces an earlier cordon.
+    /// Cordon an upstream: take it out of rotation. Replaces an earlier cordon.
     Cordon {
         /// Name of the upstream.
         upstream: String,
@@ -119,8 +120,8 @@ impl ControlSocket {
     }
 }
 
-/// Reads a command, executes it, and writes the reply. Refuses other users before it reads their
-/// command, so that they cannot delay the commands of operators.
+/// Reads a command, executes it, and writes the reply. Refuses a user who may not send commands
+/// before reading the command, so that such users cannot delay the commands of operators.
 async fn handle(
     mut stream: UnixStream,
     snapshot: &watch::Receiver<Arc<Snapshot>>,

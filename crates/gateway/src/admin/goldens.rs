@@ -1,6 +1,6 @@
-//! Goal: `/metrics`, `/status` and the page do not change unintentionally. Method: the output of a
-//! gateway in which no number is 0 is compared with the files of `goldens/`. Values that depend on
-//! the clock or the machine are fixed first.
+//! Goal: `/metrics`, `/status` and the status page do not change unintentionally. Method: the
+//! output of a gateway in which no number is 0 is compared with the files of `goldens/`. Values
+//! that depend on the clock or the machine are replaced by constants before.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::policy::memory::Purpose;
 use crate::state::process::ReloadOutcome;
 use crate::state::snapshot::Snapshot;
 
-/// Returns [`populated`] with the remaining zeros filled.
+/// Returns the snapshot of [`populated`], with nonzero values in the remaining counters.
 fn full_snapshot() -> Arc<Snapshot> {
     let snapshot = populated();
     snapshot
@@ -88,6 +88,7 @@ fn fill_zone(snapshot: &Snapshot) {
         let Charge::AskRedis(query) = limits.charge(&limited_call, 0, &counters) else {
             panic!("Redis judges the call");
         };
+        // Without a decision of Redis, the gateway decides by its local share.
         assert!(matches!(
             limits.apply_decision(&query, None, &limited_call, 0, &counters),
             Charge::Pass
@@ -95,7 +96,8 @@ fn fill_zone(snapshot: &Snapshot) {
     }
 }
 
-/// Returns the text of `/metrics` sorted by family, with `~` for numbers that vary between runs.
+/// Returns the text of `/metrics` sorted by metric family, with `~` in place of numbers that vary
+/// between runs.
 fn sort_families(text: &str) -> String {
     const VARYING: [&str; 6] = [
         "weir_uptime_seconds ",

@@ -15,7 +15,7 @@ mod tests;
 
 /// Interval between two samples.
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of samples: the ends of 120 intervals.
+/// Maximum number of samples: 121 samples enclose 120 intervals of a second.
 pub(crate) const SAMPLES_MAX: usize = 121;
 
 /// Values to draw: one per interval, oldest first. `None` marks an interval without a measurement.
@@ -36,9 +36,9 @@ struct Sample {
     taken_at: Duration,
     /// Number of calls since the start.
     calls: u64,
-    /// Number of calls without an upstream call of their own: cache hits and coalesced calls.
+    /// Number of calls that needed no upstream call of their own: cache hits and coalesced calls.
     spared: u64,
-    /// By index of the upstream; empty if a reload has replaced the upstreams since.
+    /// Counts by index of the upstream; empty if a reload has replaced the upstreams since.
     upstreams: Vec<UpstreamSample>,
 }
 
@@ -76,12 +76,12 @@ impl History {
         });
     }
 
-    /// Returns the calls answered per second.
+    /// Returns the number of responses to calls per second.
     pub(crate) fn calls_per_second(&self) -> Series {
         self.per_second(|sample| sample.calls)
     }
 
-    /// Returns the calls per second without an upstream call of their own.
+    /// Returns the number of calls per second that needed no upstream call of their own.
     pub(crate) fn spared_per_second(&self) -> Series {
         self.per_second(|sample| sample.spared)
     }

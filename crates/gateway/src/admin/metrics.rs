@@ -1,7 +1,8 @@
-//! The text of `/metrics`, and the page `docs/metrics.md` that lists the metrics.
+//! The text of `/metrics`, and of the page `docs/metrics.md`, which lists the metrics.
 //!
-//! Both are generated from one list of metric sets. `metrics/counters.rs` declares the metrics that
-//! threads count. This file declares the metrics that are read from the state of the gateway.
+//! Both are generated from one list of *metric sets*. A set holds the metrics of one type of
+//! object, such as an upstream. `metrics/counters.rs` declares the metrics that threads count. This
+//! file declares the metrics that are read from the state of the gateway.
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,7 +49,8 @@ struct Scrape {
     spans: Option<Arc<SpanCounts>>,
     /// True if gateways share a zone of request limits.
     has_shared_limits: bool,
-    /// The exemplars for the bucket lines. Encoding the text fills this list.
+    /// The exemplars (ids of traces) of histogram buckets. Encoding the text fills this list, and
+    /// `append_exemplars` adds them to the lines.
     exemplars: Arc<Mutex<BucketExemplars>>,
 }
 
@@ -66,7 +68,7 @@ struct QuotaScrape {
 /// Objects of one type, each with its label values.
 type LabelledObjects<'s, T> = Vec<(Vec<&'s str>, &'s T)>;
 
-/// A [`MetricSet`] without its type, so that sets of several types fit one list.
+/// A [`MetricSet`] without its type, so that one list can hold sets of several types.
 struct AnyMetricSet {
     descriptions: Vec<Description>,
     /// Writes the samples of a scrape.
@@ -152,7 +154,8 @@ impl AnyMetricSet {
     }
 }
 
-/// Returns an object that is the only one of its type, and so has no labels.
+/// Returns a list with the only object of its type, which needs no labels. The list is empty if
+/// `object` is `None`.
 fn list_unlabelled<T>(object: Option<&T>) -> LabelledObjects<'_, T> {
     object.into_iter().map(|object| (Vec::new(), object)).collect()
 }
@@ -230,8 +233,8 @@ pub fn render_reference() -> String {
         let Declaration { name, kind, unit, help, .. } = metric;
         format!("| `{name}` | {kind} | {unit} | {} | {help} |\n", labels.join(", "))
     };
-    // The rows are sorted by their text, as a test expects. The order of the names is different,
-    // because the backquote after a name sorts behind `_`.
+    // The rows are sorted by their text, as a test expects. Sorting by name would give another
+    // order, because the backquote after a name sorts behind `_`.
     let mut rows: Vec<String> = list_declarations().into_iter().map(row).collect();
     rows.sort();
     REFERENCE.replace("{rows}", &rows.concat())
@@ -242,6 +245,7 @@ impl Scrape {
         let counters = Counters::sum(&snapshot.counters);
         let status = Status::with(snapshot, &counters);
         if let Some(queues) = &snapshot.access_log {
+            // Lines that could not be written count as dropped.
             counters.log_dropped.add(queues.unwritten.load(Ordering::Relaxed));
         }
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);

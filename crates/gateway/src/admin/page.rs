@@ -1,8 +1,8 @@
 //! The status page: status and history as one self-contained HTML document.
 //!
-//! The gateway renders the page, so the page works without scripts. A script only updates it in
-//! place. The page contains no text from clients or upstreams, and names from the configuration are
-//! escaped. The content security policy admits only the page's own style and script.
+//! The gateway renders the page, so the page works without scripts. A script only updates the page
+//! in place. The page contains no text from clients or upstreams, and names from the configuration
+//! are escaped. The content security policy admits only the page's own style and script.
 //! `page/style.css` styles the page, `page/draw.rs` draws lines and bars, and `page/format.rs`
 //! formats numbers.
 //!
@@ -34,7 +34,7 @@ pub(super) const STYLE: &str = include_str!("page/style.css");
 /// The script that updates the page in place.
 pub(super) const SCRIPT: &str = include_str!("page/live.js");
 
-/// Text for an unknown value.
+/// The text shown for an unknown value.
 const NONE: &str = "–";
 
 /// Returns the content security policy of the page. `nonce` marks the style and the script.

@@ -1,6 +1,6 @@
 //! Distinguishes a process from earlier processes with the same process id.
 
-/// Returns the start time of a process, in clock ticks since the machine started; `None` if it
+/// Returns the start time of a process in clock ticks since the machine started; `None` if it
 /// cannot be read.
 ///
 /// The start time is field 22 of `/proc/PID/stat` (proc_pid_stat(5)). Start time and process id
@@ -8,7 +8,8 @@
 /// clock.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is a name in parentheses, which may contain spaces and parentheses.
+    // The second field is a name in parentheses, which may contain spaces and parentheses. Field 3
+    // becomes the first of `fields`, so field 22 has the index 19.
     let fields = &stat[stat.rfind(')')? + 1..];
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }

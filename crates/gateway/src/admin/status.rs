@@ -1,8 +1,8 @@
-//! The gateway's state in one value, which `/status` prints as JSON and the page draws.
+//! The gateway's state in one value. `/status` prints it as JSON, and the status page draws it.
 //!
 //! The schema of the status is published: `docs/status.schema.json` is generated from these types
-//! and their comments. Counts are since the start. An upstream has name, host and port here; the
-//! rest of its URL may hold a key and is omitted. `status/read.rs` reads the state.
+//! and their comments. Counts are since the start. Only the name, host and port of an upstream are
+//! shown, because the rest of its URL may contain a secret. `status/read.rs` reads the state.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -69,10 +69,10 @@ pub struct MemoryPurpose {
     pub refused: u64,
 }
 
-/// Identity of a process, also among earlier processes with the same id.
+/// Identity of a process. An earlier process with the same id has another identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessStatus {
-    /// Process id in its own namespace.
+    /// Process id, in the PID namespace of the process.
     pub id: u32,
     /// Start of the process, in clock ticks since the machine started; null if it cannot be read.
     pub start_ticks: Option<u64>,
@@ -118,20 +118,21 @@ pub struct ChainStatus {
     pub name: String,
     /// Family, which determines the method table.
     pub family: &'static str,
-    /// The served head; null while no upstream has confirmed one.
+    /// The served head, which is the newest block that clients see; null while no upstream has
+    /// confirmed one.
     pub head: Option<HeadStatus>,
     /// Time since the served head last changed; null without a head.
     pub head_age_seconds: Option<f64>,
     /// The head that was served until all upstreams were lost; null while there is a head, and
-    /// before the first.
+    /// before the first head.
     pub last_head: Option<LastHeadStatus>,
-    /// The height that no reorg may undo; null while it is unknown.
+    /// Number of the last block that no reorg may drop; null while it is unknown.
     pub finalized: Option<u64>,
     /// Reorgs of the served chain.
     pub reorgs: u64,
     /// Blocks dropped by the deepest reorg.
     pub reorg_depth_max: u64,
-    /// Number of branch changes on all upstreams.
+    /// Number of branch changes of the upstreams and of the served chain.
     pub generation: u64,
     /// Upstreams in the order of the configuration.
     pub upstreams: Vec<UpstreamStatus>,
@@ -161,6 +162,7 @@ pub struct LastHeadStatus {
     pub seconds_ago: f64,
 }
 
+// `closed_set!` gives each variant the name that the page and the metrics use.
 closed_set! {
     /// State of an upstream.
     #[derive(Serialize, JsonSchema)]
@@ -171,7 +173,8 @@ closed_set! {
         /// The upstream is behind, on another branch or silent, and is called only if no
         /// healthy upstream can serve the call.
         Lagging = "lagging",
-        /// The upstream was ejected; one call decides whether it is readmitted.
+        /// The upstream's ejection has ended, or it has stopped responding to calls. A poll decides
+        /// whether it is called again.
         Probing = "probing",
         /// The upstream limits the request rate, with status 429 for example.
         Paused = "paused",
@@ -206,10 +209,11 @@ pub struct UpstreamStatus {
     /// True if the upstream responds, is consistent and does not lag, so it can serve reads at the
     /// head.
     pub at_head: bool,
-    /// True if the upstream has the served chain's block at the lower of its head and the served
-    /// head, and its last polls match its known blocks.
+    /// True if the upstream is on the served chain: both have the same block at the lower of the
+    /// upstream's head and the served head. The last polls of the upstream must also match its
+    /// known blocks.
     pub consistent: bool,
-    /// Share of calls, relative to other upstreams.
+    /// Weight of the upstream in load balancing, relative to the other upstreams.
     pub weight: u32,
     /// True if the upstream is called only while no other upstream of the group can be called.
     pub backup: bool,
@@ -337,7 +341,7 @@ pub struct RedisStatus {
     /// Lookups that found no response, or a response that is not valid.
     pub misses: u64,
     /// Lookups that Redis answered with an error or not in time, and lookups that were skipped
-    /// because a circuit breaker was open.
+    /// because the circuit breaker was open.
     pub failed: u64,
     /// Messages sent to other gateways.
     pub messages_sent: u64,
@@ -348,7 +352,8 @@ pub struct RedisStatus {
 /// The gateways that share limits and quotas through Redis.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct GatewaysStatus {
-    /// Number of gateways. While Redis is down, this gateway divides shared rates and quotas by it.
+    /// Number of gateways. While Redis is down, this gateway divides shared rates and quotas by
+    /// this number.
     pub count: u64,
     /// Origin of the number: `configured` by `redis.gateways`; `counted` by the last heartbeat;
     /// `last_counted` by an earlier one, because Redis is down or has just come back; `assumed` by
@@ -406,7 +411,8 @@ pub struct ZoneStatus {
     pub evicted: u64,
     /// True if gateways share the zone through Redis.
     pub shared: bool,
-    /// Threads that judge by this gateway's share now; `None` if the zone is not shared.
+    /// Number of threads that now apply this gateway's local share of the zone, because Redis is
+    /// unreachable; `None` if the zone is not shared.
     #[serde(skip)]
     pub(crate) fallback_threads: Option<u64>,
     /// Calls that passed without a wait.
@@ -440,10 +446,11 @@ pub struct Totals {
     pub calls_refused: u64,
     /// Calls without an id, which get no response.
     pub notifications: u64,
-    /// HTTP requests refused as a whole, by status. Rejected calls count in `rejected` instead, also
-    /// if the request had a single call and its status reports the rejection.
+    /// HTTP requests refused as a whole, by status. A rejected call counts in `rejected` instead,
+    /// even if it is the only call of its request, whose status then reports the rejection.
     pub refused: Vec<Refused>,
-    /// Calls rejected by the gateway, by reason, and by zone if a request limit rejected them.
+    /// Calls rejected by the gateway, by reason. Calls that a request limit rejected are also
+    /// listed by zone.
     pub rejected: Vec<Rejected>,
     /// Calls answered with a JSON-RPC error of an upstream.
     pub errors: u64,

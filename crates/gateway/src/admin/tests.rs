@@ -53,7 +53,7 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
-fn a_name_of_a_web_page_is_refused_on_loopback() {
+fn a_public_host_name_is_refused_on_loopback() {
     run(async {
         let served = TestServer::start(populated(), true).await;
         for (host, status) in [
@@ -126,7 +126,7 @@ fn the_health_address_serves_probes_and_metrics_only() {
 }
 
 #[test]
-fn the_policy_admits_the_page_only() {
+fn the_content_security_policy_admits_only_the_page() {
     run(async {
         let served = TestServer::start(populated(), true).await;
         let nonce_of = |page: &str| {
@@ -177,7 +177,7 @@ async fn connections_beyond_the_bound_wait_at(pages: Pages) {
     let mut open = Vec::new();
     for _ in 0..CONNECTIONS_MAX {
         let mut stream = TcpStream::connect(served.address).await.unwrap();
-        // A response proves that the connection was accepted; it stays open.
+        // A response proves that the connection was accepted. The connection stays open.
         stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
         let mut first = [0; 8];
         stream.read_exact(&mut first).await.unwrap();

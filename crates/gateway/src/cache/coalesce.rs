@@ -2,9 +2,10 @@
 //!
 //! The shared call runs in its own task. So the client that started it (the leader) can disconnect
 //! without effect on the other clients (the waiters). Each waiter has its own deadline. If the
-//! leader's deadline ends first, the waiter retries. When the response arrives, all current waiters
-//! receive it, and the table no longer holds the call. If overload control rejects the shared call,
-//! its waiters fail too. Only waiters of a better priority class retry.
+//! leader's deadline ends before the waiter's deadline, the waiter retries. When the response
+//! arrives, all current waiters receive it, and the table no longer holds the call. If overload
+//! control rejects the shared call, its waiters fail too. Only waiters of a higher priority class
+//! than the leader's class retry.
 //!
 //! Each thread has its own table, so two threads may run equal calls. A duplicate call costs less
 //! than a lock on every call.
@@ -20,8 +21,8 @@ use crate::call::UpstreamResponse;
 use crate::call::failure::{Failure, FailureKind};
 use crate::policy::overload::Class;
 
-/// Maximum number of calls in the table of one thread. Further calls are not coalesced. Connections
-/// and batches are limited, so only a flood of distinct calls reaches this limit.
+/// Maximum number of calls in the table of one thread. Further calls are not coalesced. Because
+/// connections and batches are limited, only a flood of distinct calls reaches this limit.
 const CALLS_MAX: usize = 65_536;
 
 /// The calls in flight on one thread.
@@ -37,7 +38,8 @@ type Table = RefCell<HashMap<Rc<[u8]>, Rc<InFlightCall>, foldhash::fast::RandomS
 pub(crate) struct InFlightCall {
     /// The leader's deadline.
     deadline: Instant,
-    /// The priority class in which the call waits for a permit.
+    /// The priority class of the leader. While upstreams are overloaded, the call waits in this
+    /// class until it may be sent.
     class: Class,
     /// `None` until the call completes.
     response: RefCell<Option<UpstreamResponse>>,
@@ -50,7 +52,7 @@ pub(crate) struct InFlightCall {
 }
 
 /// The completion guard of a shared call. Dropping the guard removes the call from the table and
-/// wakes the waiters. Without a response, the waiters receive a failure.
+/// wakes the waiters. If the leader has not set a response by then, the waiters receive a failure.
 #[derive(Debug)]
 pub(crate) struct LeaderGuard {
     table: Rc<Table>,
@@ -93,8 +95,8 @@ pub(crate) enum Coalescing {
 }
 
 impl InFlightCalls {
-    /// Joins the call in flight with this key. If there is none, adds a call with this deadline and
-    /// class.
+    /// Joins the call in flight with this key. If there is no such call, adds one with this
+    /// deadline and class.
     pub(crate) fn join_or_lead(&self, key: &[u8], deadline: Instant, class: Class) -> Coalescing {
         let mut table = self.table.borrow_mut();
         if let Some(call) = table.get(key) {
@@ -125,14 +127,15 @@ impl InFlightCalls {
 }
 
 impl InFlightCall {
-    /// Returns true if the leader's deadline has passed. A waiter with time left should then retry.
+    /// Returns true if the leader's deadline has passed. A waiter whose own deadline has not passed
+    /// should then retry.
     pub(crate) fn is_past_deadline(&self, now: Instant) -> bool {
         now >= self.deadline
     }
 
-    /// Returns true if the call waited for a permit in a lower class than `class`.
+    /// Returns true if the shared call has a lower priority class than `class`.
     pub(crate) fn has_lower_class_than(&self, class: Class) -> bool {
-        // Classes are in order from the best to the worst.
+        // `Class` is ordered from the highest to the lowest class.
         self.class > class
     }
 

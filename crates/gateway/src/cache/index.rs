@@ -1,8 +1,9 @@
-//! The cache tier for chain history: an external file or database that the gateway reads.
+//! The index: a cache tier with past blocks of a chain, in an external file or database that the
+//! gateway reads.
 //!
 //! The gateway trusts the index's results. Each query therefore carries the chain view, which is
 //! the gateway's snapshot of the chain's newest blocks. The index may use a block above the
-//! finalized block only if the block is canonical in that view.
+//! finalized block only if the view holds that block.
 //!
 //! The gateway looks up a call in memory, then in Redis, then in the index. For a range of logs the
 //! index comes first, because one index query replaces many memory lookups.
@@ -21,8 +22,8 @@ use crate::upstream::thread::UpstreamContext;
 pub struct IndexQuery {
     /// The method's name.
     pub method: Box<str>,
-    /// The raw array of parameters. If a block tag stands for one exact block, the block's number
-    /// replaces the tag.
+    /// The raw array of parameters. A block number replaces a block tag, such as `latest`, that
+    /// stands for one exact block.
     pub params: Box<[u8]>,
     /// The gateway's snapshot of the chain's newest blocks.
     view: Arc<ChainView>,
@@ -62,7 +63,7 @@ pub enum IndexResult {
 /// An index backend. The backend runs queries on its own threads, so a serving thread never waits
 /// for a disk.
 pub trait Index: Send + Sync {
-    /// The name of the indexed chain.
+    /// Returns the name of the indexed chain.
     fn chain(&self) -> &str;
     /// Returns true if the index belongs to the chain with this id, which the upstreams reported.
     fn serves_chain(&self, id: u64) -> bool;
@@ -72,7 +73,8 @@ pub trait Index: Send + Sync {
     fn start_query(&self, query: IndexQuery, sender: oneshot::Sender<IndexResult>);
 }
 
-/// Looks up a call in the index. Returns `None` if the index has no data.
+/// Looks up a call in the index. Returns `None` if the index has no data, if it does not serve the
+/// chain or the method, or if the query fails or takes too long.
 pub(crate) async fn lookup(
     index: &Arc<dyn Index>,
     cx: &UpstreamContext,
@@ -83,7 +85,8 @@ pub(crate) async fn lookup(
     if *index.chain() != *chain.name || !index.serves(&request.method_name) {
         return None;
     }
-    // Before an upstream has reported the chain's id, the gateway cannot verify the index.
+    // Until an upstream has reported the chain's id, the gateway cannot verify that the index
+    // belongs to the chain.
     let reported_id = chain.reported_id()?;
     // The upstreams of some chains report no id. Then the name of the chain must suffice.
     let is_same_chain = reported_id.is_none_or(|id| index.serves_chain(id));
@@ -97,7 +100,7 @@ pub(crate) async fn lookup(
     };
     let (sender, receiver) = oneshot::channel();
     index.start_query(query, sender);
-    // The index gets half of the remaining time. The other half is for upstreams.
+    // The index gets half of the remaining time. The other half is left for upstreams.
     let now = tokio::time::Instant::now();
     let deadline = now + request.deadline.saturating_duration_since(now) / 2;
     let received = tokio::time::timeout_at(deadline, receiver).await;

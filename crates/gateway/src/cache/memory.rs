@@ -1,8 +1,8 @@
 //! The memory tier of the cache: responses by call key, limited in bytes.
 //!
-//! Each entry stores its full key, so a hash collision never mixes two calls.
-//! `policy/cacheable.rs` decides which responses to store. On each hit, it also decides whether the
-//! entry is still valid in the current view of the chain.
+//! Each entry stores its full key, so a hash collision never mixes two calls. `policy/cacheable.rs`
+//! decides which responses to store. On each hit, it also decides whether the entry is still valid
+//! in the current *view*, which is a snapshot of the chain's newest blocks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::call::Payload;
 use crate::config;
 use crate::policy::cacheable::{Binding, ValidityTag};
 
-/// Memory of an entry in addition to its key and response: map slots and allocations. Measured as
-/// the growth of the process with a million small entries.
+/// Memory of an entry in addition to its key and response, for map slots and allocations. It was
+/// measured as the growth of the process with a million small entries.
 const ENTRY_OVERHEAD_BYTES: u64 = 200;
 /// Assumed bytes of an entry, for the initial size of the map. The map grows if entries are
 /// smaller.
@@ -34,10 +34,11 @@ pub(crate) struct Entry {
     pub(crate) upstream: u16,
     /// The condition under which the entry is valid.
     pub(crate) validity: ValidityTag,
-    /// When the entry expires, even if the chain does not change; `None` if it does not expire.
+    /// When the entry expires even if the chain does not change; `None` if it does not expire.
     pub(crate) expires_at: Option<Duration>,
-    /// When the gateway first received this response, if items may be missing in it. Such an entry
-    /// expires early. `None` for complete responses.
+    /// Time when the gateway first received this response, if the response may be incomplete (it
+    /// may for example lack logs). Such an entry expires early. `None` for a response that counts
+    /// as complete.
     pub(crate) doubted_since: Option<Duration>,
 }
 
@@ -94,8 +95,8 @@ impl Cache {
         self.entries.get(key)
     }
 
-    /// Stores a response. Returns false if the response is too large. The cache copies the bytes,
-    /// because a slice would keep the whole upstream response in memory.
+    /// Stores a response. Returns false if the key and the response together are too large. The
+    /// cache copies the bytes, because a slice would keep the whole upstream response in memory.
     pub(crate) fn put(&self, key: &[u8], entry: Entry) -> bool {
         if key.len() + entry.bytes.len() > self.config.entry_bytes_max {
             return false;
@@ -131,7 +132,7 @@ impl Cache {
         self.entries.len()
     }
 
-    /// Returns the bytes of all entries, with the overhead of each.
+    /// Returns the number of bytes of all entries, including the overhead of each entry.
     pub(crate) fn bytes(&self) -> u64 {
         self.entries.weight()
     }

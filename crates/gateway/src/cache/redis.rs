@@ -1,4 +1,4 @@
-//! The Redis tier of the cache: shared by gateways, and persistent through restarts.
+//! The Redis tier of the cache, which gateways share and which survives restarts.
 //!
 //! ```text
 //! resolve ── lookup ─► name ─► client (MGET) ─► value ─► policy/shareable (adopt) ─► memory
@@ -8,14 +8,20 @@
 //! tier sends all lookups of one event-loop iteration as one MGET. In a cluster it sends them as
 //! GETs, in one write per node.
 //!
-//! The gateway does not trust stored values. Each value carries the key material of its call: the
-//! bytes whose digest is part of the Redis key. A lookup compares them. A value also carries the
-//! hash of the block that it depends on. `policy/shareable.rs` checks that hash against this
-//! process's view, which is a snapshot of the chain's newest blocks.
+//! The gateway does not trust stored values. Each value contains the key material of its call: the
+//! bytes whose digest is part of the Redis key. A lookup compares these bytes with those of its own
+//! call. A value also contains the hash of the block that it depends on. `policy/shareable.rs`
+//! checks that hash against this process's *view*, which is a snapshot of the chain's newest
+//! blocks. A response is stored once it is *proven*: either the response itself shows that it is
+//! about the block, or the next poll shows that its upstream is still on the served chain.
 //!
-//! `cache/redis/invalidation_bus.rs` exchanges messages with other gateways, on the watch thread.
-//! Shared request limits (`cache/redis/zones.rs`), quotas (`cache/redis/quotas.rs`) and the number
-//! of gateways (`cache/redis/heartbeat.rs`) use Redis independently of the cache.
+//! A *generation* is a random number in every Redis key of a chain. A new generation invalidates
+//! all entries of the chain.
+//!
+//! `cache/redis/invalidation_bus.rs` exchanges messages with other gateways. It runs on the watch
+//! thread, which also polls the upstreams. Shared request limits (`cache/redis/zones.rs`), quotas
+//! (`cache/redis/quotas.rs`) and the number of gateways (`cache/redis/heartbeat.rs`) use Redis
+//! independently of the cache.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -55,8 +61,8 @@ pub(crate) mod zones;
 use client::{RedisClient, Role};
 use value::Value;
 
-/// Maximum number of keys of an MGET. The lookups of most event-loop iterations fit. A longer reply
-/// would delay the next one.
+/// Maximum number of keys of an MGET. The lookups of most event-loop iterations fit into one MGET.
+/// The reply to a longer one would delay the reply to the next.
 const MGET_KEYS_MAX: usize = 64;
 /// Maximum number of SETs in flight per thread. Further responses are not stored. Redis executes
 /// some hundred thousand SETs per second, so only a hung Redis reaches this limit.
@@ -67,8 +73,8 @@ const SET_TIMEOUT: Duration = Duration::from_secs(1);
 const UNPROVEN_MAX: usize = 4096;
 /// Maximum bytes of the unproven responses of one thread.
 const UNPROVEN_BYTES_MAX: usize = 16 << 20;
-/// Longest wait of a response for proof. A response that waits longer is dropped, because its
-/// upstream is down or rarely polled.
+/// Longest time for which a response stays unproven. It is then dropped, because its upstream is
+/// down or rarely polled.
 const UNPROVEN_AGE_MAX: Duration = Duration::from_secs(60);
 /// Interval at which circuit breakers and unproven responses are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
@@ -79,7 +85,8 @@ const OUTBOX_MAX: usize = 64;
 /// State of the tier that all threads share and that survives reloads.
 #[derive(Default)]
 pub(crate) struct SharedState {
-    /// Notified when a message is queued or a generation must be checked.
+    /// Wakes the invalidation bus when a message is queued, or when a generation must be exchanged
+    /// with Redis.
     wakeup: Notify,
     /// The messages to send. Locked only for a push or a pop.
     outbox: Mutex<VecDeque<OutgoingMessage>>,
@@ -91,7 +98,7 @@ pub(crate) struct SharedState {
     pub(crate) messages_received: AtomicU64,
 }
 
-/// The generation of a chain's entries. A reload keeps it.
+/// The generation of a chain's entries in Redis. A reload keeps it.
 #[derive(Debug, Default)]
 struct ChainGeneration {
     /// A random number that is part of every Redis key of the chain; 0 while unknown. A new number
@@ -115,8 +122,8 @@ impl SharedState {
         Arc::clone(self.generations.lock().entry(Arc::clone(&chain.key)).or_default())
     }
 
-    /// Invalidates all entries of a chain. The tier is not used for the chain until it has a new
-    /// generation.
+    /// Invalidates all entries of a chain. The tier is not used for the chain until the chain has a
+    /// new generation.
     pub(crate) fn invalidate(&self, chain: &ChainState) {
         let generation = self.generation_of(chain);
         generation.invalidated.store(true, Ordering::Release);
@@ -148,7 +155,8 @@ pub(crate) struct RedisTier {
     generations: Vec<Arc<ChainGeneration>>,
     counters: Arc<Counters>,
     config: config::redis::Redis,
-    /// The clients: replicas first, if they are used for reads, and the primary last.
+    /// The clients: first the one for replicas, if reads go to replicas, and last the one for the
+    /// primary.
     clients: Vec<Rc<RedisClient>>,
     /// Lookups of the current event-loop iteration.
     pending: RefCell<Vec<PendingLookup>>,
@@ -190,7 +198,7 @@ struct StoreRequest {
     is_error: bool,
     /// The condition under which the response is valid.
     validity: ValidityTag,
-    /// `None` if the age is not limited.
+    /// Maximum age of the response; `None` if the age is not limited.
     age_max: Option<Duration>,
 }
 
@@ -205,8 +213,8 @@ struct RedisKey {
 }
 
 impl RedisTier {
-    /// Starts the tier of one thread on the thread's runtime. The tier connects in the background
-    /// and retries. Returns `None` if Redis is not configured as a cache.
+    /// Starts the tier of one thread on the thread's runtime. The tier connects in the background,
+    /// and retries until it succeeds. Returns `None` if Redis is not configured as a cache.
     pub(crate) fn start(
         shared: &SharedState,
         topology: &Arc<Topology>,
@@ -237,7 +245,7 @@ impl RedisTier {
     }
 
     /// Looks up a call in Redis, and stores a valid response in memory too. Returns `None` if Redis
-    /// has no valid response or does not respond in time.
+    /// has no valid response, is not available, or does not respond in time.
     pub(crate) async fn lookup(
         self: &Rc<Self>,
         cx: &UpstreamContext,
@@ -247,6 +255,7 @@ impl RedisTier {
         let cache = self.cache.as_ref()?;
         let chain = &self.topology.chains[request.chain];
         let rule = request.caching.rule;
+        // The Redis key of a response that depends on the newest block contains that block's hash.
         let head = match rule {
             CacheRule::Never | CacheRule::Logs => return None,
             CacheRule::AtHead => Some(chain.view.load().head?.hash),
@@ -288,8 +297,8 @@ impl RedisTier {
         Some(UpstreamResponse { cache_status, tier, ..UpstreamResponse::local(payload) })
     }
 
-    /// Stores a cacheable response: at once if it is proven, otherwise after the next poll of its
-    /// upstream.
+    /// Stores a cacheable response at once if it is proven. Otherwise stores it once a later poll
+    /// of its upstream has proven it.
     pub(crate) fn store_when_proven(
         self: &Rc<Self>,
         request: &UpstreamRequest<'_>,
@@ -326,7 +335,8 @@ impl RedisTier {
         unproven.push(UnprovenResponse { arrived_at: self.topology.now(), upstream, request });
     }
 
-    /// Stores the unproven responses that a poll has proven, and drops those that waited too long.
+    /// Stores the unproven responses that a poll has proven meanwhile, and drops those that waited
+    /// too long.
     fn store_proven(self: &Rc<Self>) {
         let now = self.topology.now();
         let is_proven = |response: &UnprovenResponse| {
@@ -351,7 +361,8 @@ impl RedisTier {
         }
     }
 
-    /// Sends a response to Redis in the background, if the response is still valid.
+    /// Sends a response to Redis in the background, if the response is still valid. Drops the
+    /// response if Redis is not available, or if too many SETs are in flight.
     fn store(self: &Rc<Self>, request: &StoreRequest, view: &ChainView) {
         let Some(validity) = to_shareable(&request.validity, view) else { return };
         let head = match validity {
@@ -465,7 +476,8 @@ impl RedisTier {
         }
     }
 
-    /// Probes clients with an open breaker, stores proven responses and updates the gauges.
+    /// Probes clients whose breaker is open, stores responses that are now proven, and updates the
+    /// gauges.
     fn check(self: &Rc<Self>) {
         for client in &self.clients {
             if client.begin_due_probe(self.topology.now()) {
@@ -491,7 +503,7 @@ impl RedisTier {
     }
 
     /// Returns the Redis key of a call; `None` while the chain's generation or id is unknown.
-    /// `head` is the hash of the head if the response depends on the head.
+    /// `head` is the hash of the newest block if the response depends on that block.
     fn build_redis_key(&self, chain: usize, key: &[u8], head: Option<Hash>) -> Option<RedisKey> {
         let generation = self.generation(chain)?;
         let chain = &self.topology.chains[chain];

@@ -1,7 +1,7 @@
-//! Failures of calls without an upstream response. [`describe`] is the table that maps each failure
-//! to an HTTP status, a JSON-RPC code and a message.
+//! Failures: reasons why a call has no upstream response. [`describe`] is the table that maps each
+//! failure to an HTTP status, a JSON-RPC code and a message.
 //!
-//! Other code decides by the fields of a failure, never by the message.
+//! Other code must decide by the fields of a failure, never by the message.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub(crate) enum FailureKind {
     Stopping,
     /// The memory budget is used up.
     Memory,
-    /// The method is not allowed, at all or for this caller.
+    /// The method is not allowed for any caller, or not for this caller.
     MethodNotAllowed,
     /// The subscription or filter is refused.
     SubscribeRefused(SubscribeRefusal),
@@ -59,8 +59,8 @@ pub(crate) enum FailureKind {
     Overloaded { status: u16 },
 }
 
-/// The failure of a call without an upstream response. A client error is rejected earlier and
-/// causes no failure.
+/// The failure of a call without an upstream response. A malformed call is rejected earlier, and
+/// has a `Rejection` instead of a failure.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
@@ -71,7 +71,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Creates a failure that occurs before the gateway sends the call to an upstream.
+    /// Creates the failure of a call that was sent to no upstream.
     pub(crate) fn ours(kind: FailureKind) -> Failure {
         Failure { kind, sent: Sent::No, retry_after: None }
     }
@@ -92,7 +92,8 @@ pub(crate) enum SubscribeRefusal {
     TooLong,
     /// The filter is invalid.
     Filter(MatcherError),
-    /// The filter's block range is not a range of future blocks.
+    /// The filter names a block by hash, or its bounds are not block numbers or `latest` in
+    /// ascending order.
     Range,
     /// No upstream of the chain supports subscriptions.
     NoUpstream,
@@ -113,7 +114,7 @@ pub(crate) struct ErrorResponse<'a> {
     pub(crate) message: &'a str,
 }
 
-/// Returns the error for a failed call.
+/// Returns the error that the client receives for a failed call.
 ///
 /// geth's `rpc/errors.go` defines -32002 (timeout) and -32003 (response too large). EIP-1474
 /// defines -32005 (limit exceeded). Methods that are not allowed and unsupported notifications

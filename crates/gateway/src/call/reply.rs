@@ -13,12 +13,12 @@ pub(crate) struct CallReply<'a> {
     /// The raw bytes of the id; `null` if it could not be parsed.
     pub(crate) id: &'a [u8],
     pub(crate) content: Content<'a>,
-    /// `None` if the call failed before the cache was used.
+    /// How the cache was involved; `None` if the call failed before the cache was used.
     pub(crate) cache_status: Option<CacheStatus>,
     /// The cache tier of a hit; `None` for the memory tier and without a hit.
     pub(crate) tier: Option<CacheTier>,
-    /// Index of the upstream that sent the response, now or before it was cached. `None` if it is
-    /// unknown or no upstream sent the response.
+    /// Index of the upstream that sent the response, also if the response then came from the cache.
+    /// `None` if the upstream is unknown, or if no upstream sent the response.
     pub(crate) upstream_index: Option<usize>,
 }
 
@@ -50,8 +50,8 @@ pub(crate) enum Reply<'a> {
     Batch(Vec<CallReply<'a>>),
 }
 
-/// A response body in up to three parts. The parts are written one after another, so a large
-/// payload is not copied.
+/// A response body in up to three parts. The parts are written one after another, so that a large
+/// payload need not be copied.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
     /// The bytes before the payload, or the whole body.

@@ -1,10 +1,12 @@
 //! `[access]`, `[[key]]` and `[[jwt]]`: which clients may call which methods.
 //!
-//! A key is a secret that a client sends. A grant holds the rights of a key. An issuer signs
-//! tokens, which a client can send instead of a key. `policy/access.rs` decides whether a call is
-//! allowed.
+//! An API *key* is a secret that a client sends. A *grant* holds the rights of a key. An *issuer*
+//! signs tokens, which a client can send instead of a key. `policy/access.rs` decides whether a
+//! call is allowed.
 //!
-//! `config.rs` explains the syntax of a table and the arguments of `report`.
+//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
+//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
+//! the file. `config.rs` explains the other forms, and the arguments of `report`.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -42,16 +44,16 @@ settings::choice! {
 }
 
 settings::table! {
-    /// Access control: the clients that may call, and the methods that are served. `docs/access.md`
+    /// Access control: which clients may call, and which methods are served. `docs/access.md`
     /// explains how the tables work together.
     pub struct AccessTable {
         /// If true, a request without a key or token is rejected with 401.
         required: Bool = described "true if there is a key or an issuer of tokens";
-        /// A file of further `[[key]]` tables, and nothing else.
+        /// A file with further `[[key]]` tables and nothing else.
         keys_file: File = described "none";
-        /// Places where the gateway looks for a key: the header `key_header`; `authorization:
-        /// Bearer`; the last or the first segment of the path, which is then removed; the parameter
-        /// `key` of the query.
+        /// Places where the gateway looks for an API key: the header `key_header`; `authorization:
+        /// Bearer`; the last or the first segment of the path, which is then removed from the path;
+        /// the parameter `key` of the query.
         key_places: List<KeyPlace> = described "all four" => vec![
             KeyPlace::Header,
             KeyPlace::Bearer,
@@ -60,17 +62,17 @@ settings::table! {
         ];
         /// The header that holds a key.
         key_header: HeaderKey = "x-api-key";
-        /// Networks whose clients may call; empty is all. Others get 403.
+        /// Networks whose clients may call; an empty list allows all. Other clients get 403.
         clients_allow: NetworkList = empty;
-        /// Networks whose clients may not call. It takes precedence over every allow list.
+        /// Networks whose clients may not call. This list takes precedence over every allow list.
         clients_deny: NetworkList = empty;
-        /// Methods that are served on all chains; empty is all.
+        /// Methods that are served on all chains; an empty list allows all.
         methods_allow: Methods = empty;
-        /// Methods that are served on no chain. It takes precedence over every allow list.
+        /// Methods that are served on no chain. This list takes precedence over every allow list.
         methods_deny: Methods = empty;
-        /// Methods that administer the node or use keys that it holds (`admin_*`, `personal_*`,
-        /// `miner_*`, `engine_*`, `debug_set*`, `eth_sign*`, `eth_sendTransaction` and others) and
-        /// are served nevertheless. All others of this kind are rejected.
+        /// Some methods administer the node or use private keys that it holds: `admin_*`,
+        /// `personal_*`, `miner_*`, `engine_*`, `debug_set*`, `eth_sign*`, `eth_sendTransaction`
+        /// and others. This list names those that are served. All others of this kind are rejected.
         node_methods: Methods = empty;
         /// If true, signed transactions are accepted (`eth_sendRawTransaction` and similar
         /// methods).
@@ -79,51 +81,53 @@ settings::table! {
 }
 
 settings::table! {
-    /// An API key; `weir key` creates one. Only its hash is stored. The key is never logged or sent
-    /// to an upstream.
+    /// An API key; `weir key` creates one. The gateway stores only the hash of the key. It never
+    /// logs the key or sends it to an upstream.
     pub struct KeyTable by name {
         /// Name of the key's holder in metrics and logs.
         name: Name = required;
-        /// SHA-256 of the key. Keys are random and long, so a slow hash would add nothing.
+        /// SHA-256 of the key. Keys are random and long, so a slow hash would add no security.
         hash: KeyHash = described "from `secret`";
         /// The key itself, instead of its hash: `${VAR}` or `${file:PATH}`.
         secret: Secret<16> = described "none";
-        /// Instead of a key, a name in the verified certificate of the client (`client_ca` under
-        /// `[tls]`): `cn:NAME`, `dns:NAME`, `uri:URI`, `email:ADDRESS`, `ip:ADDRESS` or the whole
-        /// `subject:`. A key in the request takes precedence.
+        /// Instead of a key: a name in the client's verified certificate (see `client_ca` under
+        /// `[tls]`). The forms are `cn:NAME`, `dns:NAME`, `uri:URI`, `email:ADDRESS`, `ip:ADDRESS`
+        /// or the whole `subject:`. A key in the request takes precedence over the certificate.
         certificate: NonEmptyString = described "none";
-        /// The tier of its calls.
+        /// Tier of the key's calls: a name such as `gold`, to which `[[rule]]` and `[overload]`
+        /// refer.
         tier: Name = described "none";
-        /// Chains that it may use. Others get 403.
+        /// Chains that the key may use. Calls to other chains get 403.
         chains: List<Name> = described "all chains";
-        /// Methods that it may call; empty is all.
+        /// Methods that the key may call; an empty list allows all.
         methods_allow: Methods = empty;
-        /// Methods that it may not call. It takes precedence over every allow list.
+        /// Methods that the key may not call. This list takes precedence over every allow list.
         methods_deny: Methods = empty;
-        /// Methods that administer the node, and that it may call nevertheless.
+        /// Methods that administer the node and that the key may call nevertheless.
         node_methods: Methods = empty;
         /// If true, the key may send signed transactions.
         transactions: Bool = described "as in `[access]`";
-        /// Networks from which the key may be used; empty allows all.
+        /// Networks from which the key may be used; an empty list allows all.
         clients: NetworkList = empty;
         /// Time at which the key expires.
         expires: Timestamp = described "never";
-        /// The rate of its calls. It replaces the rate of every zone whose key is or contains
-        /// `key`.
+        /// Rate of the key's calls. It replaces the rate of every zone that counts by API key, that
+        /// is, whose `key` lists `key`.
         rate: CallRate = described "that of the zone";
-        /// Calls beyond the rate that are accepted. It replaces the burst of every limit whose zone
-        /// has a key that is or contains `key`.
+        /// Number of calls above the rate that are accepted. It replaces the burst of every limit
+        /// whose zone counts by API key.
         burst: Integer<0, 4_000_000> = described "that of the limit";
-        /// Units that it may use in a calendar month (UTC); see `[quota]`. After that its calls get
-        /// 429 with the time until the month ends.
+        /// Number of units that the key may use in a calendar month (UTC); see `[quota]`. Further
+        /// calls get 429 with the time until the month ends.
         quota: Integer<0, { 1 << 52 }> = described "none";
     }
 }
 
 settings::table! {
-    /// An issuer of JSON web tokens, which are sent as `authorization: Bearer`. The type of the key
-    /// fixes the algorithms: HS256/384/512 for a secret, RS256/384/512 for RSA, ES256 or ES384 by
-    /// curve. A token needs `exp`. `exp` and `nbf` are enforced.
+    /// An issuer of JSON web tokens. A client sends its token as `authorization: Bearer`. The type
+    /// of the issuer's key determines the allowed algorithms: HS256/384/512 for a secret,
+    /// RS256/384/512 for RSA, and ES256 or ES384 for an elliptic key, by its curve. A token must
+    /// have the claim `exp`. `exp` and `nbf` are enforced.
     pub struct JwtTable by name {
         /// Name of the issuer in metrics and logs.
         name: Name = required;
@@ -139,13 +143,15 @@ settings::table! {
         audience: List<NonEmptyString> = empty;
         /// Largest difference between the issuer's clock and ours.
         leeway: Period<0, HOUR_MS> = "30s";
-        /// The tier of calls whose token names none.
+        /// Tier of calls whose token names no tier.
         tier: Name = described "none";
-        /// The claim that lists the methods of the token; without it, all methods.
+        /// Name of the claim that lists the methods that a token allows. A token without this claim
+        /// allows all methods.
         methods_claim: NonEmptyString = "methods";
-        /// The claim that lists the chains of the token; without it, all chains.
+        /// Name of the claim that lists the chains that a token allows. A token without this claim
+        /// allows all chains.
         chains_claim: NonEmptyString = "chains";
-        /// The claim that names the tier of its calls.
+        /// Name of the claim that holds the tier of the token's calls.
         tier_claim: NonEmptyString = "tier";
     }
 }
@@ -181,8 +187,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// Returns true if requests are authenticated, because keys, tokens or address rules are
-    /// configured.
+    /// Returns true if requests are authenticated: a key is required, or keys, issuers or address
+    /// rules are configured.
     pub fn is_on(&self) -> bool {
         self.required
             || !self.keys.is_empty()
@@ -190,7 +196,7 @@ impl Access {
             || !self.clients.is_open()
     }
 
-    /// Returns the names under which calls are counted, by [`Grant::index`].
+    /// Returns the names under which calls are counted, in the order of [`Grant::index`].
     pub fn counted_names(&self) -> impl Iterator<Item = &str> {
         let keys = self.keys.iter().map(|key| &*key.grant.name);
         keys.chain(self.issuers.iter().map(|issuer| &*issuer.name))
@@ -239,7 +245,7 @@ impl fmt::Debug for Key {
 pub struct Issuer {
     /// Name in metrics and logs.
     pub name: Arc<str>,
-    /// Index of the counters for its tokens. It follows the indexes of all keys.
+    /// Index of the counters for the issuer's tokens. This index follows the indexes of all keys.
     pub index: usize,
     /// The keys that verify its signatures.
     pub keys: Vec<VerifyKey>,
@@ -299,7 +305,7 @@ pub(super) struct AccessTables<'a> {
     pub(super) has_client_ca: bool,
 }
 
-/// Validates access control. Also returns the settings in `keys_file`. A reload compares them with
+/// Validates access control. Also returns the settings in `keys_file`, which a reload compares with
 /// those of the next configuration.
 pub(super) fn check(
     tables: &AccessTables<'_>,
@@ -313,9 +319,9 @@ pub(super) fn check(
     for table in tables.keys {
         keys.extend(known_keys.check_key(table, chains, keys.len(), report));
     }
-    let mut file_keys = Keys::default();
+    let mut file_settings = Keys::default();
     if let Some(file) = access.keys_file.as_ref() {
-        file_keys =
+        file_settings =
             read_keys_file(access, file, context, chains, &mut known_keys, &mut keys, report);
     }
     let mut issuers: Vec<Issuer> = Vec::new();
@@ -357,7 +363,7 @@ pub(super) fn check(
         keys,
         issuers,
     };
-    (access, file_keys)
+    (access, file_settings)
 }
 
 /// Returns the places that `key_places` lists.
@@ -398,7 +404,7 @@ fn read_keys_file(
     file.as_ref().map(Keys::of).unwrap_or_default()
 }
 
-/// Names and proofs of earlier keys, to find duplicates.
+/// Names and proofs of the keys that are already validated, to find duplicates.
 #[derive(Default)]
 struct KnownKeys {
     /// Names of keys and issuers.
@@ -410,7 +416,8 @@ struct KnownKeys {
 }
 
 impl KnownKeys {
-    /// Validates a key. `index` becomes [`Grant::index`].
+    /// Validates a key. `index` becomes [`Grant::index`]. Returns `None` if the name or the proof
+    /// is invalid.
     fn check_key(
         &mut self,
         table: &KeyTable,
@@ -448,7 +455,8 @@ impl KnownKeys {
         Some(Key { proof, grant: Arc::new(grant) })
     }
 
-    /// Returns the name of a key or issuer. Reports a name that is not unique.
+    /// Returns the name of a key or issuer; `None` if it is invalid. Reports a name that is not
+    /// unique.
     fn check_name(
         &mut self,
         key: &settings::Key<Box<str>>,
@@ -461,7 +469,8 @@ impl KnownKeys {
         Some(name.clone())
     }
 
-    /// Validates an issuer. `index` becomes [`Issuer::index`].
+    /// Validates an issuer. `index` becomes [`Issuer::index`]. Returns `None` if the name or the
+    /// verification keys are invalid.
     fn check_issuer(
         &mut self,
         table: &JwtTable,
@@ -489,12 +498,12 @@ impl KnownKeys {
 }
 
 /// Returns the proof that authenticates the holder of a key, and the location of the proof in the
-/// file.
+/// file. Returns `None` after an error.
 fn check_proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a Location, Proof)> {
     let KeyTable { hash, secret, certificate, .. } = table;
     let message = "exactly one of hash, secret and certificate must be set";
-    let keys = [&hash.location, &secret.location, &certificate.location];
-    let position = require_one(keys, message, "what `weir key` prints", report)?;
+    let locations = [&hash.location, &secret.location, &certificate.location];
+    let position = require_one(locations, message, "what `weir key` prints", report)?;
     let proof = if let Some(hash) = **hash {
         Proof::Hash(hash)
     } else if let Some(secret) = &**secret {
@@ -509,7 +518,7 @@ fn check_proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a 
     Some((position, proof))
 }
 
-/// Reads the keys that verify the signatures of an issuer.
+/// Reads the keys that verify the signatures of an issuer; `None` after an error.
 fn read_verify_keys(
     table: &JwtTable,
     folder: &Path,
@@ -517,8 +526,8 @@ fn read_verify_keys(
 ) -> Option<Vec<VerifyKey>> {
     let JwtTable { secret, public_key, jwks, .. } = table;
     let message = "exactly one of secret, public_key and jwks must be set";
-    let keys = [&jwks.location, &secret.location, &public_key.location];
-    let position = require_one(keys, message, "one source of keys", report)?;
+    let locations = [&jwks.location, &secret.location, &public_key.location];
+    let position = require_one(locations, message, "one source of keys", report)?;
     let keys = if let Some(secret) = &**secret {
         Ok(vec![jwt::build_secret_key(secret)])
     } else if let Some(file) = &**public_key {

@@ -1,6 +1,8 @@
 //! `[access_log]`: format and destination of the log of requests.
 //!
-//! `config.rs` explains the syntax of a table and the arguments of `report`.
+//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
+//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
+//! the file. `config.rs` explains the other forms, and the arguments of `report`.
 
 use std::path::{Path, PathBuf};
 
@@ -16,11 +18,11 @@ pub mod format;
 mod fuzz;
 
 settings::choice! {
-    /// Subject of one line.
+    /// What one line is about.
     pub enum LineSubject {
-        /// A request, with all calls of a batch.
+        /// A request. A batch is one request.
         "request" => Request,
-        /// A call.
+        /// A single call.
         "call" => Call,
     }
 }
@@ -34,14 +36,15 @@ settings::table! {
         file: OutputFile = described "off";
         /// Format of a line: one JSON object, nginx's combined format, or text with variables.
         format: LogFormat = "json";
-        /// `request`: one line per batch; `call`: one line per call of a batch.
+        /// `request` writes one line for a batch, `call` one line for each call of a batch.
         per: LineSubject = "request";
         /// Share of lines that are written, chosen at random.
         sample: Share = "1";
-        /// If true, lines with an error or a status of 400 or above are always written.
+        /// If true, lines with an error or a status of 400 or above are always written, whatever
+        /// `sample` is.
         errors_always: Bool = "true";
-        /// Lines that may wait to be written, over all threads. Further lines are dropped and
-        /// counted: a slow disk never delays a response.
+        /// Maximum number of lines that wait to be written, over all threads. Further lines are
+        /// dropped and counted, so a slow disk never delays a response.
         queue_lines: Integer<16, 10_000_000, usize> = "16384";
     }
 }

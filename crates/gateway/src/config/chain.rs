@@ -1,6 +1,9 @@
-//! `[chain.NAME]`: chains, and the URL paths that lead to them.
+//! `[chain.NAME]`: chains, and the URL paths that lead to them. A *head* is the newest block of an
+//! upstream. The *served head* is the newest block that clients get.
 //!
-//! `config.rs` explains the syntax of a table and the arguments of `report`.
+//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
+//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
+//! the file. `config.rs` explains the other forms, and the arguments of `report`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +21,7 @@ use crate::policy::access::MethodRules;
 const DEFAULT_CHAIN_NAME: &str = "ethereum";
 
 settings::choice! {
-    /// Families of methods.
+    /// Families of chains. The chains of a family have the same methods.
     pub FamilyName for Family {
         "ethereum" => Ethereum,
         "harmony" => Harmony,
@@ -27,32 +30,36 @@ settings::choice! {
 }
 
 settings::table! {
-    /// A chain or shard. A file without a chain has the chain `ethereum` on every path.
+    /// A chain or shard. If the file has no such table, the gateway serves one chain, `ethereum`,
+    /// on every path.
     pub struct ChainTable {
-        /// The method table, and with it the caching rules.
+        /// The family determines the chain's methods and their caching rules.
         family: FamilyName = "ethereum";
         /// The chain id that every upstream must have. An upstream with another id is not used.
         id: Integer<1, { u64::MAX }> = described "not verified";
         /// URL paths that lead to this chain.
         paths: List<UrlPath> = described "`[\"/NAME\"]`, and `\"/\"` for the default chain";
-        /// If true, requests at paths of no chain go to this chain.
+        /// If true, this chain serves the requests whose path belongs to no chain.
         default: Bool = described "true for the only chain";
-        /// Expected time between blocks. It bounds how far a head may jump.
+        /// Expected time between blocks. Together with `jump_max` it bounds how far the head
+        /// (newest block) may jump.
         block_time: Period<1, DAY_MS> =
             described "ethereum `\"12s\"`, harmony `\"2s\"`, bitcoin `\"10m\"`";
-        /// Blocks behind the head that count as final if the upstreams do not report finality.
+        /// If the upstreams do not report finality, a block this many blocks below the head counts
+        /// as final.
         finality_depth: Integer<0, 1_000_000> = described "ethereum 64, harmony 2, bitcoin 6";
-        /// Interval of polls of each upstream's head. A longer interval saves calls, but the served
-        /// head is older by the same time.
+        /// Interval at which the gateway polls the head of each upstream. A longer interval saves
+        /// calls, but the served head is older by the same time.
         poll_interval: Period<10, HOUR_MS> = "500ms";
-        /// Blocks that an upstream may be behind the head before it is no longer used.
+        /// Maximum number of blocks that an upstream may be behind the served head. An upstream
+        /// that is further behind gets only calls that no better upstream can serve.
         lag_max: Integer<0, 1_000_000> = "2";
-        /// Blocks that a head may jump beyond what the block time explains before a second upstream
-        /// must confirm it.
+        /// Maximum number of blocks by which a new head may exceed the height expected from
+        /// `block_time`. A second upstream must confirm a larger jump.
         jump_max: Integer<0, 1_000_000_000> = "64";
-        /// Methods that are served; empty is all.
+        /// Methods that are served; an empty list allows all.
         methods_allow: Methods = empty;
-        /// Methods that are not served. It takes precedence over every allow list.
+        /// Methods that are not served. This list takes precedence over every allow list.
         methods_deny: Methods = empty;
     }
 }
@@ -69,14 +76,16 @@ pub struct Chain {
     pub id: Option<u64>,
     /// Expected time between blocks.
     pub block_time: Duration,
-    /// Blocks behind the head that count as final if the upstreams do not report finality.
+    /// Number of blocks below the head at which a block counts as final if the upstreams do not
+    /// report finality.
     pub finality_depth: u64,
-    /// Interval of polls of each upstream's head.
+    /// Interval at which the head of each upstream is polled.
     pub poll_interval: Duration,
-    /// Blocks that an upstream may be behind the served head and still serve calls about it.
+    /// Maximum number of blocks that an upstream may be behind the served head. An upstream that is
+    /// further behind gets only calls that no better upstream can serve.
     pub lag_max: u64,
-    /// Blocks that a head may jump beyond the distance that the block time explains. A larger jump
-    /// needs a second upstream that confirms it.
+    /// Maximum number of blocks by which a new head may exceed the height expected from the block
+    /// time. A second upstream must confirm a larger jump.
     pub jump_max: u64,
     /// URL paths of this chain. Each begins with `/`.
     pub paths: Vec<Box<str>>,
@@ -178,8 +187,8 @@ fn check_paths(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut R
     }
 }
 
-/// Returns the index of the chain that a key names, or of the only chain if the key is not set.
-/// Returns `None` after an error.
+/// Returns the index of the chain that a configuration key names. If the key is not set, returns
+/// the index of the only chain. Returns `None` after an error.
 pub(super) fn find_or_only(
     key: &Key<Option<Box<str>>>,
     chains: &[Chain],
@@ -198,8 +207,8 @@ pub(super) fn find_or_only(
     }
 }
 
-/// Returns the index of the chain that a key names; `None` if the key is not set. Reports an
-/// unknown name.
+/// Returns the index of the chain that a configuration key names; `None` if the key is not set.
+/// Reports an unknown name.
 pub(super) fn find_chain(
     key: &Key<Option<Box<str>>>,
     chains: &[Chain],

@@ -1,6 +1,8 @@
 //! `[downstream]`: limits and settings for clients.
 //!
-//! `config.rs` explains the syntax of a table and the arguments of `report`.
+//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
+//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
+//! the file. `config.rs` explains the other forms, and the arguments of `report`.
 
 use settings::Report;
 use settings::value::{Bool, Bytes, Duration, Integer, List};
@@ -33,92 +35,95 @@ settings::choice! {
 settings::table! {
     /// Limits and settings for clients.
     pub struct DownstreamTable => pub Downstream {
-        /// Open client connections over all threads. The process needs as many file descriptors,
-        /// plus those of the upstream connections.
+        /// Maximum number of open client connections, over all threads. The process needs as many
+        /// file descriptors, plus those of the upstream connections.
         connections_max: Integer<1, 10_000_000, usize> = "20000";
-        /// Open connections of one client address over all threads. Further connections are closed
-        /// at once. Connections of `trusted_proxies` are not counted.
+        /// Maximum number of open connections of one client address, over all threads. Further
+        /// connections are closed at once. Connections of `trusted_proxies` are not counted.
         connections_per_client_max: Integer<1, 10_000_000, usize> = described "not limited";
-        /// Bytes of a request's body (geth: 5 MiB, `defaultBodyLimit` in rpc/http.go).
+        /// Maximum bytes of a request's body (geth: 5 MiB, `defaultBodyLimit` in rpc/http.go).
         body_bytes_max: Size<1024, GIB> = "5MiB";
-        /// Bytes of a request's head.
+        /// Maximum bytes of a request's header section.
         header_bytes_max: Size<1024, MIB> = "16KiB";
-        /// Calls in one batch (geth: 1000, `BatchRequestLimit` in node/defaults.go).
+        /// Maximum number of calls in one batch (geth: 1000, `BatchRequestLimit` in
+        /// node/defaults.go).
         batch_calls_max: Integer<1, 100_000, usize> = "1000";
-        /// Bytes of all responses of one batch (geth: 25 MB, `BatchResponseMaxSize` in
+        /// Maximum bytes of all responses of one batch (geth: 25 MB, `BatchResponseMaxSize` in
         /// node/defaults.go).
         batch_response_bytes_max: Size<1024, { 4 * GIB }> = "25MB";
-        /// Nesting of a request's JSON.
+        /// Maximum nesting depth of a request's JSON.
         depth_max: Integer<4, { wire::json::DEPTH_CEILING as u64 }, usize> = "128";
-        /// Bytes of a method's name.
+        /// Maximum bytes of a method's name.
         method_bytes_max: Integer<16, { METHOD_BYTES_MAX as u64 }, usize> = "128";
-        /// Bytes of a call's id.
+        /// Maximum bytes of a call's id.
         id_bytes_max: Integer<16, 65_536, usize> = "1024";
-        /// Time for a request's head to arrive. It also applies to the header of the PROXY
-        /// protocol. Over HTTP/2 it applies to the response to a ping, which is sent after
-        /// `idle_timeout` without data.
+        /// Maximum time until a request's header section has arrived. It also applies to the header
+        /// of the PROXY protocol. Over HTTP/2 it applies to the client's response to a ping, which
+        /// the gateway sends after `idle_timeout` without data.
         header_timeout: Duration<1, HOUR_MS> = "10s";
-        /// Time for a request's whole body to arrive.
+        /// Maximum time until a request's whole body has arrived.
         body_timeout: Duration<1, HOUR_MS> = "30s";
         /// Maximum time that a client may read nothing of a response before its connection is
         /// closed (nginx: 60 s).
         write_timeout: Duration<10, HOUR_MS> = "30s";
         /// Maximum time that a connection stays open between two requests (nginx: 75 s).
         idle_timeout: Duration<1, DAY_MS> = "75s";
-        /// HTTP/1.1 requests on one connection. The connection is closed after the last response. 1
-        /// disables keep-alive.
+        /// Maximum number of HTTP/1.1 requests on one connection. The gateway closes the connection
+        /// after the last response. 1 disables keep-alive.
         keep_alive_requests_max: Integer<1, { u64::MAX }> = described "no limit" => u64::MAX;
         /// If true, a request may be upgraded to a WebSocket, at the same address and paths. Each
-        /// message is one call or batch, under the key and address of the upgrade request. Browsers
-        /// may open one only from the pages of `cors_origins`.
+        /// message is one call or batch, with the API key and client address of the upgrade
+        /// request. Browsers may open a WebSocket only from the pages of `cors_origins`.
         websocket: Bool = "true";
         /// If true, WebSocket clients may negotiate compression (permessage-deflate, RFC 7692).
         /// Messages of `compression_bytes_min` and more are compressed, without a shared context.
-        /// It saves bytes but costs CPU time, for each subscriber too.
+        /// Compression saves bytes but costs CPU time, separately for each subscriber.
         websocket_compression: Bool = "false";
-        /// Messages of one WebSocket in flight at the same time. Further messages are read once one
-        /// of them has its response. A change of this limit, as of the other limits of a WebSocket,
-        /// applies to new WebSockets.
+        /// Maximum number of messages of one WebSocket in flight at the same time. The gateway
+        /// reads further messages once one of them has its response. A change of this limit, or of
+        /// another WebSocket limit, applies only to new WebSockets.
         websocket_messages_max: Integer<1, 100_000, usize> = "100";
-        /// Bytes of responses and notifications that may wait for a WebSocket client that does not
-        /// read. Above 1 MiB the gateway stops reading from the client. Above this limit it closes
-        /// the connection with code 1008.
+        /// Maximum bytes of responses and notifications that wait for a WebSocket client that does
+        /// not read them. Above 1 MiB the gateway stops reading from the client. Above this limit
+        /// it closes the connection with code 1008.
         websocket_queue_bytes_max: Size<{ 64 << 10 }, GIB> = "16MiB";
-        /// Subscriptions (`eth_subscribe`) that one WebSocket may have at a time; 0 allows none.
+        /// Maximum number of subscriptions (`eth_subscribe`) of one WebSocket; 0 allows none.
         websocket_subscriptions_max: Integer<0, 1_000_000, usize> = "1000";
-        /// Time without data after which a WebSocket client is pinged. After the same time without
-        /// a response the connection is closed.
+        /// Time without data after which a WebSocket client is pinged. If the client does not
+        /// respond within the same time, the gateway closes the connection.
         websocket_ping: Duration<1, DAY_MS> = "30s";
-        /// Filters (`eth_newFilter`, `eth_newBlockFilter`) stored for each chain, some 3 kB each.
+        /// Maximum number of filters (`eth_newFilter`, `eth_newBlockFilter`) of each chain. A
+        /// filter takes some 3 kB.
         filters_max: Integer<0, 1_000_000, usize> = "10000";
-        /// Filters of one client, by its key or else its address.
+        /// Maximum number of filters of one client. Clients are identified by API key, or by
+        /// address if they have no key.
         filters_per_client_max: Integer<0, 1_000_000, usize> = "100";
         /// Lifetime of an unused filter (go-ethereum: 5 min).
         filter_timeout: Duration<1, DAY_MS> = "5m";
         /// Peers that may report a client's address: proxies and load balancers in front of the
         /// gateway.
         trusted_proxies: List<Network, Networks> = empty;
-        /// Source of a client's address. `peer` is the connection. `x-forwarded-for` and
-        /// `forwarded` (RFC 7239) are the headers of a trusted proxy, read from the right up to the
-        /// first address that is not trusted. `proxy-protocol` is the PROXY protocol, version 1 or
-        /// 2: every connection must then begin with its header, and only trusted proxies may
-        /// connect.
+        /// Source of a client's address. `peer` is the other end of the connection.
+        /// `x-forwarded-for` and `forwarded` (RFC 7239) are the headers of a trusted proxy, read
+        /// from the right up to the first address that is not trusted. `proxy-protocol` is the
+        /// PROXY protocol, version 1 or 2: every connection must then begin with its header, and
+        /// only trusted proxies may connect.
         client_address: ClientAddress = "peer";
-        /// Web origins that may call. An empty list forbids all.
+        /// Web origins whose pages may call. An empty list forbids all.
         cors_origins: List<Origin, Cors> = "*";
         /// `strict` accepts JSON content types as geth does, and rejects others with 415; `lenient`
         /// accepts any or none.
         content_type: ContentType = "strict";
-        /// If true, responses are compressed with zstd or gzip if the client accepts it.
+        /// If true, responses are compressed with zstd or gzip if the client accepts one of them.
         compression: Bool = "true";
-        /// Size from which responses are compressed.
+        /// Responses of at least this size are compressed.
         compression_bytes_min: Bytes<0, GIB, usize> = "1KiB";
         /// If true, responses carry `x-weir-cache` and `x-weir-upstream`.
         answer_headers: Bool = "true";
     }
 }
 
-/// Web origins that may call.
+/// Web origins whose pages may call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cors {
     /// Every page: `access-control-allow-origin: *`.
@@ -161,7 +166,8 @@ impl Downstream {
     }
 }
 
-/// Validates the table: trusted proxies are set exactly if they report clients' addresses.
+/// Validates the table. It is an error if proxies report clients' addresses but no proxy is
+/// trusted. Trusted proxies that report no addresses only cause a warning.
 pub(super) fn check(table: &DownstreamTable, report: &mut Report<'_>) -> Downstream {
     let DownstreamTable { trusted_proxies, client_address, .. } = table;
     let is_peer = **client_address == AddressSource::Peer;

@@ -1,10 +1,12 @@
 //! `[call]` and `[[group]]`: the upstreams that serve certain methods, and how calls are sent to
 //! them.
 //!
-//! A group is a set of upstreams of one chain that serve certain methods. The keys of `[call]` and
-//! `[overload]` are the defaults of a group.
+//! A *group* is a set of upstreams of one chain that serve certain methods. The keys of `[call]`
+//! and `[overload]` are the defaults of a group.
 //!
-//! `config.rs` explains the syntax of a table and the arguments of `report`.
+//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
+//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
+//! the file. `config.rs` explains the other forms, and the arguments of `report`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use super::{chain, check_order, find_name, quote_duration};
 use crate::policy::access::MethodSet;
 use crate::policy::overload::limiter::LimiterSettings;
 
-/// Reserved name of the group that serves all methods without another group.
+/// Reserved name of the group that serves the methods that no other group serves.
 const OTHER_METHODS: &str = "all";
 
 /// The pattern that matches every method.
@@ -40,75 +42,79 @@ settings::choice! {
 }
 
 settings::table! {
-    /// Upstreams that serve certain methods. The longest pattern that matches a method decides.
-    /// Methods without a group go to all upstreams of the chain.
+    /// A group of upstreams that serve certain methods. The group whose pattern is the longest
+    /// match for a method serves the method. Methods of no group go to all upstreams of the chain.
     pub struct GroupTable as label {
         /// Name of the group in metrics and `weir explain`.
         name: Name = required;
-        /// The chain that it belongs to. It must be set if there are several.
+        /// The chain of the group. It must be set if there are several chains.
         chain: Name = described "the only chain";
-        /// Names of its upstreams.
+        /// Names of the group's upstreams.
         upstreams: List<Name> = described "all upstreams of the chain";
-        /// Methods that it serves.
+        /// Methods that the group serves.
         methods: List<MethodPattern> = required;
-        /// Methods that it rejects. No other group serves them instead.
+        /// Methods that the group rejects. No other group serves them instead.
         methods_deny: Methods = empty;
         /// The load balancing algorithm.
         balance: BalanceName = described "as in `[call]`";
-        /// The input of `hash`.
+        /// The input of the hash if the group balances by `hash`.
         hash_key: HashKeyName = described "as in `[call]`";
-        /// Load limit of one upstream with `hash`.
+        /// Load limit of one upstream if the group balances by `hash`.
         load_factor: LoadFactor = described "as in `[call]`";
-        /// Time for the whole call.
+        /// Maximum time for the whole call.
         deadline: Period<1, HOUR_MS> = described "as in `[call]`";
-        /// Time for one attempt.
+        /// Maximum time for one attempt.
         attempt_deadline: Period<1, HOUR_MS> = described "as in `[call]`";
-        /// Further attempts after the first.
+        /// Maximum number of further attempts after the first.
         retries_max: Integer<0, 16, u32> = described "as in `[call]`";
         /// If true, a slow call is also sent to a second upstream.
         hedge: Bool = described "as in `[call]`";
-        /// Bytes of one response of an upstream.
+        /// Maximum size of one response of an upstream.
         response_bytes_max: Size<1024, { 4 * GIB }> = described "as in `[call]`";
-        /// Lowest limit of calls in flight at its upstreams.
+        /// Lowest value of the limit of calls in flight at the group's upstreams.
         in_flight_min: Integer<1, 1_000_000, u32> = described "as in `[overload]`";
-        /// Highest limit of calls in flight at its upstreams.
+        /// Highest value of the limit of calls in flight at the group's upstreams.
         in_flight_max: Integer<1, 1_000_000, u32> = described "as in `[overload]`";
     }
 }
 
 settings::table! {
-    /// Settings for sending a call to an upstream. A group can override them.
+    /// How a call is sent to upstreams. A group can override these settings.
     pub struct CallTable {
-        /// The load balancing algorithm: the less loaded of two random upstreams by latency and
-        /// calls in flight, smooth weighted round robin, or consistent hash.
+        /// The load balancing algorithm. `least_loaded` selects the less loaded of two random
+        /// upstreams, by latency and calls in flight. `weighted` is smooth weighted round robin.
+        /// `hash` is a consistent hash.
         balance: BalanceName = "least_loaded";
-        /// The input of `hash`: method and params, the client's address, or a header of the
-        /// request. All groups that hash a header must hash the same one.
+        /// The input of the hash: `call` is the method and its parameters, `client` the client's
+        /// address, and `header:NAME` a header of the request. All groups that hash a header must
+        /// hash the same one.
         hash_key: HashKeyName = "call";
-        /// Load limit of one upstream with `hash`, as a multiple of the mean load. Further calls go
-        /// to the next upstream on the ring.
+        /// Load limit of one upstream with `hash`, as a multiple of the mean load. Calls above the
+        /// limit go to the next upstream on the hash ring.
         load_factor: LoadFactor = "1.25";
-        /// Time for the whole call, retries included.
+        /// Maximum time for the whole call, including retries.
         deadline: Period<1, HOUR_MS> = "30s";
-        /// Time for one attempt at one upstream.
+        /// Maximum time for one attempt at one upstream.
         attempt_deadline: Period<1, HOUR_MS> = "10s";
-        /// Further attempts after the first. A call is retried only if that is safe.
+        /// Maximum number of further attempts after the first. A call is retried only if that is
+        /// safe.
         retries_max: Integer<0, 16, u32> = "2";
-        /// Retries as a share of calls, over all groups.
+        /// Maximum number of retries as a share of calls, over all groups.
         retry_share_max: Share = "0.2";
-        /// Retries per second that are always allowed.
+        /// Number of retries per second that are always allowed.
         retry_rate_min: Integer<0, 1_000_000, u32> = "10";
         /// If true, a slow call that is safe to repeat is also sent to a second upstream. The first
         /// response is returned.
         hedge: Bool = "true";
-        /// Latency quantile, per kind of call, above which a call counts as slow.
+        /// Latency quantile above which a call counts as slow. The latencies of methods with
+        /// similar weight are measured together.
         hedge_quantile: Number<500, 999> = "0.95";
         /// Latency below which a call never counts as slow.
         hedge_delay_min: Period<1, HOUR_MS> = "10ms";
-        /// Calls sent to a second upstream as a share of calls.
+        /// Maximum number of calls that are also sent to a second upstream, as a share of calls.
         hedge_share_max: Share = "0.05";
-        /// Bytes of one response of an upstream. A longer one fails the call. Traces and receipts
-        /// of full blocks reach tens of MiB.
+        /// Maximum size of one response of an upstream. A call with a larger response fails. Traces
+        /// and receipts of full blocks reach tens of MiB.
         response_bytes_max: Size<1024, { 4 * GIB }> = "64MiB";
     }
 }
@@ -116,12 +122,13 @@ settings::table! {
 /// The value type of `load_factor`. The bounds are in thousandths: 1 to 100.
 type LoadFactor = Number<1000, 100_000>;
 
-/// The retry budget: how many retries the gateway may add to the load of the upstreams.
+/// The retry budget bounds the number of retries that the gateway adds to the load of the
+/// upstreams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetryBudget {
-    /// Retries as a share of calls.
+    /// Maximum number of retries as a share of calls.
     pub share_max: f64,
-    /// Retries per second that are always allowed.
+    /// Number of retries per second that are always allowed.
     pub rate_min: u32,
 }
 
@@ -142,18 +149,19 @@ pub struct Group {
     pub methods_deny: MethodSet,
     /// The load balancing algorithm.
     pub balance: Balance,
-    /// Time for the whole call, retries included.
+    /// Maximum time for the whole call, including retries.
     pub deadline: Duration,
-    /// Time for one attempt at one upstream.
+    /// Maximum time for one attempt at one upstream.
     pub attempt_deadline: Duration,
-    /// Further attempts after the first.
+    /// Maximum number of further attempts after the first.
     pub retries_max: u32,
     /// Maximum bytes of one response of an upstream.
     pub response_bytes_max: usize,
-    /// Settings of hedging, which sends a slow call to a second upstream too; `None` if hedging is
+    /// Settings of hedging: a slow call is also sent to a second upstream. `None` if hedging is
     /// off.
     pub hedge: Option<Hedge>,
-    /// Bounds between which the limit of calls in flight at the group's upstreams is adapted.
+    /// Bounds of the limit of calls in flight at the group's upstreams. The gateway finds the limit
+    /// itself.
     pub in_flight: LimiterSettings,
 }
 
@@ -190,18 +198,18 @@ pub enum HashKey {
     Call,
     /// The client's address.
     Client,
-    /// The value of one header of the client's request; without it, the client's address.
+    /// The value of a request header, or the client's address if the request lacks the header.
     Header(http::HeaderName),
 }
 
 /// Hedging settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hedge {
-    /// Quantile of the method's latency after which the second upstream is used, 0.5 to 0.999.
+    /// Latency quantile, from 0.5 to 0.999, after which the second upstream is used.
     pub quantile: f64,
     /// Shortest wait before the second upstream is used.
     pub delay_min: Duration,
-    /// Calls sent to a second upstream as a share of calls, 0 to 1.
+    /// Maximum number of calls that are sent to a second upstream, as a share of calls from 0 to 1.
     pub share_max: f64,
 }
 
@@ -346,7 +354,8 @@ fn check_group(
     group
 }
 
-/// Returns the indexes of the upstreams of a group: those that it names, or all of the chain.
+/// Returns the indexes of a group's upstreams: those that the group names, or all upstreams of the
+/// chain.
 fn check_members(
     table: &GroupTable,
     chain: &Chain,
@@ -373,8 +382,8 @@ fn check_members(
     members
 }
 
-/// Makes sure that the last group of a chain serves every method: moves such a group to the end, or
-/// adds one.
+/// Makes sure that the last group of a chain serves every method. Moves a group with the pattern
+/// `*` to the end, or adds such a group.
 fn serve_all_methods(
     chain_index: usize,
     chains: &mut [Chain],
@@ -405,8 +414,8 @@ fn serve_all_methods(
     groups.push(check_group(&table, defaults, chain_index, chains, upstreams, report));
 }
 
-/// Returns the bounds of the concurrency limit, from the group or from `[overload]`. If neither
-/// sets the upper bound, it is the sum of `connections_max` over the group's upstreams.
+/// Returns the bounds of the concurrency limit, from the group or from `[overload]`. The default of
+/// the upper bound is the sum of `connections_max` over the group's upstreams.
 fn check_in_flight(
     table: &GroupTable,
     overload: &OverloadTable,

@@ -1,6 +1,8 @@
-//! `[index]`: an index of a chain as a tier of the cache.
+//! `[index]`: an index of a chain (a file or database of past blocks) as a tier of the cache.
 //!
-//! `config.rs` explains the syntax of a table and the arguments of `report`.
+//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
+//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
+//! the file. `config.rs` explains the other forms, and the arguments of `report`.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -31,7 +33,8 @@ settings::table! {
     /// A file or database of `weir index` as a further tier of the cache. It serves past blocks,
     /// transactions, receipts and logs, byte for byte as upstreams return them. It serves only
     /// blocks that are final, or that are on the chain as the gateway sees it. Everything else goes
-    /// to the upstreams. A range of logs that the index has only in part is split.
+    /// to the upstreams. If the index has only a part of a range of logs, the rest comes from the
+    /// upstreams.
     pub struct IndexTable => pub IndexKeys {
         /// The file, or the PostgreSQL database, whose parameters are in [The
         /// index](chain-index.md#postgresql). Write a password as `${VAR}` or `${file:PATH}`, or
@@ -48,14 +51,15 @@ settings::table! {
         verify: VerifyLevel = "full";
         /// Threads that read the index, each with its own connection.
         readers: Integer<1, 64, usize> = "2";
-        /// Bytes of file pages that each reader, and the sync, caches in memory.
+        /// Bytes of memory in which each reader, and the sync, caches pages of the file.
         page_cache: Size<{ 64 << 10 }, { 1024 * GIB }> = "64MiB";
-        /// Bytes of the file that readers map into memory instead of reading them: faster, and all
-        /// readers share the memory. If the disk fails or the file is truncated, a mapped read ends
-        /// the process, whereas a normal read sends the call to an upstream.
+        /// Bytes of the file that readers map into memory instead of reading them. This is faster,
+        /// and all readers share the memory. But if the disk fails or the file is truncated, a
+        /// mapped read ends the process. After a failed normal read, the call only goes to an
+        /// upstream.
         mmap: Size<0, { 1024 * GIB }> = "0B";
-        /// Maximum number of logs in one response. A larger selection goes to the upstreams, which
-        /// have limits of their own.
+        /// Maximum number of logs in one response of the index. A call that selects more logs goes
+        /// to the upstreams, which have limits of their own.
         logs_max: Integer<1, 10_000_000> = "100000";
     }
 }
@@ -78,7 +82,8 @@ impl Deref for Index {
     }
 }
 
-/// Validates the table; `None` if it is not set or has an error.
+/// Validates the table. Returns `None` if the table is not set, or if its database or chain is
+/// missing or invalid.
 pub(super) fn check(
     table: &IndexTable,
     upstreams: &[UpstreamTable],

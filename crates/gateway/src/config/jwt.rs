@@ -17,7 +17,8 @@ const RSA_ALGORITHMS: [Algorithm; 3] = [Algorithm::RS256, Algorithm::RS384, Algo
 
 /// Maximum bytes of a key file. A set of a hundred keys has some 100 kB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Maximum number of keys of one set, because verifying a token may need to try every key.
+/// Maximum number of keys of one set. The limit bounds the cost of a token, because its
+/// verification may try every key.
 const KEYS_MAX: usize = 64;
 
 /// Builds the verification key for a shared secret.

@@ -1,8 +1,11 @@
 //! `[zone.NAME]` and `[[limit]]`: request limits, as nginx's `limit_req_zone` and `limit_req`.
 //!
-//! A zone counts calls by a key, such as the client's address. A limit bounds the counts in a zone.
+//! A zone has a counter for each value of its key, such as one per client address. A limit bounds
+//! the counters of a zone.
 //!
-//! `config.rs` explains the syntax of a table and the arguments of `report`.
+//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
+//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
+//! the file. `config.rs` explains the other forms, and the arguments of `report`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,96 +26,102 @@ use crate::policy::limit::{CALL, LimitTerms, Rate, matches_method};
 const METHODS_NAMED_MAX: usize = 3;
 
 settings::choice! {
-    /// Number of calls that a call counts as.
+    /// How many calls one call counts as, in a limit or a quota.
     pub enum CallCost {
-        /// Each call counts as one.
+        /// One call.
         "call" => Call,
-        /// A call counts as the weight of its method's row; as one if no table knows the method.
+        /// As many calls as the weight of the method, which is its relative cost. A method that is
+        /// not in the method table has weight 1.
         "weight" => Weight,
     }
 }
 
 settings::table! {
-    /// Counters of request limits: the key by which calls are counted, and the rate at which the
-    /// count drains. The arithmetic is that of nginx's `limit_req`, to the thousandth of a call and
-    /// the millisecond. A zone without a rate counts calls in flight, as `limit_conn`. All threads
-    /// share a zone.
+    /// A zone counts calls for request limits. It has a counter for each value of its key, such as
+    /// one per client address. A call raises its counter, and the counter drains at the zone's
+    /// rate. The arithmetic is that of nginx's `limit_req`, in thousandths of a call and
+    /// milliseconds. A zone without a rate counts calls in flight, as nginx's `limit_conn`. All
+    /// threads share the counters.
     pub struct ZoneTable {
-        /// The key by which calls are counted; several parts together make one key. `client` is the
-        /// client's address, `client-net` the same with IPv6 cut to 64 bits, `key` the name of its
-        /// API key (`ISSUER:SUBJECT` of a token), `header:NAME` a header of the client. A call
-        /// whose whole key is empty, or over 65535 bytes, is not limited: with `key` alone, calls
-        /// without an API key are not limited.
+        /// The key by which calls are counted; all parts of the list together make one key.
+        /// `client` is the client's address. `client-net` is the same address, but only the first
+        /// 64 bits of an IPv6 address. `key` is the name of the client's API key (`ISSUER:SUBJECT`
+        /// for a token). `header:NAME` is the value of a request header. `method` and `chain` are
+        /// the names of the method and the chain. A call whose whole key is empty or longer than
+        /// 65535 bytes is not limited. So with `key` alone, calls without an API key are not
+        /// limited.
         key: List<ZoneKeyPart> = required;
-        /// The allowed rate of calls, per second or per minute. As in nginx it is stored in whole
-        /// thousandths of a call per second: `1r/m` is 0.016 per second.
+        /// The allowed rate of calls, per second or per minute. As in nginx, the rate is stored in
+        /// whole thousandths of a call per second, so `1r/m` is 0.016 per second.
         rate: CallRate = described "none: the zone counts calls in flight";
-        /// Calls that a call counts as: one, or the weight of its method (`weir explain` prints
-        /// it), as if that many calls had come at once.
+        /// How many calls one call counts as. `call` counts one. `weight` counts as many as the
+        /// weight of the method, its relative cost (`weir explain` prints it), as if that many
+        /// calls arrived at once.
         cost: CallCost = "call";
-        /// Memory for keys, 64 bytes each, allocated as it fills. When it is full, the least
-        /// recently used key is evicted; in a zone that counts calls in flight, calls of new keys
-        /// are rejected.
+        /// Memory for keys: 64 bytes per key, allocated as keys are added. When the memory is full,
+        /// a new key evicts the least recently used one. A zone that counts calls in flight evicts
+        /// no key, but rejects the calls of new keys.
         bytes: Size<{ 32 << 10 }, { 64 * GIB }> = "16MiB";
-        /// If true, all gateways with the same `redis.prefix` share the zone. A script in Redis
-        /// does the same arithmetic by Redis's clock, and each call waits for it, `redis.timeout`
-        /// at most. While Redis is down, slow or not yet connected, each gateway applies its share,
-        /// rate and burst divided by the number of gateways (`redis.gateways`), starting from the
-        /// last state of the key in Redis, and reports to Redis afterwards: calls are never
-        /// unlimited, and get no second burst. A Redis that loses its data (emptied, or full with
-        /// evictions) costs one burst at most. In dry run a shared zone applies the share.
+        /// If true, all gateways with the same `redis.prefix` share the counters of the zone. Each
+        /// call waits for a script in Redis, at most for `redis.timeout`. The script does the same
+        /// arithmetic by the clock of Redis. While Redis is down, slow or not yet connected, each
+        /// gateway applies its share: the rate and the burst divided by the number of gateways
+        /// (`redis.gateways`). It continues from the last known counters in Redis, and later
+        /// reports its own calls to Redis. So calls are never unlimited, and a key gets no second
+        /// burst. If Redis loses its data because it was emptied or evicts keys when full, a key
+        /// gets at most one further burst. A limit in dry run always applies the share.
         shared: Bool = "false";
     }
 }
 
 settings::table! {
-    /// A limit on the calls that a zone counts. Every call of a batch is limited by itself. All
-    /// limits that match a call apply; of several with the same zone, only the first. The call is
-    /// charged to all zones or, if one of them rejects it, to none.
+    /// A limit on the calls that a zone counts. Each call of a batch is limited on its own. All
+    /// limits that match a call apply. If several of them have the same zone, only the first
+    /// applies. If one limit rejects the call, the call counts in no zone. Otherwise it counts in
+    /// the zones of all limits that apply.
     pub struct LimitTable by zone {
         /// Name of the zone.
         zone: Name = required;
         /// Name of the chain whose calls are limited.
         chain: Name = described "every chain";
-        /// Methods whose calls are limited. If this key is not set, request bodies that are no
-        /// valid call count too.
+        /// Methods whose calls are limited. If this key is not set, the limit also counts request
+        /// bodies that are not a valid call.
         methods: List<MethodPattern> = described "every method";
         /// If true, the limit counts requests that fail authentication instead of calls, so that
-        /// keys cannot be guessed fast. A client over the limit gets `status` before its key is
-        /// checked, right or wrong. Clients behind one address share the limit. The key of its zone
-        /// must be `client` or `client-net` alone.
+        /// nobody can guess API keys fast. A client over the limit gets `status` before its API key
+        /// is checked, even if the key is right. Clients behind one address share the limit. The
+        /// `key` of the zone must be `client` or `client-net` alone.
         failures: Bool = "false";
-        /// Calls beyond the rate that are accepted. Further calls are rejected.
+        /// Number of calls above the rate that are still accepted. Further calls are rejected.
         burst: Integer<0, 4_000_000> = "0";
-        /// Calls beyond the rate that pass without a delay. Further calls within the burst are
-        /// delayed.
+        /// Number of calls above the rate that pass without a delay. Further calls within `burst`
+        /// are delayed.
         delay: Integer<0, 4_000_000> = "0";
-        /// If true, calls within the burst are never delayed.
+        /// If true, calls within `burst` are never delayed.
         nodelay: Bool = "false";
-        /// Maximum number of calls in flight at a time, for a zone without a rate. A delayed call
-        /// is not in flight yet.
+        /// Maximum number of calls in flight, for a zone without a rate. A delayed call is not in
+        /// flight yet.
         concurrent: Integer<1, 1_000_000_000> = described "none: the zone's rate counts";
-        /// If true, the limit rejects and delays nothing, and only counts the calls that it would
-        /// reject or delay. Limits in dry run are applied after the others, and only affect each
-        /// other.
+        /// If true, the limit neither rejects nor delays calls. It only counts the calls that it
+        /// would reject or delay. Limits in dry run are checked after all other limits, and affect
+        /// only each other.
         dry_run: Bool = "false";
-        /// HTTP status of a rejected call (nginx: 503), and of a batch with all calls rejected. The
-        /// JSON-RPC code is always -32005.
+        /// HTTP status of a rejected call (nginx: 503). A batch has this status if all its calls
+        /// are rejected. The JSON-RPC code is always -32005.
         status: Integer<400, 599, u16> = "429";
     }
 }
 
-/// Counters of request limits: the key by which calls are counted, and the rate at which the count
-/// drains.
+/// A zone of request limits, with a counter for each value of its key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Zone {
     /// Unique name, which is a metric label.
     pub name: Arc<str>,
-    /// Parts of the key by which calls are counted: at least one, without duplicates.
+    /// Parts of the key by which calls are counted. At least one, without duplicates.
     pub key: Vec<KeyPart>,
-    /// Rate at which a key's excess drains; `None` if the zone counts calls in flight.
+    /// Rate at which a counter drains; `None` if the zone counts calls in flight.
     pub rate: Option<Rate>,
-    /// Number of calls that a call counts as.
+    /// How many calls one call counts as.
     pub cost: CallCost,
     /// Bytes of memory for keys. A full zone with a rate evicts the least recently used key.
     pub bytes: usize,
@@ -125,12 +134,12 @@ pub struct Zone {
 pub enum KeyPart {
     /// The client's whole address.
     Client,
-    /// The client's network: the first 64 bits of an IPv6 address, which usually belong to one
-    /// client, or a whole IPv4 address.
+    /// The first 64 bits of the client's IPv6 address, which usually belong to one client, or its
+    /// whole IPv4 address.
     ClientNet,
-    /// The name of the caller's API key, or of its token's holder; empty without one.
+    /// The name of the caller's API key, or `ISSUER:SUBJECT` of its token. Empty if it has neither.
     Key,
-    /// The value of a header of the client's request; empty without it.
+    /// The value of a request header. Empty if the request lacks the header.
     Header(http::HeaderName),
     /// The method's name; empty if the body could not be parsed.
     Method,
@@ -281,7 +290,7 @@ fn check_zone(zone_name: &str, table: &ZoneTable, report: &mut Report<'_>) -> Zo
     }
 }
 
-/// Validates a limit. Returns `None` if its zone is unknown.
+/// Validates a limit. Returns `None` if the name of its zone is invalid or unknown.
 fn check_limit(
     table: &LimitTable,
     zones: &[Zone],
@@ -312,8 +321,8 @@ fn check_limit(
     Some(limit)
 }
 
-/// Checks a limit of failed authentications. Only the client's address is known about such
-/// requests, so other conditions are errors.
+/// Checks a limit of failed authentications. Of such a request the gateway knows only the client's
+/// address, so a condition on anything else is an error.
 fn check_failure_limit(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) {
     let by_client = matches!(*zone.key, [KeyPart::Client | KeyPart::ClientNet]);
     let LimitTable { zone: zone_key, chain, methods, delay, dry_run, .. } = table;
@@ -337,8 +346,8 @@ fn check_failure_limit(table: &LimitTable, zone: &Zone, report: &mut Report<'_>)
     }
 }
 
-/// Returns the kind of a limit. In a zone with a rate a limit bounds the rate, otherwise the calls
-/// in flight.
+/// Returns the quantity that a limit bounds: the rate of calls if its zone has a rate, otherwise
+/// the number of calls in flight.
 fn check_kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
     let LimitTable { burst, delay, nodelay, concurrent, .. } = table;
     let Some(rate) = zone.rate else {
@@ -369,7 +378,7 @@ fn check_kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> Limit
     })
 }
 
-/// Warns of methods that never pass, because their weight exceeds the burst.
+/// Warns of methods whose calls never pass, because their weight exceeds the burst.
 fn warn_of_heavy_methods(
     table: &LimitTable,
     limit: &Limit,
@@ -377,7 +386,8 @@ fn warn_of_heavy_methods(
     report: &mut Report<'_>,
 ) {
     let LimitKind::Rate(terms) = limit.kind else { return };
-    // The first unit of a call's weight needs no burst. `CALL` is one call in thousandths.
+    // The first unit of a call's weight needs no burst. `CALL` is the number of thousandths of one
+    // call.
     let weight_max = terms.burst / CALL + 1;
     let applies_to = |index: &usize| limit.chain.is_none_or(|chain| chain == *index);
     let families: HashSet<Family> =

@@ -1,9 +1,11 @@
 //! `[tls]` and `[[certificate]]`: TLS with clients.
 //!
-//! The validation of the configuration reads certificates and keys. So a bad file is a
-//! configuration error and does not fail the first handshake.
+//! The validation of the configuration reads the files of certificates and keys. So a bad file is a
+//! configuration error, and not a failure of the first handshake.
 //!
-//! `config.rs` explains the syntax of a table and the arguments of `report`.
+//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
+//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
+//! the file. `config.rs` explains the other forms, and the arguments of `report`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -36,7 +38,7 @@ settings::choice! {
 }
 
 settings::choice! {
-    /// Request for a client certificate.
+    /// Whether clients must send a certificate.
     pub ClientAuthName for ClientAuth {
         "off" => Off,
         "optional" => Optional,
@@ -51,37 +53,37 @@ settings::table! {
         versions: List<TlsVersion> =
             described "`[\"1.2\", \"1.3\"]`" => vec![TlsVersion::Tls12, TlsVersion::Tls13];
         /// Cipher suites, the most preferred first. Names of suites of TLS 1.3 begin with `TLS_`.
-        /// Each accepted version needs a suite.
+        /// Each accepted version needs at least one suite.
         ciphers: List<Cipher> = described "all of them, in the client's order" => Vec::new();
         /// If true, clients may resume a session by a ticket. In TLS 1.3 this is the only
         /// resumption that needs no memory in the gateway.
         tickets: Bool = "true";
-        /// Files of 48 or 80 random bytes, as nginx's `ssl_session_ticket_key`. The first encrypts
-        /// tickets and all decrypt them, so that replicas with the same files resume each other's
-        /// sessions, and keys can be rotated. Without files each process generates its own keys and
-        /// rotates them every 6 hours.
+        /// Files of 48 or 80 random bytes, as nginx's `ssl_session_ticket_key`. The first file
+        /// encrypts tickets, and all files decrypt them. So replicas with the same files resume
+        /// each other's sessions, and keys can be rotated. Without files each process generates its
+        /// own keys and rotates them every 6 hours.
         ticket_key_files: List<File> = empty;
-        /// Sessions cached in memory for clients that resume by session id, about 300 bytes each. 0
-        /// turns the cache off.
+        /// Maximum number of sessions in memory, of about 300 bytes each, for clients that resume
+        /// by session id. 0 turns this session cache off.
         sessions_max: Integer<0, 10_000_000, usize> = "20000";
         /// Maximum time for which a session can be resumed, by a ticket of `ticket_key_files` or by
         /// id.
         session_age_max: Period<SECOND_MS, { 7 * DAY_MS }> = "1h";
-        /// Time for a handshake.
+        /// Maximum time for a handshake.
         handshake_timeout: Period<1, HOUR_MS> = "10s";
         /// File of PEM certificates of the authorities that sign client certificates.
         client_ca: File = described "none";
-        /// Request for a client certificate: `off` requests none, `required` rejects clients
-        /// without one, `optional` serves them. A certificate that a client sends is always
-        /// verified.
+        /// Whether clients are asked for a certificate. `off` asks for none. `optional` also serves
+        /// clients without a certificate, and `required` rejects them. A certificate that a client
+        /// sends is always verified.
         client_auth: ClientAuthName = described "`required` if `client_ca` is set, else `off`";
     }
 }
 
 settings::table! {
     /// A certificate that the gateway sends to clients. The first one is the default for clients
-    /// without SNI or with an unknown name. Several may have the same name: the first with a key
-    /// type that the client can verify is sent.
+    /// without SNI or with an unknown name. If several certificates have the same name, the gateway
+    /// sends the first whose key type the client can verify.
     pub struct CertificateTable by chain_file {
         /// File of PEM certificates: the gateway's own first, then the intermediate ones.
         chain_file: File = required;
@@ -109,9 +111,9 @@ pub struct ListenTls {
     pub address: SocketAddr,
     /// Certificates, versions, ciphers and sessions. All threads share them.
     pub server: Arc<rustls::ServerConfig>,
-    /// Time for a handshake.
+    /// Maximum time for a handshake.
     pub handshake_timeout: Duration,
-    /// Request for client certificates.
+    /// Whether clients must send a certificate.
     pub client_auth: ClientAuth,
     /// Names of each certificate, in the order of the file.
     pub names: Vec<Vec<String>>,
@@ -124,9 +126,9 @@ pub struct ListenTls {
 }
 
 impl ListenTls {
-    /// Takes over the sessions and the generated ticket keys of the former configuration, so that a
-    /// reload costs clients no full handshake. Takes over nothing if the settings of client
-    /// certificates or sessions have changed.
+    /// Takes over the stored sessions and the generated ticket keys of the former configuration, so
+    /// that clients can resume their sessions after a reload. Takes over nothing if the settings in
+    /// `resumption` differ.
     #[must_use]
     pub fn with_sessions_of(self, former: &ListenTls) -> ListenTls {
         if self.resumption != former.resumption {

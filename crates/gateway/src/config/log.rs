@@ -1,9 +1,11 @@
 //! `[log]`: the gateway's own log.
 //!
-//! `config.rs` explains the syntax of a table.
+//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
+//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
+//! the file. `config.rs` explains the other forms.
 
 settings::choice! {
-    /// Text for people or JSON for collectors.
+    /// Text for people, or JSON for log collectors.
     pub enum LogFormat {
         /// One readable line per event.
         "text" => Text,

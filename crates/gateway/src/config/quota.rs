@@ -1,6 +1,9 @@
-//! `[quota]`: counting and storage of the quotas of keys.
+//! `[quota]`: counting and storage of the monthly quotas of API keys. A quota is a number of
+//! *units*, which calls use up.
 //!
-//! `config.rs` explains the syntax of a table and the arguments of `report`.
+//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
+//! becomes a text of `docs/config.md`. `config.rs` explains the other forms, and the arguments of
+//! `report`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,32 +20,35 @@ use file::QuotaUsage;
 pub(crate) mod file;
 
 settings::table! {
-    /// Counting and storage of the quotas of keys. A call is charged just before it is served; a
-    /// call that a limit, rule or list rejects costs nothing. Usage survives reloads and restarts.
+    /// How the monthly quotas of API keys are counted and stored. A quota is a number of units that
+    /// calls use up. A call is charged just before it is served. A call that a limit, rule or list
+    /// rejects costs nothing. Usage survives reloads and restarts.
     pub struct QuotaTable {
-        /// The JSON file with the usage of all keys in this month. The gateway replaces the file
-        /// once a second after any usage, and when it stops. A process that crashes loses the units
-        /// of its last second. A file that cannot be read or written keeps the gateway from
-        /// starting. Later failures are logged and counted in `weir_quota_write_failures_total`,
-        /// and counting continues in memory.
+        /// The JSON file with the usage of all keys in the current month. While usage changes, the
+        /// gateway replaces the file once a second. The gateway also replaces the file when it
+        /// stops. A process that crashes loses the units of its last second. If the file cannot be
+        /// read or written, the gateway does not start. Later failures are logged and counted in
+        /// `weir_quota_write_failures_total`, and the gateway continues to count in memory.
         file: OutputFile = described "none: it must be set if a key has a quota";
-        /// Units that a call counts: one, or the weight of its method (`weir explain` prints it).
+        /// Units that a call costs. `call` is one unit. `weight` is the weight of the method, its
+        /// relative cost (`weir explain` prints it).
         cost: CallCost = "weight";
-        /// If true, all gateways with the same `redis.prefix` count together, through Redis. Each
-        /// reports its usage once a second, so together they may exceed a quota by the usage of a
-        /// second. A gateway without news from Redis for three seconds uses at most its share of what
-        /// was left then, by the number of gateways (`redis.gateways`). The gateways report again
-        /// what Redis has lost.
+        /// If true, all gateways with the same `redis.prefix` share the quotas through Redis. Each
+        /// gateway reports its usage once a second. So the gateways together may exceed a quota by
+        /// the usage of one second. A gateway that gets no response from Redis for three seconds
+        /// uses at most its share: the units that were left at its last report, divided by the
+        /// number of gateways (`redis.gateways`). If Redis loses its data, the gateways report the
+        /// lost usage again.
         shared: Bool = "false";
     }
 }
 
-/// Counting and storage of the quotas of keys.
+/// How the quotas of API keys are counted and stored.
 #[derive(Clone, Debug)]
 pub struct Quota {
     /// The file that stores the usage.
     pub file: PathBuf,
-    /// Number of units that a call counts as.
+    /// Whether a call costs one unit, or the weight of its method.
     pub cost: CallCost,
     /// True if gateways share the quotas through Redis.
     pub shared: bool,
@@ -50,7 +56,8 @@ pub struct Quota {
     pub(crate) usage: Arc<QuotaUsage>,
 }
 
-/// Validates the table; `None` if no key has a quota.
+/// Validates the table. Returns `None` if no API key has a quota, or if `file` is not set or is
+/// invalid.
 pub(super) fn check(
     table: &QuotaTable,
     redis: &RedisTable,

@@ -1,6 +1,9 @@
-//! `[redis]`: a Redis in which gateways share cached responses, request limits and quotas.
+//! `[redis]`: a Redis in which gateways share cached responses, the counters of request limits, and
+//! the usage of quotas.
 //!
-//! `config.rs` explains the syntax of a table and the arguments of `report`.
+//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
+//! becomes a text of `docs/config.md`. `config.rs` explains the other forms, and the arguments of
+//! `report`.
 
 use std::fmt;
 use std::ops::Deref;
@@ -17,51 +20,59 @@ use super::redis_url::RedisUrl;
 use super::values::{DAY_MS, GIB, HOUR_MS, MIB, Name, RedisAddress, SECOND_MS};
 
 settings::table! {
-    /// State that several gateways share: a second tier of the cache, which survives restarts, and
-    /// zones of request limits that are `shared`. The gateway validates every response from Redis
-    /// by its own view of the chain, but anyone who can write to Redis can forge responses. Redis 5
-    /// or later is required. While Redis is slow or down, a call waits at most `timeout`, once for
-    /// limits and once for the cache. After `failures_max` such calls no call waits.
+    /// A Redis in which several gateways share state: a second tier of the cache, which survives
+    /// restarts, and the zones of request limits and quotas that are `shared`. The gateway checks
+    /// every response from Redis against its own view of the chain, but anyone who can write to
+    /// Redis can forge responses. Redis 5 or later is required. While Redis is slow or down, a call
+    /// waits for Redis at most for `timeout`, once for limits and once for the cache. After
+    /// `failures_max` such calls in a row, no call waits until Redis responds again.
     pub struct RedisTable => pub RedisKeys {
-        /// Address of the server. `redis://` is a single server, `redis-sentinel://` one behind
-        /// sentinels (with `?sentinelServiceName=NAME`), `redis-cluster://` a cluster; `rediss`
-        /// instead of `redis` uses TLS. Further addresses follow as `?node=HOST:PORT&node=…`.
+        /// URL of the server. `redis://` is a single server. `redis-sentinel://` is a server behind
+        /// sentinels (with `?sentinelServiceName=NAME`). `redis-cluster://` is a cluster. Schemes
+        /// with `rediss` instead of `redis` use TLS. Further addresses follow as
+        /// `?node=HOST:PORT&node=…`.
         url: RedisAddress = described "nothing is shared";
         /// File of PEM certificates to trust instead of the built-in ones. Only for `rediss`.
         tls_ca: File = described "Mozilla's roots, built in";
-        /// Prefix of every key. Gateways with the same prefix share their responses and their
-        /// shared zones: use a new one for a test network that is restarted from genesis.
+        /// Prefix of every key in Redis. Gateways with the same prefix share their responses and
+        /// counters. Use a new prefix for a test network that is restarted from genesis.
         prefix: Name = "weir";
         /// If true, responses are stored in Redis, as a tier of the cache.
         responses: Bool = "true";
         /// Number of gateways that share this Redis. While Redis is down, each gateway divides
-        /// shared rates and quotas by this number. With too low a number the gateways accept more
-        /// calls. Without the key the gateways count each other by heartbeats in Redis, and keep
-        /// the last count while Redis is down.
+        /// shared rates and quotas by this number. If the number is too low, the gateways together
+        /// accept too many calls. If this key is not set, the gateways count each other by
+        /// heartbeats in Redis, and keep the last count while Redis is down.
         gateways: Integer<1, 1000> = described "counted by heartbeats";
-        /// Number of gateways to assume until heartbeats have been counted: if Redis is down when
-        /// the gateway starts, and for five seconds after the first gateway has found an empty
-        /// Redis. Set it to the largest number of gateways that may run. Only without `gateways`.
+        /// Number of gateways to assume before the first count of heartbeats. It applies if Redis
+        /// is down when the gateway starts, and for five seconds after the first gateway has found
+        /// an empty Redis. Set this key to the largest number of gateways that may run. This key is
+        /// only used if `gateways` is not set.
         gateways_assumed: Integer<1, 1000> = "10";
-        /// Longest wait of a call for Redis: once for limits and once for the cache.
+        /// Longest time that a call waits for Redis. A call may wait twice: once for limits and
+        /// once for the cache.
         timeout: Duration<1, SECOND_MS> = "5ms";
         /// If true, reads go to replicas. The gateway reads the list of replicas when it connects.
-        /// Writes go to the primary, and so do reads while no replica responds.
+        /// Writes go to the primary. Reads go to the primary too while no replica responds.
         read_replicas: Bool = "false";
-        /// Size from which responses are compressed with zstd.
+        /// Responses of at least this size are compressed with zstd.
         compress_bytes_min: Bytes<0, GIB, usize> = "4KiB";
-        /// Bytes of one response. A larger response is not stored.
+        /// Maximum size of one response. A larger response is not stored.
         entry_bytes_max: Bytes<1024, { 64 * MIB }, usize> = "1MiB";
-        /// Longest lifetime of an entry. Responses about the head, and errors, live as long as in
-        /// memory. The `maxmemory-policy` of Redis decides what is evicted when it is full.
+        /// Longest lifetime of an entry. Responses about the head (newest block) and errors live
+        /// only as long as in the memory cache. When Redis is full, its `maxmemory-policy` decides
+        /// which entries it evicts.
         ttl_max: Duration<SECOND_MS, { 365 * DAY_MS }> = "1d";
-        /// Consecutive failures and timeouts after which a thread stops using Redis.
+        /// Number of consecutive failures and timeouts after which a thread stops using Redis,
+        /// until a probe succeeds.
         failures_max: Integer<1, 1000, u32> = "5";
-        /// Time from the last failure to the next probe. No call waits for a probe.
+        /// Time from the last failure to the next probe, which tests whether Redis responds again.
+        /// No call waits for a probe.
         backoff: Duration<10, HOUR_MS> = "1s";
         /// If true, gateways send each other messages about reorgs and invalidated caches over
-        /// Redis pub/sub, and act at once: after a reorg they poll their upstreams. Without
-        /// messages they notice within a poll interval or a second, and responses are correct too.
+        /// Redis pub/sub. A gateway reacts to a message at once: after a reorg it polls its
+        /// upstreams. Without messages, it notices a reorg at its next poll, and an invalidated
+        /// cache within a second. Responses are correct in both cases.
         messages: Bool = "true";
     }
 }
@@ -85,9 +96,9 @@ impl Deref for Redis {
 }
 
 impl Redis {
-    /// Returns true if a connection of one configuration can run the scripts of the other. The keys
-    /// in the list below may differ. All other keys must be equal, including keys that are added
-    /// later.
+    /// Returns true if a Redis connection of one configuration can run the scripts of the other.
+    /// The configuration keys in the list below may differ. All other keys must be equal, including
+    /// keys that are added later.
     pub(crate) fn connects_like(&self, other: &Redis) -> bool {
         let keys = RedisKeys {
             responses: other.responses,
@@ -129,7 +140,8 @@ pub(super) struct RedisUses<'a> {
     pub(super) quotas_shared: bool,
 }
 
-/// Validates the table; `None` if it is not set, or nothing uses it.
+/// Validates the table. Returns `None` if the table or a valid URL is missing, or if nothing uses
+/// the Redis.
 pub(super) fn check(
     table: &RedisTable,
     folder: &Path,
@@ -202,8 +214,8 @@ fn check_tls(
     }
 }
 
-/// Checks that a call can count in at most one shared zone. Otherwise the keys of one script could
-/// be on different nodes of a cluster.
+/// Checks that a call can count in at most one shared zone. Otherwise one script would use Redis
+/// keys that may be on different nodes of a cluster, which Redis does not allow.
 fn check_cluster_keys(table: &RedisTable, uses: &RedisUses<'_>, report: &mut Report<'_>) {
     let (zones, limits) = (uses.zones, uses.limits);
     let shared_limits: Vec<&Limit> =

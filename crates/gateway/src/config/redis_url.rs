@@ -1,4 +1,4 @@
-//! The URL of a Redis. Its secrets cannot be printed by accident.
+//! The URL of a Redis. The type never prints the secrets in the URL.
 //!
 //! The URL states the addresses and the topology: a single server, sentinels or a cluster. The
 //! query can contain further addresses as `node=`. `cache/redis/` opens the connections.
@@ -57,8 +57,8 @@ impl RedisUrl {
         if scheme.ends_with("-sentinel") && !after_scheme.contains("sentinelServiceName=") {
             return Err("a sentinel url needs the service name: ?sentinelServiceName=NAME");
         }
-        // The gateway sets up TLS itself. With a TLS scheme, the client library would read the
-        // certificates of the host.
+        // The gateway sets up TLS itself, so the client library gets a scheme without TLS. With a
+        // TLS scheme, the library would read the certificates of the host.
         let plain_scheme = scheme.replacen("rediss", "redis", 1);
         let client = Config::from_url(&format!("{plain_scheme}://{after_scheme}"));
         let client = client.map_err(|_| "not a url")?;

@@ -1,7 +1,9 @@
 //! `[[rule]]`: routing rules, which select the group of a call, deny the call, or rewrite its path.
 //! This file also checks that the names in a rule exist.
 //!
-//! `config.rs` explains the syntax of a table and the arguments of `report`.
+//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
+//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
+//! the file. `config.rs` explains the other forms, and the arguments of `report`.
 
 use settings::value::{Integer, List};
 use settings::{Report, not_found_message};
@@ -14,7 +16,7 @@ use super::{add_header, find_name, require_one};
 use crate::policy::routing_rules::{Action, HeaderCondition, Rule, SHARE_ALL, ShareOf};
 
 settings::choice! {
-    /// The input that selects a share.
+    /// The input of the hash that decides whether a rule with a `share` applies.
     pub ShareOfName for ShareOf {
         "client" => Client,
         "call" => Call,
@@ -22,21 +24,22 @@ settings::choice! {
 }
 
 settings::table! {
-    /// A routing rule. Rules are tried in order, for each call of a batch separately. All
-    /// conditions that are set must match. The first matching rule decides. A rule that rewrites
-    /// the path does not decide, so later rules are tried.
+    /// A routing rule. Rules are tried in order, for each call of a batch separately. A rule
+    /// matches if all its conditions that are set match. The first matching rule decides where the
+    /// call goes. A rule that rewrites the path does not decide, so later rules are tried.
     pub struct RuleTable by name {
         /// Name of the rule in metrics and `weir explain`.
         name: Name = required;
         /// Hosts of the request, without port. `*.example` matches every name below `example`.
         hosts: List<NonEmptyString> = empty;
-        /// Prefix of the path, in whole segments, after a key was removed.
+        /// Prefix of the request's path, in whole segments. An API key in the path is removed
+        /// before.
         path: UrlPath = described "any";
         /// Header conditions; all must match.
         headers: List<HeaderPattern> = empty;
-        /// Names of keys; `ISSUER:SUBJECT` is the holder of a token.
+        /// Names of API keys; `ISSUER:SUBJECT` is the holder of a token.
         keys: List<Name> = empty;
-        /// Tiers of keys and tokens.
+        /// Tiers of API keys and tokens.
         tiers: List<Name> = empty;
         /// Methods.
         methods: Methods = empty;
@@ -47,13 +50,14 @@ settings::table! {
         /// Share of the matching traffic to which the rule applies, in steps of 0.0001. The same
         /// client or call is always inside or always outside of the share.
         share: Share = "1";
-        /// Whether `share` selects callers (by key, or else address) or calls (by method and
-        /// parameters).
+        /// Whether `share` selects callers or calls. Callers are identified by API key, or by
+        /// address if they have no key; calls by method and parameters.
         share_of: ShareOfName = "client";
         /// The group that serves the call. The rule does not apply to chains without a group of
         /// this name.
         group: Name = described "none";
-        /// Rejects the call. The value is the HTTP status if it is the only call of its request.
+        /// Rejects the call. The value is the HTTP status of the response if the call is the only
+        /// one of its request.
         deny: Integer<400, 599, u16> = described "none";
         /// The error message of `deny`.
         message: NonEmptyString = described "`\"request is not allowed here\"`";
@@ -120,8 +124,8 @@ fn check_action(
 ) -> Option<Action> {
     let RuleTable { group, deny, message, rewrite, .. } = table;
     let requirement = "exactly one of group, deny and rewrite must be set";
-    let keys = [&group.location, &deny.location, &rewrite.location];
-    require_one(keys, requirement, "one action", report)?;
+    let locations = [&group.location, &deny.location, &rewrite.location];
+    require_one(locations, requirement, "one action", report)?;
     if !deny.is_set() && message.is_set() {
         report.error(message, "message needs deny", "beside deny");
     }

@@ -1,6 +1,8 @@
 //! `[server]`: listen addresses, threads and memory of the gateway, and its graceful stop.
 //!
-//! `config.rs` explains the syntax of a table and the arguments of `report`.
+//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
+//! becomes a text of `docs/config.md`. `config.rs` explains the other forms, and the arguments of
+//! `report`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,8 +14,8 @@ use super::values::{Address, HOUR_MS, MIB, Size};
 settings::table! {
     /// Listen addresses, threads and memory of the gateway.
     pub struct ServerTable => pub Server {
-        /// Address for clients in plain text. Port 0 selects a free port. The address may be `off`
-        /// if `listen_tls` is set.
+        /// Address for clients without TLS. Port 0 selects a free port. The address may be `off` if
+        /// `listen_tls` is set.
         listen: Address = "127.0.0.1:8645", at_start;
         /// Address for clients over TLS, in addition to `listen`. It needs at least one
         /// `[[certificate]]`.
@@ -21,34 +23,36 @@ settings::table! {
         /// Address of `/metrics`, `/healthz`, `/readyz`, `/status` and the status page. It has no
         /// password: keep it off public addresses.
         admin: Address = "127.0.0.1:8646", at_start;
-        /// Address of `/healthz`, `/readyz` and `/metrics` alone, for the probes of a cluster and
-        /// for Prometheus. It has no password either, but shows less than `admin`: the metrics name
-        /// chains, upstreams and methods.
+        /// Address of only `/healthz`, `/readyz` and `/metrics`, for the probes of a cluster and
+        /// for Prometheus. It has no password either. It shows less than `admin`, but the metrics
+        /// name chains, upstreams and methods.
         health: Address = "off", at_start;
-        /// Serving threads. Each has its own listener and its own connections to the upstreams.
+        /// Number of serving threads. Each has its own listener and its own connections to the
+        /// upstreams.
         threads: Integer<1, 1024, usize> =
             described "the number of cores" => core_count(), at_start;
-        /// Memory for request bodies, responses and queues of all connections. Above this limit
-        /// requests get 503 with `Retry-After`, and the connections of the slowest clients are
-        /// closed. Requests use at most half of the memory, incoming responses of upstreams a
+        /// Maximum memory for request bodies, responses and queues of all connections. Above this
+        /// limit requests get 503 with `Retry-After`, and the connections of the slowest clients
+        /// are closed. Requests use at most half of the memory, incoming responses of upstreams a
         /// quarter, and one connection an eighth. The cache does not count.
         memory_max: Size<{ 16 * MIB }, { 1 << 50 }> =
             described "a quarter of the memory of the machine or control group";
-        /// Time for which a graceful stop continues as before while `/readyz` reports the stop, so
-        /// that load balancers notice it.
+        /// At the start of a graceful stop, the gateway serves as before for this time, but
+        /// `/readyz` reports the stop, so that load balancers notice it.
         drain_delay: Duration<0, HOUR_MS> = "0s";
-        /// Time for which a graceful stop keeps idle connections open. A request in that time is
-        /// served, and its response closes the connection.
+        /// Time for which a graceful stop then keeps idle connections open. A request in that time
+        /// is served, and its response closes the connection.
         drain_linger: Duration<0, HOUR_MS> = "1s";
-        /// Maximum time for which a graceful stop waits for requests in flight.
+        /// Maximum time for which a graceful stop waits for requests in flight. It includes
+        /// `drain_linger`.
         drain_deadline: Duration<0, HOUR_MS> = "10s";
         /// Time from the start of a graceful stop until the service manager kills the process:
-        /// `terminationGracePeriodSeconds` of Kubernetes, `TimeoutStopSec` of systemd. It only
-        /// serves as a check: `drain_delay` and `drain_deadline` together must be shorter.
+        /// `terminationGracePeriodSeconds` of Kubernetes, `TimeoutStopSec` of systemd. The gateway
+        /// only uses it for a check: `drain_delay` and `drain_deadline` together must be shorter.
         termination_grace: Duration<0, { 3 * HOUR_MS }> = "30s";
-        /// If true, the gateway reloads its configuration when this file, or a file that it names
-        /// (certificates, keys, `keys_file`, `${file:…}`), has changed and has then been stable for
-        /// a second.
+        /// If true, the gateway watches this file and the files that it names (certificates, keys,
+        /// `keys_file`, `${file:…}`). When one of them has changed, and has then been stable for a
+        /// second, the gateway reloads its configuration.
         reload_on_change: Bool = "false";
     }
 }
@@ -117,8 +121,8 @@ fn check_drain(server: &ServerTable, report: &mut Report<'_>) {
     report.warn(key, message, "a longer termination_grace here and at the service manager");
 }
 
-/// Returns true if two sockets cannot listen on these addresses at the same time. Port 0 never
-/// overlaps, because it selects a free port.
+/// Returns true if two sockets cannot listen on these addresses at the same time. Addresses with
+/// port 0 never overlap, because the system selects a free port.
 fn overlaps(left: &Key<Option<SocketAddr>>, right: &Key<Option<SocketAddr>>) -> bool {
     let (Some(left), Some(right)) = (**left, **right) else { return false };
     // A socket on [::] receives connections to IPv4 addresses too.

@@ -1,6 +1,6 @@
-//! Goal: whole files give a configuration or diagnostics, each compared with the golden beside the
-//! file (`UPDATE_EXPECT=1` rewrites them). Every secret in the files contains `sekrit`, and no
-//! output may contain it.
+//! Goal: each whole file yields the expected configuration or diagnostics. Method: the output is
+//! compared with the golden file beside the input (`UPDATE_EXPECT=1` rewrites the golden files).
+//! Every secret in the inputs contains `sekrit`, and no output may contain it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,8 @@ fn check_expected(file: &Path, printed: &str) {
     expect_test::expect_file![expected].assert_eq(printed);
 }
 
-/// Prints a configuration field by field, without the names of this machine's folders.
+/// Prints a configuration field by field. Paths are relative to the file's folder, so the output is
+/// the same on every machine.
 fn print_fields(file: &Path, config: Config) -> Vec<String> {
     let relative = |path: &PathBuf| path.strip_prefix(file.parent().unwrap()).unwrap().to_owned();
     let files = config.files.iter().map(relative).collect();
@@ -58,7 +59,8 @@ fn print_fields(file: &Path, config: Config) -> Vec<String> {
     fields
 }
 
-/// Fields equal to the smallest configuration are printed for that one alone.
+/// A field with the same value as in the smallest configuration is printed only for the smallest
+/// configuration.
 #[test]
 fn valid_files() {
     let read = |file: &PathBuf| {
@@ -89,7 +91,7 @@ fn invalid_files() {
     }
 }
 
-/// Returns every table of the file with its key.
+/// Returns the documentation of every table, with the table's name in the file.
 fn tables() -> Vec<(&'static str, TableDoc)> {
     let root = GatewayFile::doc();
     root.keys.into_iter().map(|key| (key.name, key.table.expect("a table"))).collect()
@@ -137,8 +139,8 @@ fn one_file_sets_every_key() {
     }
 }
 
-/// Damages files at every position in several ways. Nothing may panic or print a secret, even if a
-/// misplaced quote changes the meaning of the lines around it.
+/// Damages files at every position, in several ways. Reading must not panic or print a secret, even
+/// if a misplaced quote changes the meaning of the lines around it.
 #[test]
 fn damaged_files_neither_panic_nor_print_secrets() {
     let damages = ["\"", "'", "\n", "[", "=", "#", "x", ""];
@@ -163,7 +165,7 @@ fn damaged_files_neither_panic_nor_print_secrets() {
     assert!(faulty > 1000, "only {faulty} damages were noticed");
 }
 
-/// A key from the environment may be as short as a word of a path.
+/// A value from the environment is masked even if it is as short as an ordinary word of a path.
 #[test]
 fn values_from_the_environment_are_masked_in_paths() {
     let environment = |name: &str| match name {

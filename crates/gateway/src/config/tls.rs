@@ -1,7 +1,7 @@
 //! Builds the settings of the TLS server that clients connect to.
 //!
 //! The validation of the configuration builds these settings. So a bad file is a configuration
-//! error and does not fail the first handshake. `downstream/tls.rs` does the handshake, and
+//! error, and not a failure of the first handshake. `downstream/tls.rs` does the handshake, and
 //! `config/upstream_tls.rs` builds the TLS clients. The modules in reading order:
 //!
 //! | module | what |
@@ -35,13 +35,13 @@ use sessions::Sessions;
 use sni::Certificates;
 use tickets::{TicketKey, Tickets};
 
-/// Request for a client certificate.
+/// Whether clients must send a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientAuth {
     /// No certificate is requested.
     Off,
-    /// Clients are asked, and are served without a certificate too. A certificate that a client
-    /// sends must be valid.
+    /// Clients are asked for a certificate, but are also served without one. A certificate that a
+    /// client sends must be valid.
     Optional,
     /// Clients without a certificate are rejected.
     Required,
@@ -50,7 +50,8 @@ pub enum ClientAuth {
 /// Settings of a [`ServerConfig`].
 pub(crate) struct ServerSettings {
     pub(crate) versions: Vec<&'static SupportedProtocolVersion>,
-    /// Cipher suites, the most preferred first. Empty allows all suites in the client's order.
+    /// Cipher suites, the most preferred first. An empty list allows all suites, in the client's
+    /// order of preference.
     pub(crate) ciphers: Vec<SupportedCipherSuite>,
     pub(crate) certificates: Certificates,
     /// Keys of session tickets. `None` turns tickets off. If the list is empty, the process
@@ -106,8 +107,8 @@ impl ServerSettings {
 ///
 /// # Errors
 ///
-/// If the settings contradict each other. `config/listen_tls.rs` reports most contradictions
-/// before.
+/// If the settings contradict each other. `config/listen_tls.rs` has already reported most
+/// contradictions.
 pub(crate) fn build_server_config(settings: ServerSettings) -> Result<Arc<ServerConfig>, String> {
     let mut crypto = provider::default_provider();
     let has_ciphers = !settings.ciphers.is_empty();
@@ -142,7 +143,7 @@ pub(crate) fn build_server_config(settings: ServerSettings) -> Result<Arc<Server
 }
 
 /// Returns a hash of the rules for verifying clients. Resumption does not verify the client's
-/// certificate again, so a session may resume only under the rules of its first handshake.
+/// certificate again. So a session may resume only while the rules of its first handshake apply.
 fn hash_client_auth(auth: ClientAuth, roots: &[CertificateDer<'_>]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     context.update(&[auth as u8]);

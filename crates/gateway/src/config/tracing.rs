@@ -1,6 +1,8 @@
 //! `[tracing]`: spans of sampled requests for a collector.
 //!
-//! `config.rs` explains the syntax of a table and the arguments of `report`.
+//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
+//! becomes a text of `docs/config.md`. `config.rs` explains the other forms, and the arguments of
+//! `report`.
 
 use std::fmt;
 use std::ops::Deref;
@@ -34,10 +36,10 @@ settings::table! {
         headers: Headers = empty;
         /// The value of `service.name`.
         service_name: NonEmptyString = "weir";
-        /// Spans that may wait to be sent, over all threads. Further spans are dropped and counted:
-        /// a slow collector never delays a response.
+        /// Maximum number of spans that wait to be sent, over all threads. Further spans are
+        /// dropped and counted, so a slow collector never delays a response.
         queue_max: Integer<16, 1_000_000, usize> = "8192";
-        /// Time for a request to the collector.
+        /// Maximum time for a request to the collector.
         timeout: Duration<10, { 60 * SECOND_MS }> = "5s";
         /// File of PEM certificates to trust instead of the built-in ones. Only for https.
         tls_ca: File = described "Mozilla's roots, built in";
@@ -80,7 +82,7 @@ impl Tracing {
     }
 }
 
-/// Validates the table; `None` if it is not set or has an error.
+/// Validates the table. Returns `None` if the table is not set, or if it has no valid `endpoint`.
 pub(super) fn check(
     table: &TracingTable,
     folder: &Path,
@@ -100,7 +102,8 @@ pub(super) fn check(
     Some(Tracing { endpoint: endpoint.clone(), ca_pem, keys: table.values() })
 }
 
-/// Reads and validates the file of certificates.
+/// Reads and validates the file of certificates. Returns `None` if `tls_ca` is not set, and after
+/// an error.
 fn check_ca(
     table: &TracingTable,
     endpoint: &NodeUrl,

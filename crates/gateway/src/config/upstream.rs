@@ -2,7 +2,9 @@
 //!
 //! A multiplexed connection carries many calls at a time: a WebSocket, a local socket or HTTP/2.
 //!
-//! `config.rs` explains the syntax of a table and the arguments of `report`.
+//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
+//! becomes a text of `docs/config.md`. `config.rs` explains the other forms, and the arguments of
+//! `report`.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -29,65 +31,67 @@ settings::table! {
         /// Name of the upstream in headers, metrics and logs.
         name: Name = described "host and port of the URL";
         /// Address of the upstream: `http://`, `https://`, `ws://`, `wss://`, or `ipc:` and the
-        /// path of a socket. A user part becomes an `authorization` header.
+        /// path of a socket. A user part in the URL becomes an `authorization` header.
         url: UpstreamAddress = required;
-        /// A WebSocket (`ws://`, `wss://`) or socket (`ipc:`) of the same upstream in addition to
-        /// its HTTP address. Calls go there while it works, and to `url` otherwise.
+        /// A WebSocket (`ws://`, `wss://`) or socket (`ipc:`) of the same upstream, in addition to
+        /// its HTTP address. Calls use this address while it works, and `url` otherwise.
         ws_url: UpstreamAddress = described "none";
         /// The chain that the upstream serves. It must be set if there are several chains.
         chain: Name = described "the only chain";
-        /// Weight of the upstream, relative to the other upstreams, for `weighted` and `hash`.
+        /// Weight of the upstream, relative to the other upstreams, if the group balances by
+        /// `weighted` or `hash`.
         weight: Integer<1, 1000, u32> = "1";
         /// If true, the upstream is used only while no other upstream of its group is usable.
         backup: Bool = "false";
-        /// Open connections over all threads.
+        /// Maximum number of open connections, over all threads.
         connections_max: Integer<1, 100_000, usize> = "512";
-        /// Calls in flight on one WebSocket, socket or HTTP/2 connection. Further calls open
-        /// another connection.
+        /// Maximum number of calls in flight on one WebSocket, socket or HTTP/2 connection. Further
+        /// calls open another connection.
         calls_per_connection_max: Integer<1, 65_536, usize> = "256";
-        /// Longest call sent over the WebSocket or socket. An upstream may close the connection at
-        /// a longer one, which loses all calls on it (besu by default accepts 1 MiB, geth 32 MiB).
-        /// Longer calls go over HTTP if the upstream has such an address, and to another upstream
-        /// if not.
+        /// Maximum size of a call over the WebSocket or socket. An upstream may close the
+        /// connection when it receives a longer call, and then all calls on the connection fail. By
+        /// default besu accepts 1 MiB, and geth 32 MiB. Longer calls go to the upstream's HTTP
+        /// address, or to another upstream if this one has no HTTP address.
         message_bytes_max: Size<1024, { 4 * GIB }> =
             described "1MiB with an HTTP address, no limit without";
-        /// Time without data after which a WebSocket is pinged, and the time for the response to
-        /// the ping. HTTP/2 connections are pinged at the same interval.
+        /// The gateway pings a WebSocket after this time without data, and the upstream must
+        /// respond within the same time. HTTP/2 connections are pinged at the same interval.
         ping_interval: Duration<1, HOUR_MS> = "5s";
-        /// If true, the gateway offers HTTP/2 in TLS, so that many calls share a connection. An
-        /// upstream that declines gets HTTP/1.1 for ten minutes, and polls always use HTTP/1.1.
-        /// Only for https.
+        /// If true, the gateway offers HTTP/2 in the TLS handshake, so that many calls share a
+        /// connection. If the upstream declines, the gateway uses HTTP/1.1 for ten minutes. Polls
+        /// always use HTTP/1.1. Only for https.
         http2: Bool = "false";
-        /// Maximum number of calls, of any clients, in one JSON-RPC batch; a thread combines the
-        /// calls that it has for the upstream at the moment. 1 disables batches. For providers that
-        /// only offer HTTP. Cheap reads are combined; other calls are sent alone. If the upstream
-        /// rejects a batch as a whole, its calls are sent one by one, and the next batches are
-        /// smaller.
+        /// Maximum number of calls in one JSON-RPC batch to the upstream. A thread combines the
+        /// calls that it has for the upstream at the moment, even if they come from different
+        /// clients. It combines only cheap reads, and sends other calls alone. If the upstream
+        /// rejects a batch as a whole, the gateway sends its calls one by one, and makes the next
+        /// batches smaller. 1 disables batches. Batches are for providers that only offer HTTP.
         batch_calls_max: Integer<1, 1000, usize> = "1";
-        /// Time for which the first call of a batch waits for others. With `0ms` only calls of the
-        /// same event loop turn of a thread are combined, such as those of a client's own batch.
+        /// Time for which the first call of a batch waits for others. With `0ms`, a thread combines
+        /// only the calls of one turn of its event loop, such as the calls of a client's own batch.
         batch_wait: Duration<0, SECOND_MS> = "1ms";
-        /// Time for which an unused connection stays open. Keep it below the upstream's own
+        /// Time for which an unused connection stays open. Keep it below the upstream's own idle
         /// timeout.
         idle_timeout: Duration<1, DAY_MS> = "10s";
-        /// If true, an HTTP connection carries several calls. If false, each call opens its own
+        /// If true, an HTTP connection is used for several calls. If false, each call opens its own
         /// connection and sends `connection: close`.
         keep_alive: Bool = "true";
-        /// Time for a connection to open, TLS included.
+        /// Maximum time for opening a connection, including the TLS handshake.
         connect_timeout: Duration<1, HOUR_MS> = "2s";
         /// Headers to add to every request, such as `{ authorization = "Bearer ${TOKEN}" }`.
         headers: Headers = empty;
         /// File of PEM certificates to trust instead of the built-in ones. Only for https and wss.
         tls_ca: File = described "Mozilla's roots, built in";
-        /// The name that is sent (SNI) and verified. Only for https and wss.
+        /// Host name that the gateway sends (SNI) and verifies. Only for https and wss.
         tls_server_name: Host = described "the host of the URL";
         /// If true, the upstream's certificate is verified. Only for https and wss.
         tls_verify: Bool = "true";
     }
 }
 
-/// Default of `message_bytes_max` in bytes if the upstream also has an HTTP address. It is besu's
-/// default (`--rpc-ws-max-frame-size`). A longer call would also delay the calls behind it.
+/// Default of `message_bytes_max` in bytes if the upstream also has an HTTP address. The value is
+/// besu's default (`--rpc-ws-max-frame-size`). A longer call would also delay the calls behind it
+/// on the same connection.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// An upstream. The struct dereferences to its keys.
@@ -140,8 +144,8 @@ impl Upstream {
     }
 
     /// Returns true if connections to one upstream can be used for the other. Ignores the keys that
-    /// only load balancing uses and the keys from which `tls` is built. All other keys must be
-    /// equal, including keys that are added later.
+    /// only load balancing uses, and the keys from which `tls` is built, because `tls` itself is
+    /// compared. All other keys must be equal, including keys that are added later.
     pub(crate) fn connects_like(&self, other: &Upstream) -> bool {
         let UpstreamKeys {
             name, chain, weight, backup, tls_ca, tls_server_name, tls_verify, ..
@@ -218,7 +222,8 @@ fn label(table: &UpstreamTable) -> String {
     table.name.as_deref().map(str::to_owned).or_else(address).unwrap_or_default()
 }
 
-/// Validates all upstreams, and adds each to its chain.
+/// Validates all upstreams, and adds each to its chain. The returned list omits upstreams without a
+/// valid URL.
 pub(super) fn check(
     tables: &[UpstreamTable],
     folder: &Path,
@@ -241,16 +246,16 @@ pub(super) fn check(
         }
         upstreams.push(upstream);
     }
-    // An invalid upstream is missing in `upstreams`, although its chain has it. So the counts are
-    // checked only if all upstreams are valid.
+    // An upstream with an invalid URL is missing in `upstreams`, so its chain may seem to have too
+    // few upstreams. That is why the counts are checked only if all URLs are valid.
     if upstreams.len() == tables.len() {
         check_upstream_counts(chains, chain_tables, &upstreams, report);
     }
     upstreams
 }
 
-/// Returns the configured name, or host and port, with a number if another upstream has the same.
-/// Adds the name to `names`.
+/// Returns the configured name of an upstream, or its host and port. A number follows host and port
+/// if another upstream has the same name. Adds the name to `names`.
 fn choose_name(
     table: &UpstreamTable,
     names: &mut HashSet<String>,
@@ -326,7 +331,7 @@ pub(super) fn check_authorization(
     }
 }
 
-/// Warns about secrets that are sent to another network without TLS. `url_key` is the configuration
+/// Warns of secrets that are sent to another network without TLS. `url_key` is the configuration
 /// key that holds the URL. `advice` describes a safe value of that key.
 pub(super) fn warn_of_plain_secrets(
     headers: &[(HeaderName, HeaderValue)],
@@ -377,7 +382,7 @@ fn reject_unused_keys(table: &UpstreamTable, has_ws_url: bool, report: &mut Repo
     }
 }
 
-/// Returns `ws_url` if it is set and valid.
+/// Returns `ws_url`; `None` if it is not set, and after an error.
 fn check_ws_url(table: &UpstreamTable, report: &mut Report<'_>) -> Option<NodeUrl> {
     let ws_url = table.ws_url.as_ref()?;
     if table.url.transport() != Transport::Http {
@@ -430,7 +435,8 @@ fn build_tls(
     }
 }
 
-/// Reports chains without an upstream, and warns of chains whose upstreams have no replacement.
+/// Reports chains without an upstream. Warns of chains with a single upstream, and of chains with
+/// only backups.
 fn check_upstream_counts(
     chains: &[Chain],
     tables: &[(String, ChainTable)],

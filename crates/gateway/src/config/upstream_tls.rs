@@ -1,7 +1,7 @@
 //! Builds the TLS clients for upstreams, Redis and the collector of spans.
 //!
 //! The validation of the configuration builds the clients. So a bad certificate file is a
-//! configuration error and does not fail the first call.
+//! configuration error, and not a failure of the first call.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -45,7 +45,8 @@ fn start_client() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVer
         .map_err(|error| format!("cannot set up tls: {error}"))
 }
 
-/// Accepts any certificate, but checks that the server has the certificate's key.
+/// Accepts any certificate, but checks by the handshake's signature that the server has the
+/// certificate's key.
 #[derive(Debug)]
 struct AnyCertificate {
     provider: CryptoProvider,

@@ -77,7 +77,7 @@ settings::string_scalar! {
     pub RedisAddress: RedisUrl = RedisUrl::parse, "a url",
         "redis://host[:port][/database], rediss://…, redis-sentinel://… or redis-cluster://…",
         "redis://127.0.0.1:6379", mask redis_url::mask_url;
-    /// The input of a consistent hash.
+    /// The input of the consistent hash that balances load.
     pub HashKeyName: HashKey = parse_hash_key, "a hash key",
         "\"call\", \"client\" or \"header:NAME\"", "call";
     /// The name of an output file.

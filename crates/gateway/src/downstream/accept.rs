@@ -35,7 +35,7 @@ pub(crate) async fn serve_tls(
     listen: Arc<ListenTls>,
     state: Rc<ConnectionState>,
 ) {
-    // `cx` keeps the current configuration in memory. `cx` is dropped after the handshake.
+    // `cx` keeps the current configuration in memory, so it is dropped after the handshake.
     // Otherwise a long connection would keep an old configuration in memory after a reload.
     let cx = thread.context();
     let Some(mut peer) = identify(&cx, &mut tcp, peer_address).await else { return };
@@ -61,7 +61,7 @@ pub(crate) async fn serve_tls(
     drop(cx);
     if session.alpn_protocol() == Some(b"h2") {
         // Only the memory account is passed on: HTTP/2 needs no other state of the connection,
-        // because it closes its own streams when the gateway stops.
+        // because `http2.rs` itself closes the streams when the gateway stops.
         let account = Rc::clone(&state.account);
         let served = Box::pin(http2::serve(thread, stream, Vec::new(), peer, account)).await;
         if let Err(error) = served {
@@ -122,10 +122,11 @@ async fn read_proxy_header(tcp: &mut TcpStream) -> io::Result<Option<IpAddr>> {
         let consumed_len = header.len();
         header.extend_from_slice(&peeked[..peeked_len]);
         let parsed = proxy::parse(&header).map_err(io::Error::other)?;
-        // All bytes so far belong to an incomplete header. Other bytes may follow a complete
-        // header.
+        // If the header is incomplete, all bytes so far belong to it. If it is complete, other
+        // bytes may follow it.
         let header_len = parsed.map_or(header.len(), |proxy_header| proxy_header.bytes);
-        // The read removes the peeked bytes of the header from the socket, so it does not wait.
+        // The read removes the header's bytes from the socket. It does not wait, because the bytes
+        // were peeked before.
         tcp.read_exact(&mut peeked[..header_len - consumed_len]).await?;
         if let Some(proxy_header) = parsed {
             return Ok(proxy_header.source);

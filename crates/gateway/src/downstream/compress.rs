@@ -16,9 +16,9 @@ use crate::downstream::head::{AcceptedCodings, ContentCoding};
 /// compresses about 100 MB/s. So a larger body would block the thread's other connections for over
 /// half a millisecond.
 pub(crate) const INLINE_BYTES_MAX: usize = 64 * 1024;
-/// Maximum bytes of a compressed request that is decompressed on the serving thread, if it expands
-/// to at most [`INLINE_BYTES_MAX`]. One compressed byte can take as much time as a thousand bytes
-/// of JSON.
+/// Maximum bytes of a compressed request that is decompressed on the serving thread, if the request
+/// expands to at most [`INLINE_BYTES_MAX`]. One compressed byte can take as much time as a thousand
+/// bytes of JSON.
 pub(crate) const DECODE_INLINE_BYTES_MAX: usize = 4 * 1024;
 /// Maximum number of members of a gzip body, which are separately compressed parts. Tools that
 /// write members of 64 KiB need 80 for the largest request that the default configuration accepts.
@@ -64,7 +64,7 @@ impl DecodeFault {
     }
 }
 
-/// Decompresses a request body, on another thread unless the body is short.
+/// Decompresses a request body: on this thread if the body is short, else on another thread.
 ///
 /// # Errors
 /// [`DecodeFault`] if the body is malformed or expands to more than `bytes_max`.
@@ -75,7 +75,8 @@ pub(crate) async fn decode(
 ) -> Result<Vec<u8>, DecodeFault> {
     if encoded.len() <= DECODE_INLINE_BYTES_MAX {
         let inline_max = bytes_max.min(INLINE_BYTES_MAX);
-        // A fault is ignored here, because the decompression below has a larger limit and window.
+        // A fault is ignored here, because the decompression below allows a larger body and a
+        // larger window.
         if let Ok(body) = decompress(coding, &encoded, inline_max, INLINE_WINDOW_LOG_MAX) {
             return Ok(body);
         }
@@ -148,8 +149,9 @@ fn read_bounded(reader: impl Read, bytes_max: usize) -> Result<Vec<u8>, DecodeFa
     if body.len() > bytes_max { Err(DecodeFault::TooLarge) } else { Ok(body) }
 }
 
-/// Returns an empty buffer with capacity for the largest allowed body. Memory pages count only once
-/// they are written. A growing buffer would allocate and free several smaller buffers.
+/// Returns an empty buffer with capacity for the largest allowed body. The system allocates a
+/// memory page only at its first write, so the unused capacity costs nothing. A growing buffer
+/// would allocate and free several smaller buffers.
 fn preallocate(bytes_max: usize) -> Vec<u8> {
     Vec::with_capacity(bytes_max.saturating_add(1).min(PREALLOCATED_BYTES_MAX))
 }

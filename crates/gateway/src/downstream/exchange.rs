@@ -27,7 +27,8 @@ pub(crate) struct RequestOrigin<'a> {
     pub(super) peer: &'a Peer,
     /// Name of the protocol, for logs and traces.
     pub(super) protocol: &'static str,
-    /// Number of the request's calls that a limit delays or that wait for a permit.
+    /// Number of the request's calls that a request limit delays, or that wait for a permit to call
+    /// an upstream.
     pub(super) waiting: &'a Cell<usize>,
     /// The connection's account in the memory budget.
     pub(super) account: &'a Rc<Account>,
@@ -157,7 +158,7 @@ fn describe_request(span: &mut ActiveSpan, protocol: &'static str, response: &Cl
     }
 }
 
-/// Returns a refusal if the client was denied more often than a limit allows.
+/// Returns a refusal if earlier requests of the client were denied more often than a limit allows.
 fn refuse_frequent_denials(cx: &ThreadContext, client: IpAddr) -> Option<ClientResponse> {
     let limits = cx.snapshot.limits.as_ref()?;
     cx.tick();

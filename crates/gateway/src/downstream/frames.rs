@@ -9,8 +9,8 @@
 const HEADER_BYTES: usize = 9;
 /// Bytes of the client preface, which is not a frame (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
-/// Useful bytes with which each connection is credited at its start. So a connection may carry
-/// eight times as many bytes without headers or bodies.
+/// Useful bytes that each connection is credited with at its start. So a connection may carry eight
+/// times this many bytes without headers or bodies.
 const USEFUL_BYTES_CREDIT: u64 = 1 << 20;
 
 /// Byte counts of the frames in one direction.
@@ -61,8 +61,8 @@ impl FrameCounter {
     }
 }
 
-/// Returns true if too few bytes are useful: with the credit, less than an eighth of the bytes of
-/// both directions.
+/// Returns true if too few bytes are useful: the useful bytes of both directions plus the credit
+/// are less than an eighth of all bytes.
 pub(super) fn is_flood(client: &FrameCounter, server: &FrameCounter) -> bool {
     (client.all_bytes + server.all_bytes) / 8
         > client.useful_bytes + server.useful_bytes + USEFUL_BYTES_CREDIT
@@ -74,6 +74,7 @@ mod tests {
 
     use super::*;
 
+    /// Returns a frame of the type `kind` (RFC 9113, section 6) with a payload of `length` bytes.
     fn frame(kind: u8, length: u32) -> Vec<u8> {
         let [_, high, middle, low] = length.to_be_bytes();
         let mut bytes = vec![high, middle, low, kind, 0, 0, 0, 0, 1];

@@ -69,7 +69,8 @@ struct PartialRequest {
     chunked: Chunked,
 }
 
-/// Parses the next request, or returns `None` if it is incomplete.
+/// Parses the next request; `None` while the request is incomplete. Returns `Err` if the request is
+/// refused.
 fn next_request(
     buf: &mut Vec<u8>,
     partial: &mut Option<PartialRequest>,
@@ -228,7 +229,8 @@ mod tests {
     #[test]
     fn one_second_of_mutations_holds() {
         let start = Instant::now();
-        let tried = mutate(5, &mut |_| start.elapsed() < Duration::from_secs(1));
+        let seed = 5;
+        let tried = mutate(seed, &mut |_| start.elapsed() < Duration::from_secs(1));
         assert!(tried > 100, "only {tried} inputs in a second");
     }
 }

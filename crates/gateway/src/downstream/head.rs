@@ -1,4 +1,4 @@
-//! A strict parser for the head of an HTTP/1.1 request.
+//! A strict parser for the *head* of an HTTP/1.1 request: the request line and headers.
 //!
 //! The parser refuses every head that two parsers could interpret differently. Otherwise a request
 //! could hide in the body of another request (RFC 9112, section 6). Examples are a `Content-Length`
@@ -88,7 +88,7 @@ pub(crate) struct Head {
     /// Value of the `Origin` header, which browsers send.
     pub(crate) origin: Option<Box<str>>,
     /// Value of the header that consistent hashing uses. `None` if no header is configured or the
-    /// request lacks it.
+    /// request lacks the header.
     pub(crate) hash_header: Option<Box<[u8]>>,
     /// The client address that a proxy's header reports; `None` if no header reports an address.
     /// The address is valid only if the peer is a trusted proxy.
@@ -364,7 +364,7 @@ impl HeadBuilder {
     }
 }
 
-/// Returns true if a comma-separated list contains a token, in any case.
+/// Returns true if a comma-separated list contains a token, in any letter case.
 fn has_token(value: &[u8], token_name: &[u8]) -> bool {
     value
         .split(|byte| *byte == b',')

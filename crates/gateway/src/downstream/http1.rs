@@ -2,10 +2,10 @@
 //!
 //! The connection reads one request at a time, serves the request (`exchange.rs`) and writes the
 //! response. Then it serves the next request. An idle connection holds at most a small buffer.
-//! `head.rs` parses heads, `io/chunked.rs` parses chunked bodies, and `answer.rs` formats
-//! responses. A connection can switch to HTTP/2 (`http2.rs`) or to a WebSocket (`websocket.rs`).
-//! `cx` is the [`ThreadContext`] of a request. In functions that poll, it is the task's
-//! [`Context`].
+//! `head.rs` parses heads (request line and headers), `io/chunked.rs` parses chunked bodies, and
+//! `answer.rs` formats responses. A connection can switch to HTTP/2 (`http2.rs`) or to a WebSocket
+//! (`websocket.rs`). `cx` is the [`ThreadContext`] of a request. In functions that poll, it is the
+//! task's [`Context`].
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -37,8 +37,8 @@ use crate::state::context::ThreadContext;
 use crate::subscribe::SubscribeContext;
 use crate::upstream::overload;
 
-/// Time for which further bytes of a refused request are read and dropped. Without these reads, the
-/// client would receive a reset instead of the refusal (nginx's `lingering_timeout`).
+/// After a refusal, further bytes of the request are read and dropped for this time. Without these
+/// reads, the client would receive a reset instead of the refusal (nginx's `lingering_timeout`).
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum bytes that are read and dropped after a refusal.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
@@ -216,7 +216,7 @@ where
             self.drop_request(body.range.end);
             drop((body, response));
             // The result is ignored. A smaller reservation cannot fail. Only the bytes of pipelined
-            // requests make it larger, and these bytes are limited.
+            // requests make the reservation larger, and these bytes are limited.
             let _reserved = self.reservation.set(self.buf.capacity() + self.read_ahead.capacity());
             if !self.read_ahead.is_empty() {
                 self.buf.append(&mut self.read_ahead);
@@ -225,7 +225,7 @@ where
     }
 
     /// Returns the connection's properties that serving a request needs. `waiting` counts the
-    /// request's calls that a limit delays or that wait for a permit.
+    /// request's calls that a request limit delays, or that wait for a permit to call an upstream.
     fn origin<'a>(&'a self, waiting: &'a Cell<usize>) -> RequestOrigin<'a> {
         let (account, subscriptions) = (&self.state.account, &self.thread.subscriptions);
         let subscribe_context = SubscribeContext { subscriptions, guard: None };
@@ -287,8 +287,9 @@ where
     }
 
     /// Serves a request. While a limit delays the request, reads ahead to notice a disconnect.
-    /// Returns `None` if the connection must close. This happens if the client has disconnected
-    /// (nginx then closes too), or if the memory budget has no room for the bytes read ahead.
+    /// Returns `None` if the connection must close. The connection must close if the client has
+    /// disconnected (nginx does the same), or if the memory budget has no room for the bytes read
+    /// ahead.
     async fn respond_while_connected(
         &mut self,
         cx: &Rc<ThreadContext>,
@@ -337,7 +338,7 @@ where
             if is_first {
                 cx.tick() + downstream.header_timeout
             } else {
-                cx.recent() + downstream.idle_timeout
+                cx.instant() + downstream.idle_timeout
             }
         };
         let Connection { stream, watchdog, buf, state, .. } = self;

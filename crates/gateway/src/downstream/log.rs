@@ -24,7 +24,8 @@ pub(crate) fn start_record(
     protocol: &'static str,
     call_records: CallRecords,
 ) -> Box<PendingRecord> {
-    // A grant holds the rights of an API key or token. It is `None` for a caller without one.
+    // A grant holds the rights of an API key or token. `grant` is `None` for a caller without a key
+    // or token.
     let grant = caller.grant.as_ref();
     let record = Record {
         key: grant.map(|grant| Arc::clone(&grant.name)),
@@ -75,7 +76,8 @@ pub(crate) struct ServedRequest<'a> {
 }
 
 impl ServedRequest<'_> {
-    /// Called when the request has a response, which is logged separately.
+    /// Ends the guard without a record. Called when the request has a response, which is logged
+    /// separately.
     pub(crate) fn end(self) {
         // All fields are references or numbers, so nothing leaks.
         std::mem::forget(self);

@@ -23,7 +23,8 @@ type Heads = HeadCache<Rc<Head>>;
 #[derive(Default)]
 pub(super) struct ParsedHeads(RefCell<Option<CachedHeads>>);
 
-/// The heads that were parsed in one context.
+/// The heads that were parsed in one context. A context is the state of a thread under one
+/// configuration.
 struct CachedHeads {
     /// The context whose configuration selected the parsed fields.
     context: Weak<ThreadContext>,
@@ -100,7 +101,8 @@ mod tests {
         let text = "[server]\nthreads = 1\n[[upstream]]\nurl = 'http://a.local:1'\n";
         let config = Config::from_text("test", text, Path::new("/"), &|_| None);
         let config = config.unwrap_or_else(|errors| panic!("{errors}"));
-        ThreadContext::new(Snapshot::new(config, Vec::new()), 0, 1)
+        let (thread_index, seed) = (0, 1);
+        ThreadContext::new(Snapshot::new(config, Vec::new()), thread_index, seed)
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The client connections of one serving thread. Connections stay open through reloads.
+//! The client connections of one serving thread. Connections stay open through reloads. A *context*
+//! is the state of a thread under one configuration (`state/context.rs`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

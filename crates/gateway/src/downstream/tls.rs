@@ -1,8 +1,9 @@
 //! TLS on one client connection: the handshake, and the byte stream after it.
 //!
 //! rustls implements the protocol. This module moves TLS records to and from the socket with few
-//! system calls. Session tickets are sent together with the first response, or when nothing can be
-//! read. All parts of a response are sent in one write. `crate::config::tls` builds the settings.
+//! system calls. Session tickets are sent together with the first response, or earlier if a read
+//! has to wait. All parts of a response are sent in one write. `crate::config::tls` builds the
+//! settings.
 
 use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::pin::Pin;

@@ -1,8 +1,8 @@
 //! Detects clients that do not read their HTTP/2 responses.
 //!
-//! Such a client makes the gateway hold many responses, and pays nothing for that. Over HTTP/1.1 a
-//! stalled write reveals the client. Over HTTP/2 the connection stays writable while the streams'
-//! flow-control windows are closed. Therefore hyper gets each response in pieces, and the
+//! Such a client makes the gateway hold many responses in memory at no cost to itself. Over
+//! HTTP/1.1 a stalled write reveals the client. Over HTTP/2 the connection stays writable while the
+//! streams' flow-control windows are closed. Therefore hyper gets each response in pieces, and the
 //! connection is closed if hyper does not request the next piece in time.
 
 use std::cell::RefCell;
@@ -65,7 +65,7 @@ impl UnfinishedResponses {
 /// The body of a response.
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
-    /// The bytes that hyper has not got yet.
+    /// The bytes that hyper has not requested yet.
     remaining: Bytes,
     unfinished: Rc<UnfinishedResponses>,
     /// Index of the response in [`UnfinishedResponses::last_progress`].

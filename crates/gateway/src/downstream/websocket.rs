@@ -70,7 +70,7 @@ const POLICY_VIOLATION: u16 = 1008;
 const TRY_AGAIN_LATER: u16 = 1013;
 /// Shortest interval between two checks of the subscriber's credentials. Only notifications trigger
 /// these checks.
-const PERMIT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const CREDENTIAL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The response to an upgrade request with an unsupported version.
 pub(crate) const UNSUPPORTED_VERSION_RESPONSE: &[u8] =
@@ -229,7 +229,7 @@ struct Socket<S> {
     /// The memory reservation for all buffers.
     reservation: Reservation,
     /// When the subscriber's credentials must be checked again.
-    permit_check_at: Instant,
+    credential_check_at: Instant,
     output: OutputQueue,
     /// When a silent client is pinged, or disconnected if it has not answered the last ping.
     ping_at: Instant,
@@ -284,7 +284,7 @@ where
             task_bytes: 0,
             subscriber,
             reservation,
-            permit_check_at: Instant::now() + PERMIT_CHECK_INTERVAL,
+            credential_check_at: Instant::now() + CREDENTIAL_CHECK_INTERVAL,
             output: OutputQueue::default(),
             ping_at: Instant::now() + settings.ping_interval,
             pinged: false,
@@ -422,15 +422,16 @@ where
     }
 
     /// Returns true if the client may still receive notifications. Checks the credentials at most
-    /// once per [`PERMIT_CHECK_INTERVAL`].
+    /// once per [`CREDENTIAL_CHECK_INTERVAL`].
     fn is_still_permitted(&mut self) -> bool {
         let now = Instant::now();
-        if now < self.permit_check_at {
+        if now < self.credential_check_at {
             return true;
         }
-        self.permit_check_at = now + PERMIT_CHECK_INTERVAL;
+        self.credential_check_at = now + CREDENTIAL_CHECK_INTERVAL;
         let cx = self.thread.context();
-        // A grant holds the rights of an API key or token. It is `None` for a client without one.
+        // A grant holds the rights of an API key or token. `grant` is `None` for a client without a
+        // key or token.
         let grant = match &cx.snapshot.key_index {
             None => None,
             Some(key_index) => {
@@ -524,7 +525,7 @@ where
                 if payload.len() <= DECODE_INLINE_BYTES_MAX {
                     match decompress(&payload, is_text, bytes_max.min(INLINE_BYTES_MAX)) {
                         // The decompressed message is too long for this thread but may be within
-                        // its limit, so another thread decompresses it.
+                        // the limit of a message, so another thread decompresses it.
                         Ok(Event::TooLarge(_)) if bytes_max > INLINE_BYTES_MAX => {}
                         event => return self.handle(event),
                     }
@@ -663,7 +664,7 @@ where
             // While the gateway does not read, it cannot receive the answer to a ping.
             Phase::Open => self.accepts_messages().then_some(self.ping_at),
         };
-        // If no timeout is due, any later time serves.
+        // If no timeout is pending, any time in the future is suitable.
         let far_deadline =
             Instant::now() + self.settings.write_timeout.max(self.settings.ping_interval);
         [write_deadline, phase_deadline].into_iter().flatten().min().unwrap_or(far_deadline)

@@ -37,7 +37,7 @@ impl BackgroundThread {
         Ok(BackgroundThread { stop, thread, unfinished_warning })
     }
 
-    /// Returns true if the thread has ended. It ends by itself once no request uses its
+    /// Returns true if the thread has ended. Its work ends by itself once no request uses its
     /// configuration.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.is_finished()

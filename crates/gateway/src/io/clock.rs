@@ -12,7 +12,7 @@ use tokio::time::Instant;
 pub(crate) struct Clock {
     started: Instant,
     /// The time of the last reading.
-    recent: Cell<Instant>,
+    instant: Cell<Instant>,
     /// The same time, counted from `started`.
     now: Cell<Duration>,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Clock {
 impl Clock {
     /// Creates a clock that counts from `started`.
     pub(crate) fn new(started: Instant) -> Clock {
-        let clock = Clock { started, recent: Cell::new(started), now: Cell::default() };
+        let clock = Clock { started, instant: Cell::new(started), now: Cell::default() };
         clock.tick();
         clock
     }
@@ -29,17 +29,18 @@ impl Clock {
     /// after each wait.
     pub(crate) fn tick(&self) -> Instant {
         let now = Instant::now();
-        self.recent.set(now);
+        self.instant.set(now);
         self.now.set(now.saturating_duration_since(self.started));
         now
     }
 
     /// Returns the time of the last tick.
-    pub(crate) fn recent(&self) -> Instant {
-        self.recent.get()
+    pub(crate) fn instant(&self) -> Instant {
+        self.instant.get()
     }
 
-    /// Returns the time of the last tick, counted from `started`. Policies use this form.
+    /// Returns the time of the last tick, counted from `started`. The functions of `policy/` take
+    /// the time in this form.
     pub(crate) fn now(&self) -> Duration {
         self.now.get()
     }

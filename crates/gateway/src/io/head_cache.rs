@@ -1,4 +1,5 @@
-//! A cache of parsed HTTP heads, so that identical bytes are not parsed twice.
+//! A cache of parsed HTTP heads, so that identical bytes are not parsed twice. A *head* is the
+//! first line of a message and its headers.
 //!
 //! A client library sends nearly the same head with every request. An upstream sends nearly the
 //! same head with every response. Only the length and the date vary. The parsed form depends only
@@ -62,6 +63,7 @@ mod tests {
     #[test]
     fn only_an_equal_head_is_found() {
         let mut cache = HeadCache::new(4);
+        // The heads `A: 1` and `A: 2` have 8 bytes with their empty line.
         assert_eq!(cache.find(b"A: 1\r\n\r\nbody"), None);
         cache.insert(b"A: 1\r\n\r\nbody", 8, 'a');
         assert_eq!(cache.find(b"A: 1\r\n\r\nbody"), Some((8, &'a')));

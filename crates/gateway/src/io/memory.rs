@@ -25,7 +25,7 @@ mod tests;
 pub(crate) const UNCOUNTED_BYTES_MAX: usize = 4 * 1024;
 /// The smallest default budget in bytes, for small machines.
 const DEFAULT_MAX_MIN: usize = 16 << 20;
-/// `Retry-After` of the refusal of a request because the budget is used up.
+/// Value of `Retry-After` if a request is refused because the budget is used up.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A connection may be closed only after its bytes have waited this long for its client.
 const CLOSE_AGE_MIN: Duration = Duration::from_millis(100);
@@ -37,9 +37,9 @@ pub(crate) const RELIEF_INTERVAL: Duration = Duration::from_millis(20);
 pub(crate) struct Budget {
     /// The budget in bytes.
     max: AtomicUsize,
-    /// Reserved bytes, by purpose.
+    /// Reserved bytes, by [`Purpose::index`].
     held: [AtomicUsize; Purpose::ALL.len()],
-    /// Number of refused reservations, by purpose.
+    /// Number of refused reservations, by [`Purpose::index`].
     refused: [AtomicU64; Purpose::ALL.len()],
     /// Number of connections that were closed to free bytes.
     closed: AtomicU64,
@@ -68,7 +68,7 @@ impl Budget {
         std::array::from_fn(|index| self.held[index].load(Ordering::Relaxed))
     }
 
-    /// Returns the number of refusals since the start because the budget was used up.
+    /// Returns the number of reservations for this purpose that were refused since the start.
     pub(crate) fn refused(&self, purpose: Purpose) -> u64 {
         self.refused[purpose.index()].load(Ordering::Relaxed)
     }
@@ -179,7 +179,8 @@ impl Reservation {
     /// Changes the size of the reservation to `bytes`.
     ///
     /// # Errors
-    /// The budget is used up; the reservation is unchanged.
+    /// The budget is used up, or the connection would hold more than its part of the budget. The
+    /// reservation is then unchanged.
     pub(crate) fn set(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
         let bytes = if bytes <= UNCOUNTED_BYTES_MAX { 0 } else { bytes };
         if bytes == self.bytes {
@@ -291,8 +292,9 @@ impl Account {
         }
     }
 
-    /// Describes the connection for [`memory::select_connections_to_close`]. `index` identifies it
-    /// in the caller's list. Returns `None` if no bytes of the connection wait for its client.
+    /// Describes the connection for [`memory::select_connections_to_close`]. `index` identifies the
+    /// connection in the caller's list. Returns `None` if no bytes of the connection wait for its
+    /// client.
     fn as_slow_connection(&self, index: usize, now: Instant) -> Option<SlowConnection> {
         let entries = self.entries.borrow();
         let oldest = entries.iter().flatten().filter_map(|entry| entry.waiting_since).min()?;

@@ -158,8 +158,8 @@ fn poll_timeout(
     watchdog.poll_passed(cx, deadline).map(|()| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Writes all `parts` together once, except their first `written` bytes, which were written before.
-/// There must be at most `PARTS_MAX` parts. Returns the number of bytes written.
+/// Makes one write of all `parts` together, without their first `written` bytes, which were written
+/// before. There must be at most `PARTS_MAX` parts. Returns the number of bytes written.
 pub(crate) fn poll_write_parts<'p, S: AsyncWrite, const PARTS_MAX: usize>(
     stream: Pin<&mut S>,
     cx: &mut Context<'_>,

@@ -37,8 +37,8 @@ impl Clients {
         Some(clients)
     }
 
-    /// Counts one more connection of a client. Returns `None` if the client already has the
-    /// maximum.
+    /// Counts one more connection of a client. Returns `None` if the client already has the maximum
+    /// number of connections.
     pub(crate) fn open(self: &Arc<Clients>, client: IpAddr) -> Option<ConnectionGuard> {
         let mut open = self.open.lock();
         let count = open.entry(client).or_default();

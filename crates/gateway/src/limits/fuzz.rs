@@ -1,8 +1,8 @@
-//! Properties of request limits that hold for any times of calls and any terms, as functions for
-//! fuzzers.
+//! Functions for fuzzers. They check properties of request limits that hold for any rates, bursts
+//! and times of calls.
 //!
-//! `fuzz/src/limit.rs` calls them without a time limit, and the test below for a second in every
-//! check.
+//! `fuzz/src/limit.rs` calls these functions without a time limit. The test below tries 20,000
+//! inputs each time.
 
 use crate::policy::limit::{
     CALL, ChargedState, KeyState, LimitDecision, LimitTerms, Rate, assess, assess_share, decide,
@@ -11,9 +11,13 @@ use crate::policy::limit::{
 
 /// Maximum number of calls per input, because every interval between two calls is checked.
 const ARRIVALS_MAX: usize = 160;
-/// Bytes at the start of an input that encode the terms of the zones.
-const HEAD_BYTES: usize = 8;
-/// Bytes that encode the arrival of one call.
+/// Number of bytes of an input's header, which encodes the terms (rate, burst and delay) of the
+/// zones. Byte 0 has the number of zones and two flags: 0x80 if the clock may go back, 0x40 if
+/// several gateways share the zones. Bytes 1 to 4 have the rates, bytes 4 and 5 the burst, byte 6
+/// the delay, and byte 7 the start time.
+const HEADER_BYTES: usize = 8;
+/// Number of bytes that encode the arrival of one call. Bytes 0 and 1 have the time since the last
+/// call, byte 2 the cost, and byte 3 flags and the excess that another gateway reports.
 const ARRIVAL_BYTES: usize = 4;
 /// Largest rate that the configuration allows.
 const RATE_MAX: u64 = 1_000_000_000;
@@ -25,21 +29,22 @@ struct Zone {
     terms: LimitTerms,
     gateways: u64,
     state: Option<KeyState>,
-    /// Time and cost of the calls that passed.
+    /// Time in ms, and cost, of each call that passed.
     passed: Vec<(u64, u64)>,
 }
 
-/// Decodes bytes as the terms of up to three zones, followed by the arrivals of calls.
+/// Decodes bytes as the terms of up to three zones, followed by the arrivals of calls. Judges the
+/// calls and checks each decision.
 ///
 /// # Panics
 ///
 /// If a property does not hold.
 pub(crate) fn limit(bytes: &[u8]) {
-    let Some((head, arrival_bytes)) = bytes.split_at_checked(HEAD_BYTES) else { return };
-    let count = usize::from(head[0] % 3) + 1;
-    let mut zones: Vec<Zone> = (0..count).map(|index| build_zone(head, index)).collect();
-    let clock_goes_back = head[0] & 0x80 != 0;
-    let mut now: u64 = u64::from(head[7]) << 33;
+    let Some((header, arrival_bytes)) = bytes.split_at_checked(HEADER_BYTES) else { return };
+    let count = usize::from(header[0] % 3) + 1;
+    let mut zones: Vec<Zone> = (0..count).map(|index| build_zone(header, index)).collect();
+    let clock_goes_back = header[0] & 0x80 != 0;
+    let mut now: u64 = u64::from(header[7]) << 33;
     for arrival in arrival_bytes.chunks_exact(ARRIVAL_BYTES).take(ARRIVALS_MAX) {
         let step = u64::from(u16::from_le_bytes([arrival[0], arrival[1]]));
         let step = if arrival[3] & 1 == 1 { step << 10 } else { step & 0xff };
@@ -59,25 +64,26 @@ pub(crate) fn limit(bytes: &[u8]) {
     }
 }
 
-fn build_zone(head: &[u8], index: usize) -> Zone {
-    let seed = u64::from(u16::from_le_bytes([head[1 + index], head[2 + index]]));
+fn build_zone(header: &[u8], index: usize) -> Zone {
+    let seed = u64::from(u16::from_le_bytes([header[1 + index], header[2 + index]]));
     let rate = match seed % 3 {
         0 => Rate::per_minute(seed + 1),
         1 => Rate::per_second(seed + 1),
         _ => Rate::per_second((seed << 14).clamp(1, RATE_MAX)),
     };
-    let burst = match head[4] % 3 {
-        0 => u64::from(head[5]) % 8,
-        1 => u64::from(head[5]),
-        _ => (u64::from(head[5]) << 14).min(BURST_MAX),
+    let burst = match header[4] % 3 {
+        0 => u64::from(header[5]) % 8,
+        1 => u64::from(header[5]),
+        _ => (u64::from(header[5]) << 14).min(BURST_MAX),
     };
-    let delay = (head[6] & 1 == 1).then(|| u64::from(head[6] >> 1) * CALL);
-    let gateways = if head[0] & 0x40 == 0 { 1 } else { u64::from(head[4] >> 4) + 1 };
+    let delay = (header[6] & 1 == 1).then(|| u64::from(header[6] >> 1) * CALL);
+    let gateways = if header[0] & 0x40 == 0 { 1 } else { u64::from(header[4] >> 4) + 1 };
     let terms = LimitTerms { rate, burst: burst * CALL, delay };
     Zone { terms, gateways, state: None, passed: Vec::new() }
 }
 
-/// Raises the excess of the key to at least `known_excess`, which another gateway reports.
+/// Raises the excess of the key in each zone to at least `known_excess`, as if another gateway had
+/// reported it.
 fn raise_known_excess(zones: &mut [Zone], now: u64, known_excess: u64) {
     for zone in zones {
         let known_excess = known_excess.min(zone.terms.burst);
@@ -154,8 +160,8 @@ fn assert_retry_time(
     }
 }
 
-/// Checks each interval between two calls. The calls that pass must not exceed the burst, the
-/// drained excess and one more call.
+/// Checks each interval between two passed calls. The calls that passed in the interval must not
+/// exceed the burst plus the excess that drains in the interval plus one call.
 fn assert_rate(zone: &Zone) {
     for (first, (start, _)) in zone.passed.iter().enumerate() {
         let mut units = 0u64;
@@ -176,7 +182,7 @@ fn assert_rate(zone: &Zone) {
 
 /// Returns the inputs from which fuzzing starts.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    let heads: [[u8; HEAD_BYTES]; 5] = [
+    let headers: [[u8; HEADER_BYTES]; 5] = [
         [0, 10, 0, 0, 0, 5, 0, 0],
         [1, 30, 7, 1, 1, 200, 9, 1],
         [2, 255, 255, 255, 2, 255, 1, 255],
@@ -189,9 +195,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         &[50, 0, 0, 0, 50, 0, 0, 2, 255, 0, 0, 3, 0, 0, 0, 0xf4],
     ];
     let mut seeds = Vec::new();
-    for head in heads {
+    for header in headers {
         for arrivals in arrivals {
-            seeds.push([&head[..], &arrivals.repeat(12)].concat());
+            seeds.push([&header[..], &arrivals.repeat(12)].concat());
         }
     }
     seeds
@@ -209,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_mutations_hold() {
+    fn mutated_inputs_keep_the_properties() {
         seeds().iter().for_each(|seed| limit(seed));
         let tried = mutate(5, &mut |tried| tried < 20_000);
         assert!(tried >= 20_000, "only {tried} inputs");

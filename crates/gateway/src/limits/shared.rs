@@ -1,26 +1,26 @@
 //! Zones that gateways share: the request to Redis, and the use of the response.
 //!
-//! For each key, the table of a shared zone stores a copy of the last known state in Redis. A state
-//! is the excess of the key (`limits.rs`) and the time of its last charge. The times are converted
-//! to this process's clock. The copy has two uses:
+//! For each key, the table of a shared zone stores a copy of the last state that Redis reported. A
+//! state is the excess of the key (`limits.rs`) and the time of its last charge. The times are
+//! converted to this process's clock. The copy has two uses:
 //!
-//! - The gateway rejects a call itself if Redis would certainly reject it. Since the copy was made,
-//!   other gateways can only have added to the key.
+//! - The gateway rejects a call itself if Redis would certainly reject it. After Redis reported the
+//!   state, other gateways can only have added charges to the key.
 //! - While Redis is unreachable, the gateway continues from the copy. It applies its local share:
 //!   the rate divided by the number of gateways ([`crate::policy::limit::assess_share`]). So a key
-//!   that was at its limit stays at its limit. The gateway marks a key that it charges alone as
-//!   unreported, because Redis may not know the charge.
+//!   that was at its limit stays at its limit. When the gateway charges a key without Redis, it
+//!   marks the key as *unreported*, because Redis may not know the charge.
 //!
 //! Every request to Redis reports the excess of the copy, so a Redis that has lost its data grants
 //! no second burst. In normal operation the report changes nothing. While a request is on its way,
-//! the excess in Redis falls at the allowed rate. A delayed request must not raise it again. So the
-//! gateway reports the excess that will remain when the Redis timeout ends. For an unreported key,
-//! it reports the excess at the time of sending.
+//! the excess in Redis falls at the allowed rate. A delayed request must not raise the excess in
+//! Redis again. So the gateway reports the excess that will remain when the Redis timeout ends. For
+//! an unreported key, it reports the excess at the time of sending.
 //!
-//! A call can also count in zones of this gateway alone. The gateway checks these zones first, then
-//! asks Redis, and then charges the local zones. If another call has used up the local limit
-//! meanwhile, the call is rejected although Redis has charged it. So a shared zone may count a call
-//! that was rejected, but it never misses a call that passed.
+//! A call can also count in *local* zones, which belong to this gateway alone. The gateway checks
+//! the local zones first, then asks Redis, and then charges the local zones. If another call has
+//! used up the local limit meanwhile, the call is rejected although Redis has charged it. So a
+//! shared zone may count a call that was rejected, but it never misses a call that passed.
 
 use smallvec::SmallVec;
 
@@ -40,7 +40,7 @@ mod tests;
 pub(crate) struct SharedLimitQuery {
     /// The shared zones in which the call counts.
     pub(crate) zones: SmallVec<[SharedZoneQuery; 2]>,
-    /// Sending time in ms, by the clock of limits.
+    /// Sending time in ms, by the clock that limits use.
     sent_ms: u64,
 }
 
@@ -55,8 +55,8 @@ pub(crate) struct SharedZoneQuery {
     pub(crate) terms: LimitTerms,
     /// Number of calls that the call counts as.
     pub(crate) cost: u64,
-    /// The excess in this gateway's copy, in thousandths of a call. Redis raises its own state to
-    /// at least this excess.
+    /// The excess in this gateway's copy, in thousandths of a call. Redis raises the excess of its
+    /// own state to at least this value.
     pub(crate) known_excess: u64,
     /// Index of the limit in `ChainLimits::shared`.
     limit: usize,
@@ -77,9 +77,9 @@ pub(crate) struct RedisDecision {
 }
 
 impl Limits {
-    /// Builds the request to Redis about a call. Returns a rejection instead if a local limit or
-    /// the stored state of Redis already rejects the call. Returns `None` if the call counts in no
-    /// shared zone.
+    /// Builds the request to Redis about a call. Returns a rejection instead if a local limit
+    /// rejects the call, or if this gateway's copy of the state shows that Redis would reject the
+    /// call. Returns `None` if the call counts in no shared zone.
     pub(super) fn query_redis(
         &self,
         chain: &ChainLimits,
@@ -125,6 +125,8 @@ impl Limits {
                 counters.record_limit_outcome(limit.zone, LimitOutcome::Rejected);
                 return Some(Charge::Refuse(self.build_failure(limit, call, now_ms, 1)));
             }
+            // The time at which the reported excess must be right: at the end of the Redis timeout,
+            // or now for an unreported state.
             let received_by_ms =
                 if unreported { now_ms } else { now_ms + self.redis_timeout.as_millis() as u64 };
             let known_excess =
@@ -142,8 +144,8 @@ impl Limits {
         Some(Charge::AskRedis(Box::new(SharedLimitQuery { zones, sent_ms: now_ms })))
     }
 
-    /// Applies the decision of Redis to a call. Without a decision, this gateway decides by its
-    /// local share.
+    /// Applies the decision of Redis to a call. If `decision` is `None`, Redis did not decide, and
+    /// this gateway decides by its local share.
     pub(crate) fn apply_decision(
         &self,
         query: &SharedLimitQuery,
@@ -207,15 +209,16 @@ impl Limits {
         sent_ms: u64,
         now_ms: u64,
     ) {
-        // The copy assumes that Redis decided at the sending time, less a millisecond because the
-        // clocks tick at different instants. So the copy has always drained at least as much as the
-        // state in Redis.
+        // The copy must never show a larger excess than Redis, so its charge must not seem too
+        // recent. Redis decided after the sending time, so the copy counts from the sending time.
+        // One millisecond is subtracted because the two clocks tick at different instants.
         let age_ms = redis_now_ms.saturating_sub(state.charged_at_ms);
         let state = KeyState { charged_at_ms: sent_ms.saturating_sub(age_ms + 1), ..state };
         let mut table = self.zones[zone.zone].lock_shard(&zone.hashed_key);
         let slot = table.find(&zone.hashed_key);
-        // Another call may have charged the key by the local share meanwhile. The state with that
-        // charge stays, and the next request reports it.
+        // While this request was in flight, another call may have charged the key by the local
+        // share. If the key's state with that charge is ahead of Redis, it stays, and the next
+        // request reports it.
         let unreported_state =
             slot.filter(|slot| table.is_unreported(*slot)).map(|slot| table.state(slot));
         let is_ahead_of_redis = unreported_state.is_some_and(|unreported_state| {

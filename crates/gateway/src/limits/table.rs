@@ -1,5 +1,5 @@
-//! The keys of one shard of a zone (`limits/zone.rs`), in a flat table of fixed size. A call costs
-//! one cache miss. A flood of keys does not enlarge the table.
+//! The keys of one shard of a zone (`limits/zone.rs`), in a flat table of fixed size. A lookup
+//! costs one CPU cache miss. A flood of new keys does not enlarge the table.
 //!
 //! The table uses open addressing with linear probing and backward-shift deletion. It allocates
 //! nothing after the start, and the system commits memory only for used pages. `policy/limit.rs`
@@ -11,13 +11,13 @@ mod hint;
 
 /// Longest key, in bytes, that is stored unchanged. A longer key is stored as its digest.
 pub(super) const KEY_BYTES_INLINE: usize = 23;
-/// Bytes of an entry.
+/// Number of bytes of an entry.
 const ENTRY_BYTES: usize = 48;
 /// Numerator and denominator of the maximum load factor. In a fuller table, runs of used slots grow
 /// long.
 const LOAD: (usize, usize) = (3, 4);
-/// Bytes of a zone's memory per key, free slots included. An nginx zone needs as many bytes per
-/// key.
+/// Number of bytes of a zone's memory per key, including the key's part of the free slots. An nginx
+/// zone needs the same number of bytes per key.
 pub(crate) const ZONE_BYTES_PER_KEY: usize = ENTRY_BYTES * LOAD.1 / LOAD.0;
 /// Number of slots examined to find the least recently used key for an eviction.
 const EVICTION_SCAN_SLOTS: usize = 32;
@@ -44,7 +44,7 @@ const EXCESS_AND_LAST_CALL: usize = 4;
 /// of the last charge in ms, with the `UNREPORTED` bit. For concurrency limits it is the number of
 /// calls in flight.
 const LAST_CHARGE_OR_IN_FLIGHT: usize = 5;
-/// Bit that marks a key as unreported. Times are never large enough to use this bit.
+/// Bit that marks a key as unreported. A time in ms is never large enough to use this bit.
 const UNREPORTED: u64 = 1 << 63;
 
 /// A table of keys.
@@ -118,8 +118,8 @@ impl Table {
         self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] |= UNREPORTED;
     }
 
-    /// Records the time of a call with the key in a slot, which protects the key from eviction. A
-    /// rejected call has no other effect.
+    /// Records that the key in a slot was used by a call now, which protects the key from eviction.
+    /// A rejected call has no other effect on its key.
     pub(super) fn touch(&mut self, slot: usize, now_ms: u64) {
         let entry = &mut self.slots[slot];
         entry[EXCESS_AND_LAST_CALL] =
@@ -148,7 +148,7 @@ impl Table {
     }
 
     /// Counts a call in flight for a key. Returns false if the key already has `in_flight_max`
-    /// calls in flight, or if the table is full.
+    /// calls in flight, or if the key is new and the table is full.
     pub(super) fn add_in_flight(&mut self, hashed_key: &HashedKey, in_flight_max: u64) -> bool {
         let slot = match self.find(hashed_key) {
             Some(slot) => slot,
@@ -160,7 +160,7 @@ impl Table {
         is_admitted
     }
 
-    /// Ends a call in flight of a key. Removes a key without calls in flight.
+    /// Ends a call in flight of a key. Removes the key if it has no further calls in flight.
     pub(super) fn remove_in_flight(&mut self, hashed_key: &HashedKey) {
         let Some(slot) = self.find(hashed_key) else { return };
         self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] =
@@ -202,13 +202,14 @@ impl Table {
                 self.remove(slot);
                 self.evicted += 1;
             }
-            // This is rare: a full table hardly ever has so many consecutive free slots.
+            // All scanned slots were free. This is rare: a full table hardly ever has so many
+            // consecutive free slots.
             None => self.evict(now_ms),
         }
     }
 
-    /// Frees a slot. A search ends at a free slot. So the later entries whose search passes the
-    /// freed slot move back, to stay reachable.
+    /// Frees a slot. A search ends at a free slot. So later entries whose search passes the freed
+    /// slot move back, or a search would no longer find them.
     fn remove(&mut self, mut hole: usize) {
         let mut slot = hole;
         loop {
@@ -237,7 +238,7 @@ impl Table {
         self.slots.len() - self.first_slot
     }
 
-    /// Returns the slot after a slot. After the last slot, the search continues at the first.
+    /// Returns the slot after `slot`. The first slot for keys follows the last slot.
     fn next_slot(&self, slot: usize) -> usize {
         if slot + 1 == self.slots.len() { self.first_slot } else { slot + 1 }
     }
@@ -250,8 +251,8 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: the table holds what a map would hold, for any insertions and removals, within its
-    //! bound; and evicted keys are old. Method: the same random operations on it and on the
+    //! Goal: after any insertions and removals, the table holds what a map would hold, within its
+    //! bound. Evicted keys are old. Method: the same random operations on the table and on the
     //! standard library's map.
 
     use std::collections::HashMap;
@@ -271,7 +272,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_has_the_content_of_a_map(steps in prop::collection::vec((0u64..40, 0u8..4), 1..300)) {
+        fn the_table_equals_a_map(steps in prop::collection::vec((0u64..40, 0u8..4), 1..300)) {
             let mut table = Table::new(64);
             let mut map = HashMap::new();
             for (now_ms, (number, operation)) in steps.into_iter().enumerate() {
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_evicts_the_least_recently_called() {
+    fn a_full_table_evicts_the_least_recently_used_key() {
         let mut table = Table::new(10);
         for number in 0..10 {
             table.store(&hashed_key(number), None, state(number, 0), number);

@@ -1,6 +1,6 @@
-//! Goal: the right limits apply to a call under the right key, all zones are charged or none, and
-//! threads lose or duplicate no count. Method: configuration texts, calls in virtual time, and real
-//! threads at one instant.
+//! Goal: the right limits apply to a call under the right key. A call is charged to all its zones
+//! or to none. Threads neither lose a call nor count it twice. Method: configuration texts, calls
+//! in virtual time, and real threads at one instant.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -35,7 +35,7 @@ fn counters(zones: usize) -> Counters {
     Counters::new(&Labels { zones, ..Labels::default() })
 }
 
-/// Returns the number of gateways of a gateway that runs alone.
+/// Returns the shared number of gateways, for a gateway that runs alone.
 fn one_gateway() -> Arc<AtomicU64> {
     Arc::new(AtomicU64::new(1))
 }
@@ -61,11 +61,14 @@ impl Fixture {
         }
     }
 
+    /// Returns the outcomes of `count` equal calls at one instant, separated by spaces.
     fn calls(&self, limited_call: &LimitedCall<'_>, now: u64, count: usize) -> String {
         let outcomes: Vec<String> = (0..count).map(|_| self.call(limited_call, now)).collect();
         outcomes.join(" ")
     }
 
+    /// Returns the numbers of calls in a zone that passed, were delayed and were rejected, then the
+    /// numbers of calls that a dry run would have delayed and rejected.
     fn outcomes(&self, zone: usize) -> Vec<u64> {
         self.counters.zones[zone].calls.iter().map(|(_, count)| count.get()).collect()
     }
@@ -109,7 +112,7 @@ fn calls_are_counted_by_key() {
 }
 
 #[test]
-fn parts_of_a_key_do_not_run_into_each_other() {
+fn equal_bytes_in_different_parts_give_different_keys() {
     let fixture = Fixture::new(
         "[zone.z]\nkey = [\"header:a\", \"header:b\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n",
     );
@@ -145,7 +148,7 @@ fn a_prefetched_key_is_the_key_of_the_call() {
 }
 
 #[test]
-fn long_keys_differ_to_the_last_byte() {
+fn long_keys_that_differ_in_the_last_byte_are_different_keys() {
     let fixture =
         Fixture::new("[zone.z]\nkey = [\"header:a\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n");
     for length in [1, 7, 8, 22, 23, 24, 25, 500, 65_535] {
@@ -183,7 +186,7 @@ fn client_net_is_the_network_of_an_ipv6_client() {
 }
 
 #[test]
-fn limits_apply_by_chain_and_method_and_of_one_zone_only_the_first() {
+fn limits_apply_by_chain_and_method_and_only_the_first_limit_of_a_zone_applies() {
     let fixture = Fixture::new(
         "[zone.z]\nkey = [\"client\"]\nrate = \"1r/s\"\n\
          [[limit]]\nzone = \"z\"\nmethods = [\"eth_getLogs\", \"debug_*\"]\nburst = 1\nnodelay = true\n\
@@ -191,14 +194,15 @@ fn limits_apply_by_chain_and_method_and_of_one_zone_only_the_first() {
     );
     assert_eq!(fixture.calls(&limited_call("eth_getLogs"), 0, 3), ". . x");
     assert_eq!(fixture.calls(&limited_call("debug_any"), 0, 1), "x");
-    // The same key under the second limit's terms: two of four are used.
+    // The second limit counts in the same zone and key. Its burst allows four calls at once, and
+    // the first limit has already let two pass.
     assert_eq!(fixture.calls(&limited_call("eth_call"), 0, 3), ". . x");
     let side = LimitedCall { chain: 1, chain_name: "side", ..limited_call("eth_call") };
     assert_eq!(fixture.calls(&side, 0, 9), ". . . . . . . . .", "no limit applies to this chain");
 }
 
 #[test]
-fn all_zones_are_charged_or_none() {
+fn a_call_is_charged_to_all_zones_or_to_none() {
     let fixture = Fixture::new(
         "[zone.a]\nkey = [\"client\"]\nrate = \"1r/s\"\n[zone.b]\nkey = [\"client\"]\nrate = \"10r/s\"\n\
          [[limit]]\nzone = \"a\"\nburst = 10\nnodelay = true\n[[limit]]\nzone = \"b\"\n",
@@ -213,7 +217,7 @@ fn all_zones_are_charged_or_none() {
 }
 
 #[test]
-fn a_dry_run_counts_and_lets_through() {
+fn a_dry_run_counts_outcomes_and_rejects_no_call() {
     let fixture = Fixture::new(
         "[zone.a]\nkey = [\"client\"]\nrate = \"1r/s\"\n[zone.b]\nkey = [\"client\"]\nrate = \"1r/s\"\n\
          [[limit]]\nzone = \"a\"\nburst = 5\n\
@@ -226,7 +230,7 @@ fn a_dry_run_counts_and_lets_through() {
 }
 
 #[test]
-fn a_call_may_count_its_weight() {
+fn a_call_may_count_as_its_weight() {
     let fixture = Fixture::new(
         "[zone.z]\nkey = [\"client\"]\nrate = \"10r/s\"\ncost = \"weight\"\n\
          [[limit]]\nzone = \"z\"\nburst = 1000\nnodelay = true\n",
@@ -248,7 +252,7 @@ fn a_call_may_count_its_weight() {
 }
 
 #[test]
-fn calls_in_flight_leave_when_dropped() {
+fn calls_in_flight_count_until_their_guard_is_dropped() {
     let fixture = Fixture::new(
         "[zone.a]\nkey = [\"client\"]\n[zone.b]\nkey = [\"method\"]\n[zone.c]\nkey = [\"client\"]\n\
          [[limit]]\nzone = \"a\"\nconcurrent = 3\n\
@@ -260,7 +264,7 @@ fn calls_in_flight_leave_when_dropped() {
     let second = enter("eth_call").unwrap();
     let refused = enter("eth_call").unwrap_err();
     assert_eq!(refused.kind, FailureKind::OverConcurrency { status: 503 });
-    // The rejected call is not counted in the zone that had accepted it.
+    // The rejected call does not stay counted in zone a, which had accepted it.
     let third = enter("eth_chainId").unwrap();
     assert!(enter("eth_chainId").is_err());
     drop(second);
@@ -273,7 +277,7 @@ fn calls_in_flight_leave_when_dropped() {
 }
 
 #[test]
-fn threads_share_a_zone_to_the_last_call() {
+fn threads_count_in_one_zone_exactly() {
     let fixture = Fixture::new(
         "[zone.a]\nkey = [\"client\"]\nrate = \"1r/s\"\nbytes = \"8MiB\"\n\
          [zone.b]\nkey = [\"client\", \"method\"]\nrate = \"1r/s\"\nbytes = \"8MiB\"\n\
@@ -297,6 +301,7 @@ fn threads_share_a_zone_to_the_last_call() {
             });
         }
     });
+    // Zone a has one key: its first call passes, and 499 further calls fit into the burst.
     assert_eq!(passed.load(Ordering::Relaxed), 500);
 }
 
@@ -334,7 +339,7 @@ fn a_reload_keeps_the_state_of_zones() {
     let pass = |limits: &Limits| matches!(limits.charge(&limited_call, 0, &counters), Charge::Pass);
     assert!(pass(&before) && pass(&before) && !pass(&before));
     let in_flight = before.count_in_flight(&limited_call, &counters).unwrap();
-    // A different rate and burst, and another header before the one in the key.
+    // The rate and burst change, and another header precedes the key's header in the list.
     let second = text("client", "rate = \"2r/s\"", "burst = 2\nnodelay = true");
     let second = config(&format!(
         "[zone.other]\nkey = [\"header:x\"]\nrate = \"9r/s\"\n[[limit]]\nzone = \"other\"\n{second}"

@@ -1,5 +1,5 @@
-//! A zone is a table of counters by key, as nginx's `limit_req_zone`. This file builds the keys of
-//! calls, and splits a zone into shards. `limits/table.rs` stores the keys of one shard.
+//! A zone is a table of counters by key, like nginx's `limit_req_zone`. This file builds the keys
+//! of calls, and splits a zone into shards. `limits/table.rs` stores the keys of one shard.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ const SHARDS: usize = 16;
 /// among its own keys.
 const SHARD_KEYS_MIN: usize = 1024;
 
-/// A zone under one configuration.
+/// A zone, as one configuration defines it.
 #[derive(Debug)]
 pub(super) struct Zone {
     /// The components of the zone's keys.
@@ -87,8 +87,8 @@ pub(crate) struct ZoneFill {
 }
 
 impl Zone {
-    /// Creates a zone. `headers` is the list that [`key_headers`] returns. `state` is the state of
-    /// the previous configuration; `None` creates an empty table.
+    /// Creates a zone. `headers` is the list that [`key_headers`] returns. `state` is the state
+    /// that the zone takes over from the previous configuration; `None` creates an empty table.
     pub(super) fn new(
         zone: &config::limits::Zone,
         gateways: &Arc<AtomicU64>,
@@ -130,21 +130,22 @@ impl Zone {
 
     /// Locks the shard that stores a key.
     pub(super) fn lock_shard(&self, hashed_key: &HashedKey) -> MutexGuard<'_, Table> {
-        // The upper bits select the slot within the shard, and the lowest bit is always 1. So the
-        // bits above the lowest one select the shard.
+        // The lowest bit of a hash is always 1, and the upper bits select the slot within the
+        // shard. So the bits just above the lowest one select the shard.
         let shards = &self.state.shards;
         shards[(hashed_key.hash >> 1) as usize % shards.len()].0.lock()
     }
 
-    /// Returns the key of a request before its calls are known, and prefetches the key's slot.
-    /// Returns `None` if the key depends on the calls.
+    /// Returns the key of a request before its calls are known, and prefetches the key's slot into
+    /// the CPU cache. Returns `None` if the key depends on the calls, or if the calls are not
+    /// limited.
     pub(super) fn prefetch(&self, call: &LimitedCall<'_>) -> Option<HashedKey> {
         let hashed_key = self.same_key_for_request.then(|| self.hash_key(call)).flatten()?;
         self.lock_shard(&hashed_key).prefetch(&hashed_key);
         Some(hashed_key)
     }
 
-    /// Returns the number of calls that a call counts as.
+    /// Returns the cost of a call: the number of calls that it counts as.
     pub(super) fn cost(&self, call: &LimitedCall<'_>) -> u64 {
         match self.cost {
             CallCost::Call => 1,
@@ -169,8 +170,8 @@ impl Zone {
             ref components => {
                 let mut is_empty = true;
                 for component in components {
-                    // A length precedes each component, so that different lists of components have
-                    // different bytes.
+                    // The length of a component precedes it, so that different lists of components
+                    // never have the same bytes.
                     let start = bytes.len();
                     bytes.extend_from_slice(&[0; 4]);
                     component.write(call, &mut bytes);

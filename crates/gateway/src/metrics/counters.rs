@@ -1,8 +1,8 @@
 //! Every counter of the gateway, declared once.
 //!
-//! To add a counter, add a field here and count with it. The comment of a field is its help in
-//! `/metrics` and its row in `docs/metrics.md`. A field without a name in quotes is storage only:
-//! it is exported elsewhere, or holds further counters.
+//! To add a counter, add a field here and count with it. The comment of a field is its help text in
+//! `/metrics` and its row in `docs/metrics.md`. A field without a name in quotes is not a metric
+//! itself: another module exports it, or it holds further counters.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::policy::overload::{Class, Shed};
 
 /// Declares the counters of one type of object. In `Type["label", …] { … }`, the labels in brackets
 /// distinguish the objects. In `field: Instrument = "name"`, the name makes the field a metric. The
-/// rules that begin with `@list` add it to the exported metrics.
+/// macro's `@list` rules add such a field to the exported metrics, and skip a field without a name.
 macro_rules! counters {
     ($(
         $(#[doc = $about:literal])+
@@ -180,7 +180,8 @@ counters! {
         latency: Histogram = "weir_call_duration_seconds",
     }
 
-    /// Calls of one group that need a permit.
+    /// Calls of one group. Such a call needs a *permit*: the right to be in flight at the group's
+    /// upstreams.
     GroupCounters["chain", "group"] {
         /// Calls in flight at the upstreams of a group that count against its limit.
         in_flight: Gauge = "weir_group_in_flight",

@@ -15,7 +15,7 @@ use prometheus_client::registry::Unit;
 use super::instrument::{Counter, Exemplar, Gauge, Histogram, LATENCY_BOUNDS, PerLabel, Sum};
 use super::label::Label;
 
-/// Description of a metric.
+/// Description of one metric.
 #[derive(Debug, Clone)]
 pub(crate) struct Description {
     /// Name with the unit, without the suffix of its type, such as `_total`.
@@ -49,15 +49,15 @@ impl Description {
 
 /// Objects of one type that have metrics, such as all upstreams.
 pub(crate) trait MetricSet: Sized {
-    /// Names of the labels that distinguish the objects.
+    /// Names of the labels that distinguish the objects, such as `upstream`.
     const LABELS: &'static [&'static str];
 
     /// Lists the metrics.
     fn list(metrics: &mut Metrics<Self>);
 }
 
-/// The exemplars for the bucket lines of a text: one entry per line, in the order of the lines.
-/// `None` marks a bucket without an exemplar.
+/// The exemplars (links to traces) for the histogram bucket lines of a text: one entry per line, in
+/// the order of the lines. `None` marks a bucket without an exemplar.
 pub(crate) type BucketExemplars = Vec<Option<Exemplar>>;
 
 /// The metrics of a [`MetricSet`].
@@ -85,7 +85,7 @@ impl<T: MetricSet + 'static> Metrics<T> {
         self.0.iter().map(|metric| &metric.description)
     }
 
-    /// Adds a metric that threads count.
+    /// Adds a metric whose value the threads count in the instrument `field`.
     pub(crate) fn add_instrument<I: Instrument + 'static>(
         &mut self,
         name: &'static str,
@@ -133,7 +133,8 @@ impl<T: MetricSet + 'static> Metrics<T> {
     ) -> fmt::Result {
         for Metric { description, write } in &self.0 {
             let unit = description.unit();
-            // The encoder appends the unit to the name, so it gets the name without the unit.
+            // The encoder appends the unit to the name. So the encoder gets the name without the
+            // unit.
             let name = description.name.strip_suffix(unit).unwrap_or(description.name);
             let name = if unit.is_empty() { name } else { name.trim_end_matches('_') };
             let unit = (!unit.is_empty()).then(|| Unit::Other(unit.to_owned()));
@@ -171,7 +172,7 @@ pub(crate) struct SampleWriter<'a> {
 }
 
 impl SampleWriter<'_> {
-    /// Writes the samples of a value with one more label value.
+    /// Writes the samples of a value. Their label values end with `label_value`.
     fn write_labelled(&mut self, label_value: &'static str, value: &impl Value) -> fmt::Result {
         self.label_values.push(label_value);
         value.write(self)?;

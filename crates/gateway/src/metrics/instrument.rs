@@ -21,7 +21,7 @@ pub(crate) const LATENCY_BOUNDS: [f64; 18] = [
     0.4096, 0.8192, 1.6384, 3.2768, 6.5536, 13.1072,
 ];
 
-/// Adds up the numbers of several threads.
+/// Sums up the numbers of several threads.
 pub(crate) trait Sum {
     /// Adds the numbers of `other`.
     fn merge(&self, other: &Self);
@@ -105,8 +105,8 @@ pub(crate) struct Histogram {
     pub(super) buckets: [Counter; BUCKETS],
     /// Sum of all durations in microseconds.
     pub(crate) sum_micros: Counter,
-    /// The newest exemplar of each bucket; `None` until a trace is sampled. Locked for sampled
-    /// traces only.
+    /// The newest exemplar of each bucket; `None` until a trace is sampled. Only sampled traces and
+    /// exports take the lock.
     exemplars: Mutex<Option<Box<[Option<Exemplar>; BUCKETS]>>>,
 }
 
@@ -147,9 +147,9 @@ impl Histogram {
         self.buckets.iter().map(Counter::get).sum()
     }
 
-    /// Returns a quantile of the durations in milliseconds. `quantile` is from 0 to 1. Interpolates
-    /// within a bucket, as Prometheus' `histogram_quantile` does. Returns the last bound if the
-    /// quantile exceeds it, and `None` if there are no durations.
+    /// Returns a quantile of the durations, in milliseconds. `quantile` is from 0 to 1. The result
+    /// is interpolated within a bucket, as by Prometheus' `histogram_quantile`. The result is at
+    /// most the last bound; `None` if there are no durations.
     pub(crate) fn quantile_ms(&self, quantile: f64) -> Option<f64> {
         let count = self.count();
         if count == 0 {
@@ -249,8 +249,8 @@ impl<L: Label, I: Sum> Sum for PerLabel<L, I> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: every duration falls into the bucket that its bounds name, and quantiles lie where the
-    //! durations do.
+    //! Goal: every duration falls into the bucket whose bounds enclose it, and a quantile lies in
+    //! the bucket of its durations.
 
     use super::*;
 

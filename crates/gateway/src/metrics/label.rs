@@ -1,8 +1,8 @@
-//! Labels of counters. Each label has a closed set of values, so no client can create a time
+//! Labels of counters. Each label has a fixed set of values, so no client can create a new time
 //! series.
 //!
-//! This file declares the sets that exist only for counters. Lower layers declare the other sets,
-//! and this file only names their labels.
+//! This file declares the sets that only counters use. Other modules declare the remaining sets,
+//! and this file only gives them a label name.
 
 use rustls::{HandshakeKind, ProtocolVersion};
 
@@ -20,7 +20,7 @@ pub(crate) trait Label: Copy + 'static {
     /// One element for each value.
     type Array<T>: AsRef<[T]>;
 
-    /// Builds an array from the indices of the values.
+    /// Builds an array. `element` returns the element for the index of a value.
     fn array<T>(element: impl FnMut(usize) -> T) -> Self::Array<T>;
 
     /// Returns the index of the value in [`Label::ALL`].
@@ -30,7 +30,8 @@ pub(crate) trait Label: Copy + 'static {
     fn as_str(self) -> &'static str;
 }
 
-/// Implements [`Label`] for closed sets that are declared elsewhere. The text is the label's name.
+/// Implements [`Label`] for closed sets that are declared elsewhere. The text after each type is
+/// the label's name.
 macro_rules! implement_labels {
     ($($Type:ty: $name:literal;)+) => { $(
         impl Label for $Type {
@@ -70,7 +71,7 @@ implement_labels! {
 }
 
 declare_labels! {
-    /// Status of a request that was refused as a whole.
+    /// HTTP status of a request that was refused as a whole.
     RefusedStatus: "status" {
         BadRequest = "400",
         Unauthorized = "401",

@@ -1,7 +1,7 @@
 //! The counters of one thread under one configuration, and the sum over all threads.
 //!
-//! A scrape reads the numbers one after another while threads count. Each number is exact, but two
-//! numbers may differ by the calls that were counted between their reads.
+//! Threads continue to count while a scrape reads the numbers one after another. So each number is
+//! exact, but a number that is read later may include more calls.
 
 use std::ops::{Deref, Index};
 use std::sync::Arc;
@@ -24,15 +24,17 @@ use crate::config::upstream::Upstream;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Maximum number of removed objects of each type whose counters are kept. The oldest are dropped
-/// first. Only reloads that add new names again and again reach this limit.
+/// Maximum number of removed objects of each type whose counters are kept. The counters that were
+/// removed first are dropped first. Only reloads that add new names again and again reach this
+/// limit.
 const REMOVED_MAX: usize = 256;
 
-/// The label of methods that are not in a chain's method table.
+/// The label value of methods that are not in a chain's method table.
 const OTHER_METHOD: &str = "other";
 
 /// The counters of one thread. After a reload, an object with the same label continues to use its
-/// counters, so no counter falls.
+/// counters, so no counter falls. A label is the list of values that identifies an object, such as
+/// a chain's and an upstream's name.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// The counters of each chain's methods, by index in the chain's method table. The last element
@@ -153,8 +155,8 @@ impl Counters {
         self.zones[zone].calls[outcome].add(1);
     }
 
-    /// Sets each counter to a different number. Of each chain's methods, only the first two are
-    /// set.
+    /// Sets each counter to a different number. Sets only the counters of the first two methods of
+    /// each chain.
     #[cfg(test)]
     pub(crate) fn fill(&self, seed: u64) {
         self.thread.fill(seed);
@@ -225,7 +227,7 @@ impl<L: Clone + PartialEq, C: ?Sized> Labelled<L, C> {
         self.iter().zip(1..).for_each(|((_, counters), offset)| counters.fill(seed + offset));
     }
 
-    /// Adds the counters of another thread. The first call copies the labels of `other`.
+    /// Adds the counters of another thread. The first call also copies the labels of `other`.
     fn merge(&mut self, other: &Labelled<L, C>)
     where
         C: Zeros,
@@ -257,7 +259,7 @@ impl<L, C: ?Sized> Index<usize> for Labelled<L, C> {
     }
 }
 
-/// Counters that can create as many counters with the value 0. A sum starts with these zeros.
+/// Counters that can be summed up. A sum starts from the same number of counters, all zero.
 trait Zeros: Sum {
     /// Returns the same number of counters, all zero.
     fn zeros(&self) -> Arc<Self>;

@@ -16,16 +16,16 @@ use crate::metrics::instrument::Gauge;
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
-/// Returns the method whose weight is charged; `None` for unknown methods. If no method has exactly
-/// this name, letter case is ignored, because upstreams may ignore it too.
+/// Returns the method whose weight (relative cost) is charged; `None` for unknown methods. If no
+/// method has exactly this name, letter case is ignored, because upstreams may ignore it too.
 fn find_charged_method(cx: &ThreadContext, chain: usize, name: &str) -> Option<&'static Method> {
     let family = cx.snapshot.chains[chain].family;
     family.find(name).map(|(_, method)| method).or_else(|| family.method_ignoring_case(name))
 }
 
-/// Charges a call to the limits of the chain in the URL, and waits if a limit delays the call.
-/// Updates `now` after a wait. Returns a guard that counts the call as in flight; `None` if no
-/// limit counts calls in flight.
+/// Charges a call to the limits of the chain that the URL selects, and waits if a limit delays the
+/// call. Updates `now` after a wait. Returns a guard that counts the call as in flight; `None` if
+/// the chain has no limit of calls in flight.
 ///
 /// # Errors
 /// The failure if a limit refuses the call.
@@ -87,7 +87,7 @@ pub(super) fn build_limited_call<'a>(
     }
 }
 
-/// Asks Redis about a call in the zones that gateways share, and charges the call.
+/// Asks Redis whether a call passes the limits that gateways share, and charges the call.
 async fn charge_shared(
     cx: &ThreadContext,
     limits: &Limits,
@@ -102,7 +102,8 @@ async fn charge_shared(
     limits.apply_decision(query, decision.as_ref(), limited_call, cx.now_ms(), &cx.counters)
 }
 
-/// Waits for the delay of a limit. Meanwhile the call holds memory, but no upstream connection.
+/// Waits as long as a limit delays the call. Meanwhile the call holds memory, but no upstream
+/// connection.
 async fn wait_for_limit(cx: &ThreadContext, request: &Request<'_>, wait: Duration) {
     let _count_guard = CountGuard::new(request.waiting);
     cx.counters.calls_waiting.add(1);

@@ -13,17 +13,17 @@ use crate::call::{CacheStatus, CacheTier, Payload, UpstreamResponse};
 use crate::state::context::ThreadContext;
 use crate::trace::context::ActiveSpan;
 
-/// Maximum bytes of a method's name in the log. Longer names come from clients that invent them.
+/// Maximum bytes of a method's name in the access log. No real method has a longer name.
 const METHOD_BYTES_MAX: usize = 256;
 
-/// The state of a call in flight, for counters and the access log.
+/// What the counters and the access log need to know about a call in flight.
 pub(super) struct Progress {
     /// When the call passed the limits; `None` if a limit refused the call or the call cannot be
     /// parsed.
     pub(super) started_at: Option<Duration>,
     /// Index of the call's record in the access-log records of the request.
     pub(super) record_index: usize,
-    /// Index of the chain: before routing the chain of the URL, afterwards the chain of the route.
+    /// Index of the chain that the URL selects. After routing, index of the route's chain.
     pub(super) chain: usize,
     /// Index of the method's row (its entry in the method table); `None` before routing and for
     /// unknown methods.
@@ -46,7 +46,8 @@ impl From<Failure> for StepError {
 }
 
 /// Turns the outcome of a call into its response, the counters and the access-log record. Returns
-/// `None` for a notification.
+/// `None` for a notification. Exception: a limit refused the notification, and it is the only call
+/// of its request.
 pub(super) fn respond<'a>(
     cx: &ThreadContext,
     request: &Request<'_>,
@@ -108,9 +109,9 @@ pub(super) fn respond<'a>(
     if passed_limits && id.is_none() {
         counters.notifications.add(1);
     }
-    // A single notification that a limit refuses has a response, because the HTTP status must
-    // report the refusal. A batch omits that response, because a client could assign it to another
-    // call.
+    // A notification gets no response, with one exception. If a limit refuses a notification that
+    // is the only call of its request, there is a response, because its HTTP status must report the
+    // refusal. In a batch, a client could take that response for the response to another call.
     let is_single = || request.body.trim_ascii_start().first() != Some(&b'[');
     let id = id.or_else(|| (!passed_limits && is_single()).then_some(&b"null"[..]))?;
     Some(CallReply { id, ..reply })

@@ -17,7 +17,7 @@ use crate::policy::routing_rules::{Action, CallFacts, RequestFacts, RouteDecisio
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
-/// Returns the route of a call by the operator's rules.
+/// Returns the route of a call by the operator's rules. Without rules, it is the chain of the URL.
 ///
 /// # Errors
 /// A rule denies the call, its rewritten path has no chain, or the caller may not use the chain.
@@ -65,8 +65,8 @@ pub(super) fn route<'a>(
     }
 }
 
-/// Finds the chain of a request whose own path belongs to no chain. A rule may rewrite that path to
-/// the path of a chain. Returns `None` if no rule does.
+/// Finds the chain of a request whose own path belongs to no chain. A rule may rewrite the path to
+/// the path of a chain. Returns `None` if no rule does so.
 pub(crate) fn rewritten_chain(cx: &ThreadContext, request: &Request<'_>) -> Option<usize> {
     let rules = &cx.snapshot.config.rules;
     if !rules.iter().any(|rule| matches!(rule.action, Action::Rewrite(_))) {
@@ -97,7 +97,7 @@ fn collect_facts<'a>(request: &Request<'a>, call: Option<CallFacts<'a>>) -> Requ
     }
 }
 
-/// Returns true if the caller may use the chain. Otherwise counts a denial.
+/// Returns true if the caller may use the chain. If not, counts a denial.
 fn may_use_chain(cx: &ThreadContext, request: &Request<'_>, chain: usize) -> bool {
     let grant = request.caller.grant.as_ref();
     let is_allowed = grant.is_none_or(|grant| grant.allows_chain(chain));
@@ -111,7 +111,7 @@ fn may_use_chain(cx: &ThreadContext, request: &Request<'_>, chain: usize) -> boo
 /// reads, submits a transaction, or administers the node.
 ///
 /// # Errors
-/// [`FailureKind::MethodNotAllowed`] if it may not.
+/// [`FailureKind::MethodNotAllowed`] if the caller may not call the method.
 pub(super) fn authorize(cx: &ThreadContext, route: &Route<'_>) -> Result<(), Failure> {
     let snapshot = &cx.snapshot;
     let name = &*route.call.method;

@@ -53,8 +53,8 @@ impl MethodSet {
             || self.prefixes.iter().any(|prefix| starts_with_ignoring_case(method, prefix))
     }
 
-    /// Returns true if the set contains this method, or the method that returns the same logs
-    /// (`wire::method::equivalent_log_method`).
+    /// Returns true if the set contains this method, or a method of another name that returns the
+    /// same logs (`wire::method::equivalent_log_method`).
     pub fn concerns(&self, method: &str) -> bool {
         self.has(method) || equivalent_log_method(method).is_some_and(|other| self.has(other))
     }
@@ -107,17 +107,17 @@ impl AddressRules {
 /// Rights of a key or token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// Name in logs and limits; never a part of the secret.
+    /// Name of the key or token in logs and limits. The name contains no part of the secret.
     pub name: Arc<str>,
-    /// Index of the counters of the key or token. Keys come first, then one index for each token
-    /// issuer.
+    /// Index of the counters (metrics) of the key or token. Each key has an index of its own.
+    /// Higher indices follow for the token issuers: all tokens of one issuer share an index.
     pub index: usize,
-    /// The tier of its calls: a name such as `gold`, to which routing rules and priorities refer.
-    /// `None` if the calls have no tier.
+    /// The tier of the key or token: a name such as `gold`, to which routing rules and priorities
+    /// refer. `None` without a tier.
     pub tier: Option<Arc<str>>,
     /// Methods that may be called with the key or token.
     pub methods: MethodRules,
-    /// Methods that administer the node and that the operator allows. All others are denied.
+    /// Methods that administer the node and that the operator allows for this key or token.
     pub node_methods: MethodSet,
     /// True if signed transactions are accepted; `None` applies [`Policy::transactions`].
     pub transactions: Option<bool>,
@@ -127,10 +127,11 @@ pub struct Grant {
     pub clients: Networks,
     /// Expiry in seconds since 1970; `None` if it never expires.
     pub expires: Option<u64>,
-    /// Rate of the key's calls in limit zones (`limit.rs`) that count by key; `None` for the zone's
-    /// rate.
+    /// Rate of the key's calls. It replaces the rate of each limit zone (a table of call counters,
+    /// `limit.rs`) that counts by key. `None` keeps the zone's rate.
     pub rate: Option<Rate>,
-    /// Burst in such zones, in thousandths of a call; `None` for the limit's burst.
+    /// Burst in limit zones that count by key, in thousandths of a call. It replaces the burst of
+    /// the limit; `None` keeps that burst.
     pub burst: Option<u64>,
     /// Number of units (`quota.rs`) that may be used in a calendar month; `None` for no quota.
     pub quota: Option<u64>,
@@ -148,12 +149,13 @@ impl Grant {
 pub struct Policy {
     /// True if signed transactions are accepted.
     pub transactions: bool,
-    /// Methods that administer the node and may be called nevertheless.
+    /// Methods that administer the node and that every caller may call. All others need a grant.
     pub node_methods: MethodSet,
-    /// Methods that are served.
+    /// Lists of the methods that are served.
     pub methods: MethodRules,
 }
 
+// `closed_set!` gives each variant the name that metrics and status pages use.
 closed_set! {
     /// Reason for rejecting a request.
     pub enum Denial {
@@ -169,7 +171,7 @@ closed_set! {
         Address = "address",
         /// The key may not use this chain.
         Chain = "chain",
-        /// The method administers the node.
+        /// The method administers the node, and neither the policy nor the key permits it.
         NodeMethod = "node_method",
         /// Signed transactions are not accepted.
         Transaction = "transaction",
@@ -185,7 +187,7 @@ closed_set! {
 ///
 /// # Errors
 ///
-/// The reason why it may not.
+/// The reason why the client may not use the key or token.
 pub fn check_grant(
     grant: &Grant,
     address: IpAddr,
@@ -213,12 +215,12 @@ pub struct MethodCheck<'a> {
     pub chain: &'a MethodRules,
     /// Methods that the call's group (a set of upstreams) denies.
     pub group_deny: &'a MethodSet,
-    /// The grant of the caller's key, if it has one.
+    /// The grant of the caller's key or token; `None` for a caller without one.
     pub grant: Option<&'a Grant>,
 }
 
-/// Returns true if a method subscribes or unsubscribes. Such calls are not forwarded, because many
-/// clients share an upstream's connections.
+/// Returns true if a method subscribes or unsubscribes. Such calls are not forwarded like others,
+/// because many clients share an upstream's connections.
 pub fn is_subscription_method(method: &str) -> bool {
     let name = method.rsplit_once('_').map_or("", |(_, name)| name);
     name.eq_ignore_ascii_case("subscribe") || is_unsubscription(method)
@@ -229,9 +231,9 @@ pub fn is_unsubscription(method: &str) -> bool {
     method.rsplit_once('_').is_some_and(|(_, name)| name.eq_ignore_ascii_case("unsubscribe"))
 }
 
-/// Returns true if a method may be about a filter of the gateway itself. The gateway implements
-/// filters of blocks and logs for chains of the family Ethereum, which share Ethereum's methods.
-/// The id of a filter shows whether the gateway created it.
+/// Returns true if a call of this method may be about a filter that the gateway itself created. The
+/// gateway implements filters of blocks and logs for chains of the family Ethereum, whose JSON-RPC
+/// methods are Ethereum's. Only the id in the call shows whether the gateway created the filter.
 pub fn is_own_filter_method(family: Family, method: &str) -> bool {
     family == Family::Ethereum
         && matches!(
@@ -245,7 +247,7 @@ pub fn is_own_filter_method(family: Family, method: &str) -> bool {
 }
 
 /// Checks whether a call is served. Every list must allow its method. A method that administers the
-/// node must also be in a list of such methods.
+/// node must also be in `node_methods` of the policy or the grant.
 ///
 /// # Errors
 ///

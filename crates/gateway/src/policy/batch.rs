@@ -9,8 +9,8 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// Time after which a lowered limit is doubled. The time is long, because a provider's limits
-/// seldom change. After a rejection each call of the batch needs a second request.
+/// Time after which a lowered limit is doubled. The time is long for two reasons. A provider's
+/// limits seldom change. And after each rejection, every call of the batch needs a second request.
 pub const LIFTED_AFTER: Duration = Duration::from_secs(600);
 
 /// The batch size limit of one upstream.
@@ -40,8 +40,8 @@ impl BatchLimit {
         self.limit
     }
 
-    /// Records that the upstream rejected a whole batch of this size. If the batch is larger than
-    /// the limit, it was sent before the limit was lowered, and its rejection is ignored.
+    /// Records that the upstream rejected a whole batch of this size. A batch larger than the limit
+    /// was sent before the limit was lowered, so its rejection is ignored.
     pub fn record_rejection(&mut self, now: Duration, calls: usize) {
         if calls <= self.limit {
             self.limit = (calls / 2).max(1);

@@ -63,7 +63,8 @@ impl BlockHeader {
         })
     }
 
-    /// Returns true if the block may have matching logs; `None` if the header has no bloom filter.
+    /// Returns whether the block may have logs that match the query; `None` if the header has no
+    /// bloom filter.
     pub fn may_have(&self, query: &BloomQuery) -> Option<bool> {
         let bloom = self.bloom.as_deref()?;
         let has_bits = |bits: &[u16; 3]| {
@@ -85,7 +86,8 @@ impl BlockHeader {
     }
 }
 
-/// Returns the first eight bytes of a hash, given as a JSON string.
+/// Returns the first eight bytes of a hash that is given as a JSON string. Returns `None` if the
+/// value is no hash.
 fn hash_prefix(raw: &[u8]) -> Option<u64> {
     let hash = hash_from_value(raw)?;
     Some(u64::from_be_bytes(hash[..8].try_into().ok()?))
@@ -101,14 +103,14 @@ fn parse_bloom(raw: &[u8]) -> Option<Box<[u8; BLOOM_BYTES]>> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BloomQuery {
     /// One criterion for the addresses and one for each topic position. A criterion lists
-    /// alternatives, and a block must match one of them. An alternative is the numbers of three
-    /// bits that the filter must have.
+    /// alternatives, and a block must match one of them. An alternative consists of the numbers of
+    /// three bits that must be set in the bloom filter.
     criteria: Vec<Vec<[u16; 3]>>,
 }
 
 impl BloomQuery {
-    /// Computes the bits of a log filter. A criterion with too many alternatives is omitted, so the
-    /// query may match more blocks.
+    /// Computes the bits of a log filter. A criterion with too many alternatives is omitted.
+    /// Without the criterion the query may match more blocks than necessary, but never too few.
     pub fn new(selection: &LogMatcher) -> BloomQuery {
         let is_bounded = |count: usize| count > 0 && count <= ALTERNATIVES_MAX;
         let addresses = &selection.addresses;
@@ -135,13 +137,14 @@ pub struct RecentHeaders {
     order: VecDeque<Hash>,
     /// Number of transactions of all stored blocks.
     transactions: usize,
-    /// True after a block had logs that its bloom filter excludes: nodes of this chain do not fill
-    /// the filters.
+    /// True after a block had logs that its bloom filter excludes. Such a block shows that nodes of
+    /// this chain do not fill the filters.
     has_unfilled_blooms: bool,
 }
 
 impl RecentHeaders {
-    /// Stores a header. The arrival time of a known header does not change.
+    /// Stores a header, and drops the oldest headers above the maximum. A header that is already
+    /// stored keeps its arrival time.
     pub fn insert(&mut self, hash: Hash, header: BlockHeader) {
         if self.blocks.contains_key(&hash) {
             return;
@@ -161,7 +164,8 @@ impl RecentHeaders {
         self.blocks.get(hash)
     }
 
-    /// Returns true if a block may have matching logs; `None` if that is unknown.
+    /// Returns whether a block may have logs that match the query. Returns `None` if the block has
+    /// no bloom filter, or if the bloom filters of the chain are not trusted.
     pub fn may_have(&self, block: &BlockHeader, query: &BloomQuery) -> Option<bool> {
         if self.has_unfilled_blooms { None } else { block.may_have(query) }
     }
@@ -172,7 +176,8 @@ impl RecentHeaders {
     }
 
     /// Returns the known blocks that may contain a transaction. `transaction` is its hash as a JSON
-    /// string. Only the first eight bytes of hashes are compared.
+    /// string. Only the first eight bytes of hashes are compared, so a returned block may lack the
+    /// transaction.
     pub fn blocks_with(&self, transaction: &[u8]) -> impl Iterator<Item = (&Hash, &BlockHeader)> {
         let prefix = hash_prefix(transaction);
         self.blocks.iter().filter(move |(_, header)| {

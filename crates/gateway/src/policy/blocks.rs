@@ -1,5 +1,6 @@
-//! Completes a response to `hmyv2_getBlocks`, which returns a range of blocks on Harmony. The first
-//! blocks are known already. Writes the parameters of the call for the remaining blocks, and joins
+//! Completes a response to Harmony's `hmyv2_getBlocks`, which returns a range of blocks. The index
+//! has the first blocks of the range, and an upstream must return the remaining ones.
+//! `remaining_params` writes the parameters of the call to the upstream, and `join_blocks` joins
 //! both parts. Blocks are copied byte for byte.
 
 use wire::block::{BlockFormat, write_number};
@@ -9,8 +10,8 @@ use wire::json::walk;
 #[cfg(test)]
 mod tests;
 
-/// Returns the raw parameters of the call with `from` as the first block. Returns `None` if the
-/// parameters name no first block.
+/// Returns the raw parameters of a call with its first block replaced by the block number `from`.
+/// Returns `None` if the parameters name no first block.
 pub fn remaining_params(params: &[u8], from: u64) -> Option<Vec<u8>> {
     let first_block = walk::spans(params).next()?;
     let mut remaining = Vec::with_capacity(params.len() + 20);

@@ -1,8 +1,8 @@
 //! A branch: linked block hashes, one per height.
 //!
 //! A branch holds the known blocks of one upstream, the served chain, or the blocks that a
-//! subscriber has received (`policy/chain_cursor.rs`). Callers bound its length by
-//! [`Branch::trim`].
+//! subscriber has received (`policy/chain_cursor.rs`). Callers call [`Branch::trim`] to bound its
+//! length.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ pub(super) struct Branch {
 }
 
 impl Branch {
-    /// Drops everything and starts again at `bottom`.
+    /// Replaces all blocks by `hashes`. The first hash belongs to the block at height `bottom`.
     pub(super) fn restart(&mut self, bottom: u64, hashes: impl IntoIterator<Item = Hash>) {
         self.bottom = bottom;
         self.hashes = hashes.into_iter().collect();
@@ -39,12 +39,12 @@ impl Branch {
         self.hashes.get(index).copied()
     }
 
-    /// Adds a block above the highest one.
+    /// Adds a block above the highest block.
     pub(super) fn push(&mut self, hash: Hash) {
         self.hashes.push_back(hash);
     }
 
-    /// Adds the parent of the lowest block.
+    /// Adds the parent of the lowest block. Does nothing if the lowest block has height 0.
     pub(super) fn push_below(&mut self, hash: Hash) {
         if self.bottom > 0 {
             self.bottom -= 1;
@@ -52,8 +52,8 @@ impl Branch {
         }
     }
 
-    /// Copies the blocks of `other` below the lowest block of this branch, if `other` contains that
-    /// block.
+    /// Extends this branch downwards: copies the blocks of `other` below the lowest block of this
+    /// branch. Does nothing if `other` does not contain that lowest block.
     pub(super) fn deepen(&mut self, other: &Branch) {
         let bottom = self.bottom;
         if self.get(bottom).is_none() || self.get(bottom) != other.get(bottom) {
@@ -84,13 +84,15 @@ impl Branch {
         self.hashes.iter().copied()
     }
 
-    /// Returns the greatest height at which the branch has this block.
+    /// Returns the greatest height at which the branch has this block; `None` if it does not have
+    /// the block.
     pub(super) fn find_number(&self, hash: Hash) -> Option<u64> {
         let index = self.hashes.iter().rposition(|known| *known == hash)?;
         Some(self.bottom + index as u64)
     }
 
     /// Returns the height of the highest block at or below `number` that both branches hold.
+    /// Returns `None` if they hold no such block.
     pub(super) fn find_fork(&self, other: &Branch, number: u64) -> Option<u64> {
         let top = self.top()?.min(other.top()?).min(number);
         let bottom = self.bottom.max(other.bottom);

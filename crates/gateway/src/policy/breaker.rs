@@ -1,9 +1,9 @@
-//! Circuit breaker for a service that may be down, such as Redis. At most a few calls wait for a
-//! service that is down.
+//! Circuit breaker for a service that may be down, such as Redis. With the breaker, only a few
+//! calls wait for a service that is down.
 //!
 //! While the breaker is closed, calls pass. After enough consecutive failures the breaker opens,
-//! and calls skip the service. After a backoff one *probe*, a call of the gateway itself, decides
-//! whether the breaker closes. No client waits for the probe.
+//! and calls skip the service. After a backoff the gateway sends one *probe*, a call of its own for
+//! which no client waits. The outcome of the probe decides whether the breaker closes.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl Breaker {
         matches!(self.state, State::Closed { .. })
     }
 
-    /// Records a success.
+    /// Records a successful call. Only a probe closes an open breaker.
     pub fn record_success(&mut self) {
         if let State::Closed { failures } = &mut self.state {
             *failures = 0;
@@ -61,7 +61,8 @@ impl Breaker {
         true
     }
 
-    /// Returns true if a probe is due. The probe is then in flight until [`Breaker::record_probe`].
+    /// Begins a probe if one is due, and returns true in this case. The probe is then in flight
+    /// until [`Breaker::record_probe`].
     pub fn begin_due_probe(&mut self, now: Duration) -> bool {
         let is_due = matches!(self.state, State::Open { until } if now >= until);
         if is_due {

@@ -1,13 +1,15 @@
 //! Decides whether a response may be cached, what it depends on, and whether a cached response is
 //! still valid.
 //!
-//! A response is *bound* to the block or head that it depends on. The binding is stored beside it
-//! in its [`ValidityTag`]. The response is valid as long as the chain has this block or head.
+//! A response is *bound* to the block or head that it depends on. The cache stores this binding
+//! beside the response, in a [`ValidityTag`]. The response is valid as long as the served chain has
+//! this block or head. The *served chain* consists of the blocks that clients can read, and its
+//! newest block is the *head*.
 //!
 //! A call uses three functions in this order: [`decide_caching`] before the cache lookup
 //! (`policy/plan.rs`), [`is_valid`] on a hit (`resolve.rs`), [`admit`] when a response arrives
-//! (`call.rs`). `wire` has the facts about methods and `heads` the state of the chain. The
-//! cache handles bytes, ages and memory.
+//! (`call.rs`). `wire` has the facts about methods, and `heads` has the state of the chain (the
+//! *view*, [`ChainView`]). The cache itself (`cache/`) handles bytes, ages and memory.
 
 use wire::block::{BlockId, BlockRef, BlockTag, ResponseBlock};
 use wire::method::{Method, Validity};
@@ -17,8 +19,8 @@ use crate::policy::heads::{ChainView, Hash};
 #[cfg(test)]
 mod tests;
 
-/// The part of the chain that a response to a call depends on, as far as the call shows it. A
-/// [`Binding`] is found later, from the response.
+/// The part of the chain that a response depends on, as far as the call alone shows it. When the
+/// response arrives, [`admit`] finds the exact [`Binding`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheRule {
     /// The response is neither stored nor looked up.
@@ -42,11 +44,12 @@ pub enum CacheRule {
         /// Last block.
         to: u64,
     },
-    /// The response depends on the block that it names.
+    /// The response is about one transaction. It depends on the block that it names.
     AtTransaction,
     /// The response depends on the head.
     AtHead,
-    /// The call is a log filter. `policy/logs.rs` splits it into parts, and each has its own rule.
+    /// The call is a log filter. `policy/logs.rs` splits it into parts, and each part has its own
+    /// rule.
     Logs,
 }
 
@@ -55,17 +58,19 @@ pub enum CacheRule {
 pub struct Caching {
     /// The part of the chain that the response depends on.
     pub rule: CacheRule,
-    /// The height that replaces the call's tag in the cache key and in the sent parameters. So
-    /// every read of "latest" is about exactly one block. `None` if no tag is replaced.
+    /// The height that replaces the call's block tag in the cache key and in the parameters sent to
+    /// an upstream. So every read of "latest" is about exactly one block. `None` if no tag is
+    /// replaced.
     pub resolved_height: Option<u64>,
-    /// Lowest head of an upstream that may get the call; 0 for any head.
+    /// Only an upstream whose head has at least this height may get the call. 0 allows any
+    /// upstream.
     pub min_head: u64,
-    /// Used for calls by block hash. The response is complete only if its block is at least this
-    /// many blocks below `min_head`. The value is 0 if every response is complete.
+    /// Used for calls by block hash: the response is complete only if its block is at least this
+    /// many blocks below `min_head`. 0 if every response is complete.
     pub behind_head: u64,
-    /// [`ChainView::generation`] at the start of the call.
+    /// [`ChainView::generation`] (a count of branch changes) at the start of the call.
     pub generation: u64,
-    /// [`ChainView::head_seq`] at the start of the call.
+    /// [`ChainView::head_seq`] (a count of head changes) at the start of the call.
     pub head_seq: u64,
 }
 
@@ -106,7 +111,7 @@ pub enum ResponseKind {
 pub struct ResponseFacts {
     /// Kind of the response.
     pub kind: ResponseKind,
-    /// The way in which responses of the method name their block.
+    /// Where responses of the method name their block.
     pub response_block: ResponseBlock,
     /// The first and last block that this response names (`wire::block::read_response_blocks`).
     pub named_blocks: Option<(BlockId, BlockId)>,
@@ -115,7 +120,7 @@ pub struct ResponseFacts {
 /// The part of the chain that a cached response depends on, found when the response arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
-    /// The response depends on nothing.
+    /// The response depends on nothing that can change, so it is always valid.
     Free,
     /// The response depends on one block of the served chain.
     Block {
@@ -138,7 +143,7 @@ pub struct ValidityTag {
     pub binding: Binding,
     /// [`ChainView::generation`] at the start of the call that fetched the response.
     pub generation: u64,
-    /// True for a null, which the cache stores for a shorter time.
+    /// True for a `null` result. The cache stores nulls for a shorter time.
     pub is_null: bool,
 }
 
@@ -149,7 +154,7 @@ pub enum RejectReason {
     Rule,
     /// An error that may be different next time.
     Error,
-    /// A null that may become a value at any moment.
+    /// A `null` result, which may become a value at any moment.
     Null,
     /// The response is null although the served chain has the block. The upstream is behind, or
     /// dropped the block.
@@ -157,22 +162,24 @@ pub enum RejectReason {
     /// The response should name its block and does not, for example because the transaction is
     /// pending.
     Unnamed,
-    /// The response names another height than the requested one, so the upstream is wrong.
+    /// The response names a block outside of the requested height or range, or several blocks
+    /// instead of one. The upstream is wrong.
     OtherBlock,
-    /// The response names a block that the served chain does not have, so the upstream is on
-    /// another branch.
+    /// The response names a block that is not the served chain's block at this height, or two
+    /// blocks at one height. The upstream is on another branch.
     NotCanonical,
-    /// The response is about a block above the served head.
+    /// The response is about a block above the served head, or there is no served head. Or the
+    /// block is so new that the response may be incomplete.
     AboveHead,
     /// A branch change touched the block of the response since the call began.
     Reorg,
-    /// The head changed since the call began.
+    /// The head changed since the call began, or there is no served head.
     HeadMoved,
 }
 
 impl RejectReason {
-    /// Returns true if the response itself is wrong for the served chain, so that another upstream
-    /// should be asked.
+    /// Returns true if the response itself is wrong for the served chain. Another upstream should
+    /// then get the call.
     pub fn is_wrong(self) -> bool {
         matches!(self, Self::OtherBlock | Self::NotCanonical | Self::Absent)
     }
@@ -260,7 +267,8 @@ impl Decision<'_> {
         let finalized = self.view.is_finalized(number);
         let rule = CacheRule::AtNumber { number, finalized };
         match self.view.head.map(|head| head.number.checked_sub(number)) {
-            // No upstream has a head that counts, so only final blocks are cached.
+            // There is no served head, for example because all upstreams miss polls. So only
+            // responses about final blocks are cached.
             None if finalized => Caching { rule, ..uncached },
             None => uncached,
             // A future block is forwarded to any upstream, and the response is not stored.
@@ -281,8 +289,8 @@ impl Decision<'_> {
         )
     }
 
-    /// Decides about a call about the head while no upstream has a head that counts. The response
-    /// is not stored. Only an upstream that has reached the last served head gets the call.
+    /// Decides about a call about the head while there is no served head. The response is not
+    /// stored. Only an upstream that has reached the last served head gets the call.
     fn decide_without_head(&self) -> Caching {
         Caching { min_head: self.view.last_served_height.unwrap_or(0), ..self.uncached }
     }
@@ -345,8 +353,8 @@ impl Admission<'_> {
         }
     }
 
-    /// Admits a constant or a function of a block hash. A null only means that this upstream does
-    /// not have the value yet, so it is not stored.
+    /// Admits a constant or a function of a block hash. A null is not stored, because it only means
+    /// that this upstream does not have the value yet.
     fn bind_to_nothing(&self) -> BindResult {
         let is_error = self.response.kind == ResponseKind::DeterministicError;
         if !is_error || self.caching.rule != CacheRule::AtHash {
@@ -364,12 +372,14 @@ impl Admission<'_> {
         }
     }
 
-    /// Binds a response to a call by height. The response must not name any other height.
+    /// Binds the response to a call that names its block by height. The response must not name any
+    /// other height.
     fn bind_to_number(&self, number: u64) -> BindResult {
         let ResponseFacts { kind, response_block, named_blocks } = *self.response;
         if kind == ResponseKind::Null {
             // The block exists, so an upstream that returns null for it is behind or pruned. Other
-            // nulls (no such index in the block) are valid until the next head at most.
+            // nulls, for example for a transaction index that the block lacks, are valid until the
+            // next head at most.
             return match response_block {
                 ResponseBlock::Itself | ResponseBlock::ElementMembers => Err(RejectReason::Absent),
                 _ => self.bind_to_head(),
@@ -390,9 +400,9 @@ impl Admission<'_> {
         self.bind_to_block(number, hash)
     }
 
-    /// Binds logs to the last block of the range. Logs name their blocks, and the first and the
-    /// last name are checked. An empty response is valid too, because only upstreams that have
-    /// reached the end of the range get the call.
+    /// Binds logs to the last block of the range. Each log names its block, but only the blocks of
+    /// the first and the last log are checked. An empty response is valid too, because only
+    /// upstreams that have reached the end of the range get the call.
     fn bind_to_range(&self, from: u64, to: u64) -> BindResult {
         self.require_value()?;
         let named_blocks = self.response.named_blocks;
@@ -423,7 +433,8 @@ impl Admission<'_> {
         if is_other { Err(RejectReason::NotCanonical) } else { Ok(()) }
     }
 
-    /// Binds a response to a block of the served chain, unless the block changed during the call.
+    /// Binds a response to a block of the served chain. Rejects it if the block changed during the
+    /// call.
     fn bind_to_block(&self, number: u64, hash: Option<Hash>) -> BindResult {
         if self.view.head.is_none_or(|head| number > head.number) {
             return Err(RejectReason::AboveHead);
@@ -434,7 +445,7 @@ impl Admission<'_> {
         Ok(Binding::Block { number, hash })
     }
 
-    /// Binds a response to the head, unless the head changed during the call.
+    /// Binds a response to the head. Rejects it if the head changed during the call.
     fn bind_to_head(&self) -> BindResult {
         let seq = self.caching.head_seq;
         let is_same = self.view.head_seq == seq && self.view.head.is_some();
@@ -450,7 +461,7 @@ pub fn is_valid(tag: &ValidityTag, view: &ChainView) -> bool {
         Binding::Block { number, hash } => {
             let is_served = match view.head {
                 Some(head) => number <= head.number,
-                // No upstream has a head that counts, so only final blocks are served.
+                // There is no served head, so only responses about final blocks are served.
                 None => view.is_finalized(number),
             };
             let is_other_block = hash.is_some_and(|expected| {

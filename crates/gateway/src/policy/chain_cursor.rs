@@ -1,10 +1,11 @@
 //! Chain cursor: finds the changes of the served chain since a subscriber was last notified.
 //!
-//! A [`ChainCursor`] holds the blocks that a subscriber has received, and compares them with a
-//! newer *view*, a snapshot of the served chain. The order is go-ethereum's (`core/blockchain.go`
-//! `reorg`): the dropped blocks from the newest down, then the added blocks from the oldest up. So
-//! each block is reported exactly once, even if the head rises by several blocks between two views.
-//! The cursor fetches and sends nothing.
+//! A [`ChainCursor`] holds the newest blocks that a subscriber has received. It compares these
+//! blocks with a newer *view*, which is a snapshot of the served chain. The newest block of the
+//! view is its *head*. The changes come in go-ethereum's order (`core/blockchain.go` `reorg`):
+//! first the dropped blocks from the newest down, then the added blocks from the oldest up. So each
+//! block is reported exactly once, even if the head rises by several blocks between two views. The
+//! cursor fetches and sends nothing.
 
 use crate::policy::branch::Branch;
 use crate::policy::heads::{ChainView, Head};
@@ -17,7 +18,7 @@ mod tests;
 pub enum Change {
     /// The block was dropped from the chain.
     Dropped(Head),
-    /// The block is the newest of the chain.
+    /// The block was added as the newest block of the chain.
     Added(Head),
 }
 
@@ -34,8 +35,8 @@ pub struct ChainCursor {
 }
 
 impl ChainCursor {
-    /// Creates a cursor at the head of `view`; `None` while there is no head. It stores at most
-    /// `length_max` blocks, so it cannot follow a deeper reorg.
+    /// Creates a cursor at the head of `view`; `None` while the view has no head. The cursor stores
+    /// at most `length_max` blocks, so it cannot follow a deeper reorg.
     pub fn at_head(view: &ChainView, length_max: usize) -> Option<ChainCursor> {
         let Head { number, hash } = view.head?;
         let mut cursor = ChainCursor { blocks: Branch::default(), length_max };
@@ -44,7 +45,8 @@ impl ChainCursor {
         Some(cursor)
     }
 
-    /// Adds the blocks of the view below the oldest block of the cursor.
+    /// Extends the cursor downwards: adds the blocks of the view below the cursor's oldest block,
+    /// if the view contains that block.
     pub fn extend_down(&mut self, view: &ChainView) {
         while self.blocks.hashes().len() < self.length_max
             && view.canonical(self.blocks.bottom()) == self.blocks.get(self.blocks.bottom())
@@ -66,7 +68,8 @@ impl ChainCursor {
     ///
     /// # Errors
     ///
-    /// [`NoCommonBlock`] if both chains have no known block in common.
+    /// [`NoCommonBlock`] if both chains have no known block in common, or if one of the changed
+    /// blocks is unknown.
     pub fn find_changes(&self, view: &ChainView) -> Result<Vec<Change>, NoCommonBlock> {
         let (Some(top), Some(head)) = (self.top(), view.head) else { return Ok(Vec::new()) };
         let is_common = |number: &u64| view.canonical(*number) == self.blocks.get(*number);

@@ -10,12 +10,12 @@ use smallvec::SmallVec;
 #[cfg(test)]
 mod tests;
 
-/// Points on the ring per unit of weight, as in ketama and nginx
+/// Number of points on the consistent-hash ring per unit of weight, as in ketama and nginx
 /// (`ngx_http_upstream_hash_module.c`, `peer->weight * 160`).
 pub const RING_POINTS_PER_WEIGHT: u32 = 160;
 
-/// Maximum number of points of one ring. If the weights need more, all are scaled down, so memory
-/// stays under 1 MiB.
+/// Maximum number of points of one ring. If the weights need more points, the numbers of all
+/// upstreams are scaled down, so memory stays under 1 MiB.
 pub const RING_POINTS_MAX: u64 = 65_536;
 
 /// Maximum load of an upstream on the ring, relative to the average. With this bound c, a change of
@@ -32,17 +32,17 @@ const EWMA_DECAY: Duration = Duration::from_secs(10);
 /// Latency assumed for an upstream without any response yet: linkerd's default estimate of 30 ms.
 pub const EWMA_START: Duration = Duration::from_millis(30);
 
-/// Latency assumed for a readmitted upstream, or for a new upstream beside others with known
-/// latencies. An earlier estimate is dropped. The low latency attracts calls at once. A few calls
-/// in flight raise the upstream's cost to that of the others.
+/// Latency assumed for an upstream that is used again after it was ejected as unhealthy; its
+/// earlier estimate is dropped. Also assumed for a new upstream while other upstreams have known
+/// latencies. The low latency attracts calls at once, and a few calls in flight raise the
+/// upstream's cost to that of the others.
 pub const EWMA_READMITTED: Duration = Duration::from_millis(1);
 
 /// Smooth weighted round robin, exactly as nginx's `ngx_http_upstream_get_peer`.
 ///
 /// Each choice adds every usable upstream's effective weight to its current weight. The upstream
 /// with the highest current weight is chosen, and the sum of the effective weights is subtracted
-/// from its current weight. So choices of one upstream are spread evenly and do not follow each
-/// other.
+/// from its current weight. So the choices of one upstream are spread evenly over time.
 #[derive(Debug, Clone)]
 pub struct SmoothWeighted {
     states: Vec<WeightState>,
@@ -71,7 +71,7 @@ impl SmoothWeighted {
         Self { states: weights.iter().map(state).collect(), fails_max: i64::from(fails_max) }
     }
 
-    /// Returns the next usable upstream.
+    /// Returns the next usable upstream; `None` if no upstream is usable.
     pub fn pick(&mut self, usable: impl Fn(usize) -> bool) -> Option<usize> {
         let mut total = 0;
         let mut best: Option<(usize, i64)> = None;
@@ -93,9 +93,11 @@ impl SmoothWeighted {
         Some(upstream)
     }
 
-    /// Returns the next usable upstream that has less than its share of the calls in flight.
-    /// `loads` is the number of calls in flight per upstream. Callers use this function while calls
-    /// wait for permits to be in flight, because one slow upstream must not hold all permits.
+    /// Returns the next usable upstream that has fewer calls in flight than its bound: its share by
+    /// weight, times [`RING_BALANCE`]. Returns `None` if no upstream is usable. `loads` is the
+    /// number of calls in flight per upstream. Callers use this function instead of
+    /// [`SmoothWeighted::pick`] while calls wait for permits (`overload`), because one slow
+    /// upstream must not hold all permits.
     pub fn pick_bounded(&mut self, loads: &[u32], usable: impl Fn(usize) -> bool) -> Option<usize> {
         let weights = self.states.iter().map(|state| state.configured as f64);
         let weights: SmallVec<[f64; 8]> = weights.collect();
@@ -116,7 +118,7 @@ impl SmoothWeighted {
     }
 }
 
-/// A point on the ring. Keys go to the upstream of the next point clockwise.
+/// A point on the ring. A key goes to the upstream of the next point clockwise from the key's hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct RingPoint {
     hash: u64,
@@ -144,7 +146,7 @@ impl Ring {
         for (upstream, &(name, weight)) in upstreams.iter().enumerate() {
             let unscaled = u128::from(weight) * u128::from(RING_POINTS_PER_WEIGHT);
             let divisor = u128::from(points_unscaled.max(RING_POINTS_MAX));
-            // Equals `unscaled` unless all points together exceed the maximum.
+            // This is `unscaled` if all points together are within the maximum.
             let count = (unscaled * u128::from(RING_POINTS_MAX) / divisor).max(1) as u64;
             let name_hash = hash64(name.as_bytes());
             points.extend((0..count).map(|point| RingPoint {
@@ -161,8 +163,9 @@ impl Ring {
         }
     }
 
-    /// Returns the first usable upstream, clockwise from the key, that has less than its share of
-    /// the calls in flight. `loads` is the number of calls in flight per upstream.
+    /// Returns the first usable upstream, clockwise from the key, that has fewer calls in flight
+    /// than its bound: its share by weight, times `balance`. Returns `None` if no upstream is
+    /// usable. `loads` is the number of calls in flight per upstream.
     pub fn pick(
         &self,
         key_hash: u64,
@@ -189,14 +192,15 @@ impl Ring {
 }
 
 /// Returns a function from an upstream to its maximum number of calls in flight: its share by
-/// weight, times `balance`. At least one usable upstream has fewer calls.
+/// weight, times `balance`. At least one usable upstream has fewer calls in flight than its
+/// maximum.
 fn compute_load_bounds<'a>(
     balance: f64,
     loads: &[u32],
     weights: &'a [f64],
     usable: &dyn Fn(usize) -> bool,
 ) -> impl Fn(usize) -> f64 + use<'a> {
-    // The sum includes the call to be placed.
+    // The sum includes the new call.
     let (mut load_sum, mut weight_sum) = (1.0, 0.0);
     for upstream in (0..weights.len()).filter(|&upstream| usable(upstream)) {
         load_sum += f64::from(loads[upstream]);
@@ -262,7 +266,8 @@ impl PeakEwma {
 
     /// Returns the cost of one more call: the expected latency times the calls in flight, this call
     /// included. The expected latency is the estimate, decayed towards zero since the last
-    /// response. It is at least `silence`, the time for which calls have waited for any response.
+    /// response. It is at least `silence`: the time for which the upstream has sent no response
+    /// although calls wait for one.
     pub fn cost(&self, now: Duration, in_flight: u32, silence: Duration) -> f64 {
         let rtt_secs = (self.rtt_secs * self.decay_factor(now)).max(silence.as_secs_f64());
         rtt_secs * (f64::from(in_flight) + 1.0)
@@ -275,10 +280,12 @@ impl PeakEwma {
 }
 
 /// Returns the cheaper of two random candidates (power of two choices). The halves of `random`
-/// choose the two. `skip` excludes candidates, such as upstreams that were already tried.
+/// choose the two. `skip` excludes candidates, such as upstreams that were already tried. Returns
+/// `None` if no candidate remains.
 ///
-/// If `skip` excludes one of the two, the cheapest of all remaining candidates is returned. A call
-/// that timed out at a stalled upstream must not go to another stalled one.
+/// If `skip` excludes one of the two, the function returns the cheapest of all remaining
+/// candidates. Otherwise a call that timed out at a stalled upstream could go to another stalled
+/// upstream.
 pub fn pick_two(
     random: u64,
     candidates: &[u16],

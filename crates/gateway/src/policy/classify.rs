@@ -1,10 +1,10 @@
-//! Classifies the outcome of a call to an upstream. The *verdict* says that the client gets the
-//! response, that the upstream failed, or that it limits our rate. A *fault* is the way in which an
-//! upstream failed a call.
+//! Classifies the outcome of a call to an upstream. The *verdict* has three main cases: the client
+//! gets the response, the upstream failed, or the upstream limits the gateway's rate. A *fault* is
+//! the way in which an upstream failed a call.
 //!
-//! The HTTP status is not enough, and upstreams use code -32000 for any error. So the error texts
-//! of real clients and providers are matched; `crates/gateway/policy/errors.toml` lists them.
-//! `retry`, `health` and `cacheable` act on the verdict.
+//! The HTTP status is not enough, and upstreams use code -32000 for any error. So error texts are
+//! matched as well; `crates/gateway/policy/errors.toml` lists the texts of real node software and
+//! providers. `retry`, `health` and `cacheable` act on the verdict.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::policy::closed_set::closed_set;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of bytes of a message that are searched. The known texts are at the start;
-/// nethermind and ganache append whole stack traces.
+/// Maximum number of bytes of an error message that are searched. The known texts are at the start,
+/// and nethermind and ganache append whole stack traces.
 pub const MESSAGE_BYTES_MAX: usize = 1024;
 
 /// Outcome of a call to an upstream.
@@ -67,13 +67,14 @@ pub enum Verdict {
         /// The requested pause, if any.
         retry_after: Option<Duration>,
     },
-    /// This upstream does not support the method. Another may.
+    /// This upstream does not support the method. Another upstream may support it.
     Unsupported,
-    /// The transaction is in the pool already: success with its hash.
+    /// The upstream's pool already has the transaction. The client gets a success with the
+    /// transaction's hash.
     AlreadyKnown,
-    /// The nonce of the transaction is used. This is a success if the same transaction used it,
-    /// which only a lookup of the hash can show. If the gateway has not sent the transaction
-    /// before, the error goes to the client.
+    /// The nonce of the transaction is already used. If the same transaction used it, the call is a
+    /// success; only a lookup of the transaction's hash can show this. If the gateway has not sent
+    /// the transaction before, the error goes to the client.
     NonceTooLow,
 }
 
@@ -89,6 +90,7 @@ impl Verdict {
     }
 }
 
+// `closed_set!` gives each variant the name that metrics and status pages use.
 closed_set! {
     /// The way in which an upstream failed a call. The names appear in logs, metric labels and
     /// spans.
@@ -123,7 +125,7 @@ pub enum HealthImpact {
     /// The fault always counts.
     Always,
     /// The fault counts only if another upstream then succeeds. Some calls fail on every upstream,
-    /// and a client that repeats one must not be able to eject them all.
+    /// and a client that repeats such a call must not be able to eject all upstreams.
     IfOtherSucceeds,
     /// The fault does not count, because upstreams differ in their data and limits.
     None,
@@ -187,8 +189,8 @@ fn classify_code(code: i64) -> Verdict {
         // method not enabled.
         -32601 | -32004 | -32604 => return Verdict::Unsupported,
         -32603 => Fault::Internal,
-        // -32001: EIP-1474, resource not found; EIP-1898 uses it for an unknown block. Besu uses
-        // -39001 for this.
+        // -32001: EIP-1474, resource not found; EIP-1898 uses this code for an unknown block. Besu
+        // uses -39001 for an unknown block.
         -32001 | -39001 => Fault::NotSynced,
         // -32002: EIP-1474, resource unavailable; nethermind uses it for missing state. 4444:
         // history deleted after EIP-4444 (execution-apis#636).
@@ -198,16 +200,16 @@ fn classify_code(code: i64) -> Verdict {
         -32005 => return Verdict::RateLimited { retry_after: None },
         // Nethermind (`ErrorCodes.cs`): Timeout and ModuleTimeout. Geth: response too large.
         -32016 | -32017 => Fault::Limit,
-        // Besu unauthorized.
+        // Besu: unauthorized.
         -40100 => Fault::Refused,
-        // -32000 with an unknown text is most often the caller's fault, so the client gets the
+        // -32000 with an unknown text is most often caused by the caller, so the client gets the
         // error.
         _ => return Verdict::Response,
     };
     Verdict::UpstreamFault(fault)
 }
 
-/// Returns the verdict with this name in `errors.toml`.
+/// Returns the verdict with this name in `errors.toml`. All other names are names of faults.
 fn parse_verdict(name: &str) -> Verdict {
     match name {
         "response" => Verdict::Response,
@@ -255,6 +257,7 @@ struct RulesFile {
     rule: Vec<RuleEntry>,
 }
 
+/// A rule as written in `errors.toml`, whose first lines describe the keys.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleEntry {

@@ -1,10 +1,10 @@
-//! Finds the client address of a request from the header entries of trusted proxies, which are read
-//! from the right.
+//! Finds the client address of a request from the header entries of trusted proxies. The entries
+//! are read from right to left.
 //!
 //! Each proxy appends the address of its caller. So an entry is trustworthy only if all entries to
-//! its right are trusted proxies. The search starts at the rightmost entry. The client is the first
-//! address that is no trusted proxy. The search also ends at the leftmost entry, or at a malformed
-//! one. The client is then the last address that was read. nginx does the same with
+//! its right belong to trusted proxies. The search starts at the rightmost entry. The client is the
+//! first address that is not a trusted proxy. The search also ends at the leftmost entry or before
+//! a malformed one; the client is then the last address that was read. nginx does the same with
 //! `real_ip_recursive on`. `proxy.rs` parses the PROXY protocol.
 
 use core::net::{IpAddr, SocketAddr};
@@ -25,7 +25,7 @@ pub enum AddressSource {
 }
 
 impl AddressSource {
-    /// Returns the lower-case name of the HTTP header, if the source is one.
+    /// Returns the lower-case name of the HTTP header; `None` if the source is no HTTP header.
     pub fn header(self) -> Option<&'static str> {
         match self {
             AddressSource::XForwardedFor => Some("x-forwarded-for"),
@@ -35,7 +35,7 @@ impl AddressSource {
     }
 }
 
-/// A set of networks. An IPv4 address in IPv6 form (`::ffff:a.b.c.d`) counts as IPv4.
+/// A set of networks. An address of the form `::ffff:a.b.c.d` counts as the IPv4 address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(pub Vec<IpNet>);
 
@@ -48,8 +48,8 @@ impl Networks {
 }
 
 /// Returns the client's address from the values of a header, in the order of the request. The
-/// *peer*, the other end of the connection, must be a trusted proxy. Returns `None` if the values
-/// hold no trustworthy address; the peer is then the client.
+/// caller must have checked that the *peer*, the other end of the connection, is a trusted proxy.
+/// Returns `None` if the values hold no trustworthy address; the peer is then the client.
 pub fn find_client<'a>(
     source: AddressSource,
     values: impl DoubleEndedIterator<Item = &'a [u8]>,
@@ -91,7 +91,7 @@ fn split_last_listed(value: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Splits off the last entry. Commas outside of quotes separate entries. The value is read from the
-/// right, so a quote that the client left open cannot hide the entries that proxies appended.
+/// right. So a quote that the client left open cannot hide the entries that proxies appended.
 fn split_last_forwarded(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let is_separator = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
     let end = value.iter().rposition(|byte| !is_separator(byte))? + 1;
@@ -112,8 +112,8 @@ fn is_escaped(value: &[u8], index: usize) -> bool {
     backslashes % 2 == 1
 }
 
-/// Returns the address in the `for` parameter of an entry of `Forwarded`. Returns `None` for
-/// obfuscated names (`unknown`, `_abc`).
+/// Returns the address in the `for` parameter of an entry of `Forwarded`. Returns `None` if the
+/// parameter is missing, occurs twice, is malformed, or is an obfuscated name (`unknown`, `_abc`).
 fn parse_forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut for_value = None;
     let mut unread = element;

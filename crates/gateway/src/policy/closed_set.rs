@@ -1,7 +1,8 @@
 //! Closed sets: enums whose values have a name in configuration, metrics or status.
 
 /// Declares an enum. `Value = "name"` declares a value and its name. `ALL` lists the values in
-/// order, `index` is an index in arrays of `ALL.len()` elements, and `as_str` returns the name.
+/// order. `index` returns the position of a value in `ALL`, for use as an index in arrays. `as_str`
+/// returns the name.
 macro_rules! closed_set {
     ($(#[$meta:meta])* $vis:vis enum $Type:ident {
         $($(#[$value_meta:meta])* $Value:ident = $name:literal,)+

@@ -1,13 +1,14 @@
-//! Decides whether a response may lack logs, receipts or a transaction of its blocks. A response
-//! that may be incomplete is *doubted*.
+//! Decides whether a response may lack logs, receipts or a transaction that the chain has. A
+//! response that may be incomplete is *doubted*.
 //!
 //! Some upstreams announce a block before they have indexed its logs, and return `[]`. A provider
 //! with several nodes behind one address may cut a range off at the head of one node. A pruned node
-//! omits the logs that it has deleted. These responses look like complete ones.
+//! omits the logs that it has deleted. Such an incomplete response looks like a complete one.
 //!
-//! [`check_logs`], [`check_receipts`] and [`check_transaction`] compare responses with the headers
-//! (`block_headers`). [`DoubtedResponses`] decides whether another upstream is called before the
-//! client gets the response. [`decide_retention`] decides how long the response is cached.
+//! [`check_logs`], [`check_receipts`] and [`check_transaction`] compare responses with the block
+//! headers (`block_headers`). [`DoubtedResponses`] decides whether another upstream is called
+//! before the client gets the response. [`decide_retention`] decides how long the response is
+//! cached.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,31 +24,33 @@ use crate::policy::heads::{ChainView, Hash};
 #[cfg(test)]
 mod tests;
 
-/// A block is young for this time after its header arrived, because upstreams may still be indexing
-/// it. Slow upstreams index some seconds late.
+/// A block is *young* for this time after its header arrived, because upstreams may still be
+/// indexing it. Slow upstreams need some seconds.
 pub const YOUNG_FOR: Duration = Duration::from_secs(6);
-/// A block without a known header counts as young if it is fewer than this number of blocks below
-/// the head.
+/// A block without a known header counts as young if it is fewer than this many blocks below the
+/// head (the newest block).
 pub const YOUNG_BLOCKS: u64 = 16;
-/// A response is cached for this time if it is doubted and no upstream returned more items. The
-/// time is short, because clients should get logs within a second after they are indexed. The time
-/// is long enough to save most calls of polling clients.
+/// Time for which a doubted response is cached if no upstream returned more items. It is short,
+/// because clients should get logs within a second after they are indexed. It still saves most
+/// calls of polling clients.
 pub const BRIEF_RETENTION: Duration = Duration::from_millis(300);
-/// An upstream's measured depth is valid for this time, because its operator may enable more
-/// pruning.
+/// Time for which an upstream's measured depth is valid. The *depth* is the greatest distance below
+/// the head at which the upstream has returned logs. The real depth can fall, because the operator
+/// may enable more pruning.
 const DEPTH_AGE_MAX: Duration = Duration::from_secs(600);
 /// Safety margin of a measured depth, in blocks. The chain view may lag behind the upstream by this
-/// many blocks. A block then lies deeper below the upstream's head than below the view's head.
+/// many blocks, so a block may lie deeper below the upstream's head than below the view's head.
 const DEPTH_MARGIN: u64 = 16;
 
 /// Reason to doubt a response, ordered from the weakest to the strongest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doubt {
-    /// No doubt: the headers show that it is complete.
+    /// There is no reason to doubt the response.
     None,
     /// The bloom filter of an old block matches, which often happens by chance.
     Bloom,
-    /// The upstream has not yet returned logs as old as the requested blocks.
+    /// The block is old, and the upstream has not yet returned logs of such old blocks. The
+    /// upstream may be pruned.
     Unproven,
     /// A young block may have further logs: its bloom filter matches, or its header is unknown.
     Young,
@@ -90,8 +93,8 @@ pub struct LogsCheck {
     pub doubt: Doubt,
     /// Distance of the oldest log in this response from the head, in blocks; `None` if unknown.
     pub depth: Option<u64>,
-    /// True if the response has logs of a block whose bloom filter excludes them. Nodes of this
-    /// chain then do not fill the filters.
+    /// True if the response has logs of a block whose bloom filter excludes them. Such logs show
+    /// that nodes of this chain do not fill the filters.
     pub has_unfilled_blooms: bool,
 }
 
@@ -153,16 +156,18 @@ fn check_range(
         let block = view.canonical(number).and_then(|hash| headers.get(&hash));
         let block_doubt = match block {
             Some(block) => match headers.may_have(block, query) {
-                // The bloom filter is unknown and a later block has logs, so this block counts as
-                // complete. Without this rule every block without a bloom filter would stay
-                // doubted.
+                // The block's bloom filter is unknown, but the response has logs of a later block,
+                // so this block counts as complete. Without this rule every block without a bloom
+                // filter would stay doubted.
                 None if named_range.is_some_and(|(_, last)| number < last) => Doubt::None,
                 may_have => evidence.check_block(may_have, block),
             },
             None if view.head.is_some_and(|head| number + YOUNG_BLOCKS > head.number) => {
                 Doubt::Young
             }
-            // No header of this block or a lower one is known, so the loop ends here.
+            // No header of this block or a lower one is known, so the loop ends here. These blocks
+            // are proven only if the response has logs of the block `from`, or if the upstream has
+            // returned logs of such depth before.
             None => {
                 let starts_late = named_range.is_none_or(|(first, _)| first > from);
                 if starts_late && !evidence.has_depth(from) {
@@ -191,8 +196,8 @@ impl Evidence<'_> {
         self.depth > 0 && below + DEPTH_MARGIN <= self.depth
     }
 
-    /// Checks a block that the response does not mention. `may_have` is true if the block may have
-    /// matching items, and `None` if that is unknown.
+    /// Checks a block of which the response has no items. `may_have` tells whether the block may
+    /// have matching items; `None` if that is unknown.
     fn check_block(&self, may_have: Option<bool>, block: &BlockHeader) -> Doubt {
         match may_have {
             Some(false) => Doubt::None,
@@ -210,8 +215,8 @@ fn read_block_numbers(logs: &[u8]) -> BTreeSet<u64> {
 }
 
 /// Checks the receipts that an upstream returned for a block. `hash` is the hash of the block;
-/// `None` for an old height whose hash the view does not know. `by_height` is true if the call
-/// names the block by its height, and false if by its hash.
+/// `None` if the call names an old height whose hash the view does not know. `by_height` is true if
+/// the call names the block by its height, and false if by its hash.
 pub fn check_receipts(
     hash: Option<Hash>,
     by_height: bool,
@@ -225,17 +230,19 @@ pub fn check_receipts(
         Some((Some(_), _)) if count == 0 => Doubt::Missing,
         Some((Some(expected), block)) if count < expected => evidence.check_block(None, block),
         Some((Some(_), _)) => Doubt::None,
-        // The upstream does not know the block.
+        // Without a list of transactions, receipts cannot be counted. `null` means that the
+        // upstream does not know the block.
         _ if count > 0 || response == b"null" => Doubt::None,
         Some((None, block)) => evidence.check_block(None, block),
-        // An old height, or a hash that may be newer than the view.
+        // The header is unknown: a block named by height is old, and a block named by hash may be
+        // newer than the view.
         None if by_height => Doubt::Unproven,
         None => Doubt::Young,
     }
 }
 
-/// Checks a `null` response for a transaction with this raw hash, because the served chain may have
-/// the transaction.
+/// Checks a `null` response for the transaction with this hash (a JSON string). The response is
+/// wrong if the served chain has the transaction.
 pub fn check_transaction(hash: &[u8], evidence: Evidence<'_>) -> Doubt {
     let Evidence { view, headers, .. } = evidence;
     let mut blocks = headers.blocks_with(hash);
@@ -251,8 +258,8 @@ pub struct DoubtedResponse {
     pub doubt: Doubt,
     /// Number of logs or receipts.
     pub items: usize,
-    /// Digest of the positions of the logs or receipts. Other members, and the order of members, do
-    /// not affect the digest.
+    /// Digest of the positions of the logs or receipts on the chain. Their other JSON members do
+    /// not affect the digest, nor does the order of the members.
     digest: u64,
 }
 
@@ -285,9 +292,9 @@ pub enum Trust {
     /// There is no doubt.
     #[default]
     Undoubted,
-    /// A second upstream returned the same for an old block.
+    /// The blocks are old, and a second upstream returned the same.
     Agreed,
-    /// All available upstreams were called, and none returned more items.
+    /// All available upstreams were called, and no upstream returned more items.
     NotContradicted,
     /// Not all other upstreams were called, or something is certainly missing.
     PossiblyIncomplete,
@@ -307,7 +314,7 @@ impl DoubtedResponses {
         });
     }
 
-    /// Returns true if a doubted response had more items than this one.
+    /// Returns true if a doubted response had more items than `response`.
     pub fn has_more_than(&self, response: &[u8]) -> bool {
         let most = self.best.map_or(0, |(best, _)| best.items);
         most > 0 && walk::elements(response).count() < most
@@ -318,8 +325,8 @@ impl DoubtedResponses {
         matches!(self.best, Some((DoubtedResponse { doubt: Doubt::Bloom, .. }, 2..)))
     }
 
-    /// Returns the trust in the response with the most items, after the last call. `all_called` is
-    /// true if no other upstream is left to call.
+    /// Returns the trust in the response with the most items, once no further upstream is called.
+    /// `all_called` is true if no other upstream is left to call.
     pub fn trust(&self, all_called: bool) -> Trust {
         match self.best {
             None => Trust::Undoubted,
@@ -349,8 +356,8 @@ pub enum Retention {
     None,
 }
 
-/// Decides how long a response is cached. `same_since` is the time since which equal responses have
-/// been cached briefly; `None` if there is none.
+/// Decides how long a response is cached. `same_since` is the time of the first equal response, if
+/// an equal response is still cached briefly; otherwise `None`.
 pub fn decide_retention(trust: Trust, same_since: Option<Duration>, now: Duration) -> Retention {
     match trust {
         Trust::Undoubted | Trust::Agreed => Retention::Full,

@@ -1,7 +1,8 @@
 //! Cordons: an operator takes an upstream out of rotation for a limited time.
 //!
-//! A cordoned upstream gets no new calls, and its head does not count in elections. Polls continue,
-//! so the gateway knows the upstream's state when the cordon ends.
+//! A cordoned upstream gets no new calls. Its head (newest block) does not count when `heads`
+//! elects the newest block that clients get. Polls continue, so the gateway knows the upstream's
+//! state when the cordon ends.
 
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ impl Cordon {
 /// State of an upstream of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// Health, with the lag taken into account.
+    /// Health, including whether the upstream lags behind the head.
     pub health: HealthState,
     /// True if the upstream serves another chain than configured.
     pub serves_other_chain: bool,

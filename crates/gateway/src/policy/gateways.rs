@@ -2,13 +2,14 @@
 //!
 //! Each gateway sends a heartbeat every [`INTERVAL`], and Redis returns the number of gateways with
 //! a heartbeat in the last [`LIFETIME`]. While Redis is down, each gateway applies its share: the
-//! rate divided by this number. A number that is too low admits too many calls, so in doubt the
-//! higher number is used:
+//! rate divided by this number. If the number is too low, the gateways together admit too many
+//! calls. So while the number is uncertain, the gateway uses the highest candidate:
 //!
 //! - Without contact to Redis, the last number is kept.
-//! - After contact was lost, or Redis has lost its data, other gateways may not be back yet. The
-//!   number can only rise until every running gateway must have sent a heartbeat.
-//! - Before the first reliable number, a configured number is assumed.
+//! - After contact was lost, or Redis has lost its data, other gateways may not have sent a
+//!   heartbeat yet. For the next [`LIFETIME`], in which every running gateway must send a
+//!   heartbeat, the number can only rise. A reply of Redis after this time is *reliable*.
+//! - Before the first reliable reply, a configured number is assumed.
 
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ pub const INTERVAL: Duration = Duration::from_secs(1);
 /// be able to connect and send a heartbeat in this time.
 pub const LIFETIME: Duration = Duration::from_secs(5);
 
+// `closed_set!` gives each variant the name that metrics and status pages use.
 closed_set! {
     /// The origin of a number of gateways.
     pub enum GatewayCountSource {
@@ -30,8 +32,8 @@ closed_set! {
         Configured = "configured",
         /// The last heartbeat returned the number.
         Counted = "counted",
-        /// An earlier heartbeat returned the number. Redis is down, or other gateways may not have
-        /// sent a heartbeat since it is back.
+        /// An earlier heartbeat returned the number. Redis is down, or Redis is available again but
+        /// other gateways may not have sent a heartbeat yet.
         LastCounted = "last_counted",
         /// No heartbeat has returned a reliable number since the start.
         Assumed = "assumed",
@@ -50,19 +52,20 @@ pub struct HeartbeatReply {
 /// The state from which one gateway derives the number of gateways.
 #[derive(Debug, Default)]
 pub struct Membership {
-    /// The number from the configuration; `None` if gateways are counted.
+    /// The number from the configuration; `None` if heartbeats determine the number.
     configured: Option<u64>,
-    /// The number before the first reliable reply.
+    /// The number to use before the first reliable reply.
     assumed: u64,
     /// The counted number; `None` before the first reliable reply.
     counted: Option<u64>,
-    /// Start of the present contact to Redis; `None` without contact.
+    /// Start of the present contact with Redis; `None` without contact.
     contact_since: Option<Duration>,
-    /// True if contact was lost and has not yet been back for [`LIFETIME`].
+    /// True from a loss of contact until contact has lasted for [`LIFETIME`] again.
     was_lost: bool,
     /// True if the last reply was reliable.
     is_reliable: bool,
-    /// Highest number in the replies since the last reliable one; 0 without such replies.
+    /// Highest number in the unreliable replies since the last reliable reply; 0 if there were
+    /// none.
     raised_to: u64,
 }
 

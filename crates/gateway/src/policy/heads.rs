@@ -1,15 +1,16 @@
 //! Elects the served head of a chain from the heads of its upstreams, and tracks the finalized
-//! height. The served head is the newest block that clients get.
+//! height. A *head* is the newest block of an upstream. The *served head* is the newest block that
+//! clients get, and the *served chain* is the branch that ends at it.
 //!
 //! Each upstream has a *branch*: its known blocks, linked by their parent hashes. A new head is
 //! *linked* once its ancestors connect it to the branch. A *walk* fetches these ancestors, from the
 //! new head downwards. A *fill* extends a short branch downwards. A *witness* is an upstream whose
 //! head counts in the election. A *claim* is a reported head that is too high to be plausible.
 //!
-//! One [`HeadTracker`] per chain takes polls and builds an immutable [`ChainView`]. It sends
-//! nothing: missing headers are returned as [`Step::requests`]. Parts: `heads/upstream.rs` links
-//! the blocks of one upstream, `heads/plausible.rs` judges claims, `heads/elect.rs` elects the
-//! head, `heads/finality.rs` finds the finalized height, `heads/view.rs` is the snapshot for
+//! One [`HeadTracker`] per chain takes polls and builds an immutable [`ChainView`]. The tracker
+//! does no I/O: it returns the headers to fetch as [`Step::requests`]. Parts: `heads/upstream.rs`
+//! links the blocks of one upstream, `heads/plausible.rs` judges claims, `heads/elect.rs` elects
+//! the head, `heads/finality.rs` finds the finalized height, `heads/view.rs` is the snapshot for
 //! readers.
 //!
 //! Order of calls: [`HeadTracker::observe`] or [`HeadTracker::record_missed_poll`] per poll, and
@@ -38,7 +39,7 @@ pub use view::{ChainView, UpstreamView};
 /// A block hash.
 pub type Hash = [u8; 32];
 
-/// A block as a head.
+/// Number and hash of a block, such as a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// Height.
@@ -76,7 +77,7 @@ pub enum Finality {
     /// The upstreams report the finalized height. No block is final until they do.
     FromUpstreams,
     /// The upstreams report the finalized height. If no upstream of the chain has ever reported
-    /// one, it is the head minus this many blocks.
+    /// one, the finalized height is the head minus this many blocks.
     FromUpstreamsOr(u64),
     /// The finalized height is the head minus this many blocks. This is for chains on which
     /// upstreams report no finalized height.
@@ -91,10 +92,11 @@ pub struct HeadSettings {
     pub window: usize,
     /// Source of the finalized height.
     pub finality: Finality,
-    /// Number of blocks that an upstream may be behind and still count as being at the head.
+    /// Maximum number of blocks by which an upstream may be behind the served head and still count
+    /// as being at the head.
     pub lag_max: u64,
-    /// Number of blocks by which a head may exceed the height that the block time allows, without a
-    /// second witness.
+    /// A reported head may exceed the height that the block time allows by this number of blocks. A
+    /// higher head needs a second witness.
     pub jump_max: u64,
     /// Largest depth, in blocks, of a reorg that is accepted at once from a single upstream.
     pub rollback_max: u64,
@@ -102,17 +104,20 @@ pub struct HeadSettings {
     pub block_time: Duration,
 }
 
-/// Minimum of [`HeadSettings::window`]: four times two Ethereum epochs (64 blocks), so that a late
-/// finality stays within the window.
+/// Minimum of [`HeadSettings::window`]. On Ethereum the finalized block usually is two epochs (64
+/// blocks) below the head. The window has four times as many blocks, so it contains the finalized
+/// block even if finality is late.
 pub const WINDOW: usize = 256;
 /// Usual [`HeadSettings::rollback_max`], in blocks. The deepest known reorg of Ethereum is 7 blocks
 /// (May 2022).
 pub const ROLLBACK_MAX: u64 = 8;
-/// Number of consecutive polls that must repeat a reorg deeper than [`HeadSettings::rollback_max`]
-/// before it is accepted without a second witness. It is multiplied by the number of witnesses.
+/// Number of consecutive polls that must repeat an unusual report before it is accepted with little
+/// evidence. The report can be a reorg that is deeper than [`HeadSettings::rollback_max`], a lower
+/// finalized height, or a claim. For the first two, the number is multiplied by the number of
+/// witnesses.
 const ROLLBACK_POLLS: u32 = 3;
-/// Consecutive missed polls after which the head of an upstream no longer counts. It tolerates
-/// missed polls, for example while a connection restarts.
+/// Number of consecutive missed polls after which the head of an upstream no longer counts. An
+/// upstream can miss fewer polls while its connection restarts.
 const MISSED_MAX: u32 = 3;
 /// An upstream counts as rising (`heads/elect.rs`) for this many block times after its last new
 /// block.
@@ -148,7 +153,7 @@ pub enum HeadEvent {
     UpstreamLagging {
         /// The upstream.
         upstream: usize,
-        /// Blocks behind.
+        /// Number of blocks behind the served head.
         lag: u64,
     },
     /// The finalized height fell, so the whole cache is invalid.
@@ -202,14 +207,14 @@ pub struct HeadTracker {
     block_time: Duration,
     /// The finalized height; `None` while it is unknown.
     finalized: Option<u64>,
-    /// Number of branch changes of the upstreams and of the served chain.
+    /// Number of branch changes so far, of the upstreams and of the served chain.
     generation: u64,
     reorgs: ReorgLog,
     /// Number of successful polls of all upstreams.
     polls: u64,
-    /// Consecutive polls that reported a reorg without enough evidence for it.
+    /// Number of consecutive polls that repeated a reorg without enough evidence for it.
     rollback_polls: u32,
-    /// Consecutive polls in which enough upstreams reported a lower finalized height.
+    /// Number of consecutive polls in which enough upstreams reported a lower finalized height.
     finalized_low_polls: u32,
 }
 
@@ -405,7 +410,8 @@ impl HeadTracker {
     }
 
     /// Elects the head, moves the served chain, and updates the finalized height and the views.
-    /// `reporter` is the upstream that just responded. `is_poll` is true if it reported its head.
+    /// `reporter` is the upstream that has just responded; `None` if no upstream has. `is_poll` is
+    /// true if the response reports the upstream's head.
     fn elect_and_serve(
         &mut self,
         now: Duration,
@@ -432,9 +438,9 @@ impl HeadTracker {
         self.views = views;
     }
 
-    /// Returns true if the elected head may be served: it extends the present head, or there is
-    /// evidence that the present head was dropped. Counts the polls that repeat a reorg without
-    /// enough evidence.
+    /// Returns true if the elected head may be served. Either it extends the last served head, or
+    /// there is evidence that the last served head was dropped, or enough consecutive polls have
+    /// repeated the reorg. Also counts these polls.
     fn may_serve(
         &mut self,
         elected: &Elected,
@@ -448,7 +454,7 @@ impl HeadTracker {
         let winner = &self.upstreams[elected.upstream];
         // With three or more live upstreams, a head that only one of them holds is not served yet.
         // The others may soon confirm it.
-        let is_lone_of_many = witnesses.live >= 3 && elected.support < 2;
+        let lacks_second_holder = witnesses.live >= 3 && elected.support < 2;
         // If all known blocks of the winner lie above the last served head, they cannot be compared
         // with it. The new head then counts as an extension.
         let starts_above_last_served = winner.branch.bottom() > last_served.number;
@@ -463,16 +469,17 @@ impl HeadTracker {
             .canonical
             .find_fork(&winner.branch, elected.head.number.min(last_served.number))
             .map(|fork| last_served.number - fork);
-        // A lower head on the served branch is no reorg. The upstream with the served head has
-        // stopped responding.
+        // A lower head on the served branch is not a reorg. It is elected if the upstream with the
+        // served head has stopped responding.
         let is_on_served_branch =
             self.canonical.get(elected.head.number) == Some(elected.head.hash);
         let is_shallow = depth.is_some_and(|depth| depth <= self.settings.rollback_max);
         let has_two_witnesses = elected.is_upstream_head && elected.support >= 2;
-        // A missed poll of another upstream is no evidence against the served head. A single
-        // upstream must have just reported a head that is linked to its branch.
+        // A single upstream counts as evidence only if it has just reported a head that is linked
+        // to its branch. A missed poll of another upstream is no evidence against the served head.
         let just_reported = reporter == Some(elected.upstream) && winner.is_linked();
-        // While an upstream holds the served head, upstreams with lower heads on another branch
+        // A lower head on another branch replaces the served head at once only if no witness holds
+        // the served head any more, or if the winner itself has dropped it. Otherwise the winner
         // may still switch to the served branch. A branch that really replaces the served one soon
         // rises above the served head.
         let is_last_served_dropped =
@@ -485,19 +492,20 @@ impl HeadTracker {
             && is_shallow
             && !last_served_has_witness
             && just_reported;
-        if !is_lone_of_many && (extends_last_served || replaced_by_two || replaced_by_one) {
+        if !lacks_second_holder && (extends_last_served || replaced_by_two || replaced_by_one) {
             self.rollback_polls = 0;
             return true;
         }
-        // Two witnesses are evidence of a rollback, unless their block is on the served branch and
-        // another witness still holds the last served head.
+        // Two witnesses are evidence of a rollback, with one exception: their block is on the
+        // served branch, and a witness still holds the last served head.
         let has_evidence = if has_two_witnesses {
             !(last_served_has_witness && is_on_served_branch)
         } else {
             !last_served_has_witness && just_reported
         };
-        if is_lone_of_many || !has_evidence {
-            // A missed poll of another upstream is no evidence against the reorg.
+        if lacks_second_holder || !has_evidence {
+            // Without a response (`reporter` is `None`, for example after a missed poll) the count
+            // stays, because a missed poll is no evidence against the reorg.
             if reporter.is_some() {
                 self.rollback_polls = 0;
             }
@@ -533,8 +541,8 @@ impl HeadTracker {
                 }
             }
             None => {
-                // The branches have no known block in common, so only finalized blocks count as
-                // kept.
+                // The branches have no known block in common, so all blocks above the finalized
+                // height count as dropped.
                 dropped_above = self.canonical.top().map(|_| self.finalized.unwrap_or(0));
                 self.canonical = branch.clone();
                 self.canonical.truncate_above(head.number);
@@ -576,6 +584,7 @@ impl HeadTracker {
         }
     }
 
+    /// Returns the view of each upstream. Reports an event for each upstream that began to lag.
     fn build_upstream_views(&self, events: &mut Vec<HeadEvent>) -> Vec<UpstreamView> {
         let view = |(upstream, chain): (usize, &UpstreamChain)| {
             let instance_id = self.views[upstream].instance_id;
@@ -589,8 +598,8 @@ impl HeadTracker {
                 };
             };
             let lower = upstream_head.min(served.number);
-            // An upstream below the window cannot be compared, so it counts as being on another
-            // branch.
+            // A head below the window cannot be compared, so its upstream counts as being on
+            // another branch.
             let hash = self.canonical.get(lower);
             let consistent =
                 hash.is_some() && chain.branch.get(lower) == hash && chain.is_branch_known();

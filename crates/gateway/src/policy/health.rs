@@ -30,11 +30,12 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// configuration keys.
 #[derive(Debug, Clone, Copy)]
 pub struct HealthSettings {
-    /// Consecutive failures, of calls or of polls, that eject an upstream; at least 1.
+    /// Number of consecutive failures, of calls or of polls, that eject an upstream; at least 1.
     pub failures_max: u32,
     /// Length of the sliding window.
     pub window: Duration,
-    /// Minimum number of calls in the window before the failure share is judged.
+    /// Minimum number of calls in the window. With fewer calls, the failure share ejects no
+    /// upstream.
     pub window_calls_min: u32,
     /// Share of failed calls in the window, from 0 to 1, at which an upstream is ejected.
     pub failure_share_max: f64,
@@ -56,8 +57,8 @@ pub enum HealthState {
     /// The upstream is behind the served head. It is called only if no upstream is healthy.
     /// [`UpstreamHealth::state`] never returns this state, because only `heads` knows the lag.
     Lagging,
-    /// The next probe decides. The upstream's ejection has ended, or the upstream has stopped
-    /// responding to calls.
+    /// The upstream's ejection has ended, or the upstream has stopped responding to calls. The next
+    /// probe or poll decides whether it gets calls again.
     Probing,
     /// Ejected until a given time.
     Ejected {
@@ -134,14 +135,14 @@ pub struct UpstreamHealth {
     paused_until: Duration,
     /// Last pause without a `Retry-After`; zero after a successful call.
     last_pause: Duration,
-    /// True if the upstream was suspected and has responded to no call since then.
+    /// True if the upstream was suspected of a stall and has responded to no call since then.
     unresponsive: bool,
     /// Number of consecutive failed calls.
     failed_calls_in_row: u32,
     /// Number of consecutive failed polls.
     failed_polls_in_row: u32,
-    /// Length of the last ejection. It survives readmission, so an upstream that keeps failing
-    /// stays ejected longer.
+    /// Length of the last ejection. Readmission does not reset it, so an upstream that keeps
+    /// failing stays ejected longer each time.
     backoff: Duration,
     /// Time of the last readmission.
     healthy_since: Duration,
@@ -179,7 +180,8 @@ enum Phase {
 }
 
 impl UpstreamHealth {
-    /// Creates the state of an upstream, which starts healthy. `heads` judges its head.
+    /// Creates the state of an upstream. It starts healthy, although its head is unknown: only
+    /// `heads` judges heads.
     pub fn new(settings: HealthSettings) -> Self {
         Self {
             settings,
@@ -231,7 +233,8 @@ impl UpstreamHealth {
         now >= self.ejected_at + self.settings.backoff_min && self.begin_probe(now)
     }
 
-    /// Begins a probe of an ejected upstream that is not paused.
+    /// Begins a probe of an ejected upstream. Returns false if the upstream is not ejected, or is
+    /// paused.
     fn begin_probe(&mut self, now: Duration) -> bool {
         let may_begin = matches!(self.phase, Phase::Ejected { .. }) && now >= self.paused_until;
         if may_begin {
@@ -242,7 +245,7 @@ impl UpstreamHealth {
 
     // Calls.
 
-    /// Records a successful call. An error caused by the caller counts as success.
+    /// Records a successful call. A call that failed because of the caller also counts as success.
     pub fn record_success(&mut self, now: Duration) {
         self.failed_calls_in_row = 0;
         self.unresponsive = false;
@@ -252,7 +255,8 @@ impl UpstreamHealth {
 
     /// Records a failed call. A fault of [`HealthImpact::None`] counts as success. The caller
     /// reports a fault of [`HealthImpact::IfOtherSucceeds`] only after another upstream succeeded.
-    /// `random` adds jitter to the ejection time.
+    /// `random` adds jitter to the ejection time. Returns an event if the failure ejects the
+    /// upstream.
     pub fn record_failure(
         &mut self,
         now: Duration,
@@ -284,10 +288,10 @@ impl UpstreamHealth {
         *counts = counts.plus(CallCounts { calls: 1, failed: u32::from(has_failed) });
     }
 
-    /// Suspects an upstream that has responded to no calls for too long ([`super::stall`]). This
-    /// counts as a failed call, and calls go elsewhere until a poll succeeds. An upstream that has
-    /// responded to no call since its last suspicion is ejected, because its polls prove nothing
-    /// about calls.
+    /// Suspects a healthy upstream that has responded to no calls for too long ([`super::stall`]).
+    /// The suspicion counts as a failed call, and calls go elsewhere until a poll succeeds. An
+    /// upstream that has responded to no call since its last suspicion is ejected, because its
+    /// polls prove nothing about calls.
     pub fn suspect(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         if self.phase != Phase::Healthy {
             return None;
@@ -302,8 +306,9 @@ impl UpstreamHealth {
         })
     }
 
-    /// Records that the upstream reported its rate limit. `retry_after` is the pause that it
-    /// requested; `None` if it requested none.
+    /// Records that the upstream reported its rate limit. `retry_after` is the pause that the
+    /// upstream requested; `None` if it requested none. Returns an event if the upstream was not
+    /// paused before.
     pub fn record_rate_limit(
         &mut self,
         now: Duration,
@@ -329,7 +334,7 @@ impl UpstreamHealth {
 
     // Polls and probes.
 
-    /// Records a successful head poll.
+    /// Records a successful poll of the upstream's head. It clears a suspicion.
     pub fn record_poll(&mut self) -> Option<HealthEvent> {
         self.failed_polls_in_row = 0;
         if self.phase != Phase::Suspected {
@@ -339,7 +344,7 @@ impl UpstreamHealth {
         Some(HealthEvent::Cleared)
     }
 
-    /// Records a failed head poll. For a poll rejected by a rate limit, call
+    /// Records a failed poll of the upstream's head. For a poll rejected by a rate limit, call
     /// [`UpstreamHealth::record_rate_limit`] instead.
     pub fn record_failed_poll(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         self.failed_polls_in_row = self.failed_polls_in_row.saturating_add(1);
@@ -349,7 +354,7 @@ impl UpstreamHealth {
         must_eject.then(|| self.eject(now, EjectReason::FailedPolls, random))
     }
 
-    /// Records a successful probe.
+    /// Records a successful probe, which readmits the upstream.
     pub fn record_probe(&mut self, now: Duration) -> Option<HealthEvent> {
         if self.phase != Phase::Probing {
             return None;
@@ -362,14 +367,14 @@ impl UpstreamHealth {
         Some(HealthEvent::Readmitted)
     }
 
-    /// Records a failed probe.
+    /// Records a failed probe, which ejects the upstream again.
     pub fn record_failed_probe(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         (self.phase == Phase::Probing).then(|| self.eject(now, EjectReason::FailedProbe, random))
     }
 
     /// Ejects the upstream for twice its last ejection time. The time restarts at the minimum if
     /// the upstream was healthy for at least the longest ejection time. Jitter subtracts up to a
-    /// quarter, so that upstreams ejected together are not probed together.
+    /// quarter of the time, so that upstreams ejected together are not probed together.
     fn eject(&mut self, now: Duration, reason: EjectReason, random: u64) -> HealthEvent {
         let settings = self.settings;
         let has_recovered = matches!(self.phase, Phase::Healthy | Phase::Suspected)
@@ -392,12 +397,12 @@ pub(super) fn random_part(duration: Duration, random: u64) -> Duration {
     duration.mul_f64((random & 0xffff_ffff) as f64 / 4_294_967_296.0)
 }
 
-/// Fills `out` with the indices of the upstreams in the best available state. The order is healthy,
-/// lagging, probing, ejected, paused. Ejected upstreams are a last resort, because one may have
-/// recovered.
+/// Fills `out` with the indices of the upstreams in the best available state. From best to worst,
+/// the states are healthy, lagging, probing, ejected, paused. Ejected upstreams are a last resort,
+/// because one may have recovered.
 ///
-/// Returns `None` if calls may be sent to these upstreams. If all upstreams are paused, returns the
-/// earliest end of a pause, until which calls are rejected.
+/// Returns `None` if calls may be sent to these upstreams, or if `states` is empty. If all
+/// upstreams are paused, returns the earliest end of a pause; calls are rejected until then.
 ///
 /// Called when a state changes, not for each call.
 pub fn select_usable(states: &[HealthState], out: &mut Vec<u16>) -> Option<Duration> {

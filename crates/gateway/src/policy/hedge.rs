@@ -1,11 +1,13 @@
 //! Hedging: decides when a second upstream gets a call to which the first has not responded yet.
-//! This second attempt is a *hedge*. A budget bounds the share of calls that are hedged.
+//! This second attempt is a *hedge*. A budget bounds the share of calls that are hedged. The
+//! *weight* of a method is its approximate cost, relative to a cheap read.
 //!
-//! Callers must not count a hedged call twice. The client's call counts once in limits, the retry
-//! budget and metrics of calls. Only the attempt whose response is used counts for latency and
-//! health. The other attempt is cancelled. A cancelled attempt is neither a success nor a failure
-//! of its upstream; an attempt that has failed earlier counts as a failure. `retry` does not count
-//! a hedge as an attempt. If both attempts fail, only the first one is passed to `retry`.
+//! Callers must not count a hedged call twice. The client's call counts once in limits, in the
+//! retry budget and in the metrics of calls. Only the attempt whose response is used counts for
+//! latency and health. The other attempt is cancelled. A cancelled attempt counts neither as a
+//! success nor as a failure of its upstream. An attempt that failed before the other one ended
+//! counts as a failure. `retry` does not count a hedge as an attempt. If both attempts fail, only
+//! the first one is passed to `retry`.
 
 use std::time::Duration;
 
@@ -24,15 +26,15 @@ pub const CLASSES: usize = 8;
 /// response.
 pub const SAMPLES_MIN: u32 = 60;
 
-/// Time after which the counts of the histogram are halved.
+/// Interval at which the counts of the histogram are halved.
 pub const HALF_LIFE: Duration = Duration::from_secs(30);
 
-/// Maximum number of saved hedges. Each call saves a fraction of a hedge. Saved hedges help when an
-/// upstream stalls suddenly, and the maximum prevents a doubled load.
+/// Maximum number of saved hedges. Each call adds a fraction of a hedge to the budget. Saved hedges
+/// help when an upstream stalls suddenly, and the maximum prevents a doubled load.
 pub const SAVED_MAX: f64 = 10.0;
 
-/// Buckets per octave of the histogram. An octave spans a factor of two, so values are exact to an
-/// eighth of it.
+/// Number of buckets per octave of the histogram. An octave spans a factor of two. So the bounds of
+/// a bucket differ by at most an eighth.
 const BUCKETS_PER_OCTAVE: usize = 8;
 
 /// Lowest octave: 2^6 = 64 µs. A faster response counts as 64 µs.
@@ -53,7 +55,8 @@ const STALL_QUANTILE: f64 = 0.99;
 /// Hedging settings; see `config::group::Hedge`.
 #[derive(Debug, Clone, Copy)]
 pub struct HedgeSettings {
-    /// Quantile, from 0 to 1, of the class's latency after which the second upstream gets the call.
+    /// Quantile of the latency, from 0 to 1. The second upstream gets the call once the call has
+    /// taken longer than this quantile of its class.
     pub quantile: f64,
     /// Shortest time after which the second upstream gets the call.
     pub delay_min: Duration,
@@ -66,7 +69,7 @@ pub struct HedgeSettings {
 pub struct Hedge {
     /// `None` if calls are not hedged.
     settings: Option<HedgeSettings>,
-    /// Latencies by class of methods.
+    /// Latencies by class of method weights.
     histograms: Vec<LatencyHistogram>,
     /// Number of hedges that the budget allows now.
     saved_hedges: f64,
@@ -79,9 +82,10 @@ impl Hedge {
     }
 
     /// Records a new call. `other_upstream` is true if a second usable upstream exists. Returns the
-    /// delay after which the second upstream may get the call, or `None` if the call is not hedged.
-    /// A call that must not be sent twice ([`Repeat::Never`]) is not hedged. After the delay, the
-    /// caller must get permission from [`Hedge::try_charge`].
+    /// delay after which the second upstream may get the call. After the delay, the caller must get
+    /// permission from [`Hedge::try_charge`]. Returns `None` if the call is not hedged: hedging is
+    /// off, there is no second upstream, the call must not be sent twice ([`Repeat::Never`]), or
+    /// too few latencies of its class are known.
     pub fn record_call(
         &mut self,
         repeat: Repeat,
@@ -109,7 +113,8 @@ impl Hedge {
         if let Some(latency) = p99(call_class) {
             return stall::compute_patience(latency);
         }
-        // The weight, and with it the expected latency, doubles from one class to the next.
+        // The weight doubles from one class to the next, and the latency is expected to double too.
+        // So the latency of a lighter class gives an estimate.
         let estimate = (1..=call_class).find_map(|octaves| {
             p99(call_class - octaves).map(|lighter| lighter.saturating_mul(1 << octaves))
         });
@@ -125,7 +130,7 @@ impl Hedge {
         allowed
     }
 
-    /// Records the latency of a call of this weight, as [`cap_latency`] returns it.
+    /// Records the latency of a call of this weight. The latency must come from [`cap_latency`].
     pub fn observe(&mut self, now: Duration, weight: u32, latency: Duration) {
         self.histograms[class_index(weight)].observe(now, latency);
     }

@@ -3,14 +3,14 @@
 //!
 //! A *zone* counts the calls of each *key*, for example of each client address. The state of a key
 //! is its *excess*: the number of calls by which it is ahead of the zone's rate. The excess drains
-//! at that rate. An accepted call is *charged*: it raises the excess.
+//! at that rate. A call that passes is *charged*: it raises the excess.
 //!
 //! The arithmetic is that of nginx 1.22, `src/http/modules/ngx_http_limit_req_module.c`
 //! (`ngx_http_limit_req_lookup`, `ngx_http_limit_req_account`): integer thousandths of a call and a
 //! clock in milliseconds. [`assess`] has all the arithmetic for one key of one zone. It uses only
-//! integers, and no table, loop or clock, so that a script in Redis can repeat it line by line
-//! (`cache/redis/zones.lua`). [`decide`] combines several zones. `limits.rs` stores the states and
-//! selects the limits of a call.
+//! integers and neither tables, loops nor clocks, so that a script in Redis can repeat it line by
+//! line (`cache/redis/zones.lua`). [`decide`] combines several zones. `limits.rs` stores the states
+//! and selects the limits of a call.
 //!
 //! All times are milliseconds of one clock.
 
@@ -23,8 +23,8 @@ mod tests;
 /// Thousandths of one call: the unit of every excess.
 pub const CALL: u64 = 1000;
 
-/// Milliseconds by which a clock may go back, as in nginx. A larger step back means that the clock
-/// was set anew.
+/// Milliseconds by which a clock may go back, as in nginx. A larger step back means that somebody
+/// has set the clock.
 const CLOCK_BACK_MS_MAX: i64 = 60_000;
 
 /// Rate at which the excess of a key drains: thousandths of a call per second; at least 1.
@@ -48,7 +48,7 @@ impl Rate {
         self.0
     }
 
-    /// Returns how much drains in this many milliseconds, in thousandths of a call.
+    /// Returns the excess that drains in this many milliseconds, in thousandths of a call.
     fn drain(self, ms: u64) -> u64 {
         self.0.saturating_mul(ms) / 1000
     }
@@ -57,7 +57,7 @@ impl Rate {
 /// Stored state of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyState {
-    /// Excess of the key over its rate, in thousandths of a call.
+    /// The key's excess at the time of the last charge, in thousandths of a call.
     pub excess: u64,
     /// Time of the last charge, in milliseconds.
     pub charged_at_ms: u64,
@@ -75,10 +75,10 @@ pub struct LimitTerms {
     pub delay: Option<u64>,
 }
 
-/// The effect of a call on one key of one zone.
+/// The effect that charging a call has on one key of one zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChargedState {
-    /// The excess including this call.
+    /// The excess including this call, in thousandths of a call.
     pub excess: u64,
     /// State to store if the call passes. A rejection leaves the state unchanged.
     pub state: KeyState,
@@ -178,7 +178,7 @@ pub fn raise_excess(
 /// rejects the call. Otherwise the longest wait delays it.
 ///
 /// `limits` holds the result of [`assess`] and the terms of each limit, in the order of the limits.
-/// The caller stores every [`ChargedState::state`] unless the call is rejected.
+/// If the call is not rejected, the caller stores every [`ChargedState::state`].
 pub fn decide(limits: &[(ChargedState, LimitTerms)]) -> LimitDecision {
     if let Some(limit_index) =
         limits.iter().position(|(assessed, terms)| assessed.excess > terms.burst)
@@ -186,7 +186,8 @@ pub fn decide(limits: &[(ChargedState, LimitTerms)]) -> LimitDecision {
         return LimitDecision::Refused { limit_index };
     }
     let (mut longest_ms, mut longest_index) = (0, 0);
-    // nginx starts with the last limit and names an earlier one only if its wait is longer.
+    // As in nginx, the search starts with the last limit, and an earlier limit counts only if its
+    // wait is longer.
     for (limit_index, (assessed, terms)) in limits.iter().enumerate().rev() {
         let ms = wait_ms(assessed.excess, *terms);
         if ms > longest_ms {
@@ -199,7 +200,7 @@ pub fn decide(limits: &[(ChargedState, LimitTerms)]) -> LimitDecision {
     }
 }
 
-/// Returns how long a call with this excess waits, in milliseconds.
+/// Returns how long a call with this excess waits, in milliseconds; 0 for no wait.
 fn wait_ms(excess: u64, terms: LimitTerms) -> u64 {
     match terms.delay {
         Some(delay) if excess > delay => (excess - delay).saturating_mul(1000) / terms.rate.0,
@@ -230,9 +231,9 @@ pub fn find_retry_ms(
     Some(ms.saturating_sub(now_ms.saturating_sub(state.charged_at_ms)).max(1))
 }
 
-/// Returns true if a pattern matches a method, or the method that returns the same logs
-/// (`wire::method::equivalent_log_method`). Patterns are exact names, or prefixes that end in `*`,
-/// in any case. An empty list matches every method.
+/// Returns true if a pattern matches a method, or a method of another name that returns the same
+/// logs (`wire::method::equivalent_log_method`). Patterns are exact names, or prefixes that end in
+/// `*`, in any case. An empty list matches every method.
 pub fn matches_method(patterns: &[Box<str>], name: &str) -> bool {
     let matches = |name: &str| {
         patterns.iter().any(|pattern| match pattern.strip_suffix('*') {

@@ -2,9 +2,9 @@
 //! parts.
 //!
 //! The finalized blocks of a range are split into aligned chunks. Different ranges share these
-//! chunks in the cache. The blocks above the finalized ones stay one part, which is valid as long
-//! as its last block is on the chain. Logs are copied byte for byte. `resolve/logs.rs` fetches the
-//! parts and handles failures.
+//! chunks in the cache. The blocks above the finalized blocks stay one part. The response to this
+//! part is valid as long as its last block is on the chain. Logs are copied byte for byte.
+//! `resolve/logs.rs` fetches the parts and handles failures.
 
 use std::fmt;
 
@@ -30,17 +30,18 @@ pub struct Part {
     pub finalized: bool,
 }
 
-/// Resolution of a log filter.
+/// How the logs of a filter are obtained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogsPlan {
-    /// Forward the call unchanged and do not store the response. A bound has no known height (such
-    /// as `pending`), the bounds are reversed, or the range reaches above the head.
+    /// Forward the call unchanged and do not store the response. The reason is one of these: there
+    /// is no served head (newest block), a bound has no known height (such as `pending`), the
+    /// bounds are reversed, the range reaches above the head, or the filter has both a block hash
+    /// and a range.
     Forward,
     /// The call names one block by hash, so the response is a pure function of the hash. The
     /// upstream returns an error for an unknown block.
     ByHash,
-    /// Fetch these parts, in order. A single part is the whole range with the heights of its
-    /// bounds.
+    /// Fetch these parts, in order. A single part covers the whole range, with heights as bounds.
     Parts(Vec<Part>),
 }
 
@@ -63,8 +64,8 @@ pub fn plan_filter(
 ) -> LogsPlan {
     let has_range = filter.from.is_some() || filter.to.is_some();
     match filter.block_hash {
-        // A filter with a hash and a range is an error. The upstream reports it with a better
-        // message.
+        // A filter with both a hash and a range is invalid. The error message of an upstream is
+        // better than one of the gateway.
         Some(_) if has_range => return LogsPlan::Forward,
         Some(_) => return LogsPlan::ByHash,
         None => {}
@@ -88,9 +89,9 @@ pub fn plan_filter(
     }
 }
 
-/// Splits `from..=to` at the finalized height, and the blocks up to this height at multiples of
-/// `chunk` blocks. A range stays whole if it needs more than `parts_max` parts or has reversed
-/// bounds.
+/// Splits `from..=to` after the finalized height. Splits the blocks up to this height further, at
+/// multiples of `chunk` blocks. A range stays whole if it needs more than `parts_max` parts, or if
+/// its bounds are reversed.
 pub fn split_range(
     from: u64,
     to: u64,
@@ -121,7 +122,7 @@ pub fn split_range(
     parts
 }
 
-/// Returns true if `part` covers the range of all `parts`.
+/// Returns true if `part` covers the whole range of `parts`; false if `parts` is empty.
 pub fn covers(part: Part, parts: &[Part]) -> bool {
     let first_and_last = parts.first().zip(parts.last());
     first_and_last.is_some_and(|(first, last)| part.from <= first.from && part.to >= last.to)
@@ -163,13 +164,13 @@ pub enum MergeError {
 /// Joins the raw results of consecutive parts into one raw array, byte for byte. The results must
 /// be valid JSON.
 ///
-/// The first and last log of each part must lie within the part and after the logs of the part
-/// before. So no log appears twice at a boundary. Inside a part the logs keep the order in which
-/// the upstream returned them.
+/// The first and last log of each part must lie within the part and after the logs of the previous
+/// part. So no log appears twice at a boundary. Inside a part the logs keep the order in which the
+/// upstream returned them.
 ///
 /// # Errors
 ///
-/// Names the part whose response does not fit the request.
+/// The part whose response does not fit the request, and why.
 pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeError> {
     let bytes: usize = parts.iter().map(|(_, raw)| raw.len()).sum();
     let mut merged = Vec::with_capacity(bytes + 2);

@@ -12,6 +12,7 @@ use crate::policy::closed_set::closed_set;
 #[cfg(test)]
 mod tests;
 
+// `closed_set!` gives each variant a name, and an index in arrays.
 closed_set! {
     /// Purpose of buffered bytes.
     pub enum Purpose {
@@ -35,7 +36,7 @@ impl Purpose {
     }
 }
 
-/// Buffered bytes, by [`Purpose::index`].
+/// Number of buffered bytes for each purpose, by [`Purpose::index`].
 pub type HeldBytes = [usize; 3];
 
 /// Returns the maximum number of bytes for one client connection.
@@ -43,16 +44,17 @@ pub fn connection_max(max: usize) -> usize {
     max / 8
 }
 
-/// Returns true if the bytes of a purpose are within the budget.
+/// Returns true if all bytes together are within the budget, and the bytes of this purpose are
+/// within their part of it.
 pub fn is_within(held: &HeldBytes, purpose: Purpose, max: usize) -> bool {
     held.iter().sum::<usize>() <= max && held[purpose.index()] <= purpose.bytes_max(max)
 }
 
 /// Returns the number of bytes to free for other clients; 0 if enough memory is free. Bytes are
-/// freed once more than seven eighths of the whole budget, or of the part for requests, are in use.
-/// Three quarters then stay in use.
+/// freed if more than seven eighths of the whole budget, or of the part for requests, are in use.
+/// Freeing ends when three quarters are in use.
 pub fn bytes_to_free(held: &HeldBytes, max: usize) -> usize {
-    // The bytes above three quarters of a maximum, once seven eighths are exceeded.
+    // Returns the bytes above three quarters of a maximum if more than seven eighths are in use.
     let excess_of = |held: usize, bytes_max: usize| {
         if held > bytes_max - bytes_max / 8 { held - (bytes_max - bytes_max / 4) } else { 0 }
     };

@@ -1,10 +1,11 @@
-//! Overload control: limits the calls of a group that are in flight. A *group* is a set of
-//! upstreams that serve the same methods. A call above the limit waits in a queue, or is *shed*:
+//! Overload control: limits the number of calls of a group that are in flight. A *group* is a set
+//! of upstreams that serve the same methods. A call above the limit waits in a queue, or is *shed*:
 //! rejected because the upstreams of its group are overloaded.
 //!
-//! `overload/limiter.rs` finds the limit, `overload/shares.rs` divides permits among clients, and
-//! `overload/queue.rs` decides which waiting call goes first. This file has the *class* of a call,
-//! which is its priority. `upstream/overload.rs` hands out permits and rejects calls.
+//! A *permit* allows one call to be in flight. `overload/limiter.rs` finds the limit,
+//! `overload/shares.rs` divides permits among clients, and `overload/queue.rs` decides which
+//! waiting call goes first. This file defines the *class* of a call, which is its priority.
+//! `upstream/overload.rs` hands out permits and rejects calls.
 
 use crate::policy::closed_set::closed_set;
 
@@ -12,9 +13,10 @@ pub mod limiter;
 pub mod queue;
 pub mod shares;
 
+// `closed_set!` gives each variant the name that metrics use, and an index in arrays.
 closed_set! {
-    /// Priority of a call, best first. A better class is served before a worse one, but each worse
-    /// class keeps a minimum share of the permits. Calls of the worst class are shed first.
+    /// Priority of a call, highest first. A higher class is served before a lower one, but each
+    /// lower class keeps a minimum share of the permits. Calls of the lowest class are shed first.
     #[derive(PartialOrd, Ord, Hash)]
     pub enum Class {
         /// Callers of the tiers that the configuration lists as high.
@@ -28,8 +30,8 @@ closed_set! {
 }
 
 impl Class {
-    /// Returns the next worse class; `Low` for `Low`.
-    fn next_worse(self) -> Class {
+    /// Returns the next lower class; `Low` for `Low`.
+    fn next_lower(self) -> Class {
         match self {
             Class::High => Class::Normal,
             Class::Normal | Class::Low => Class::Low,
@@ -75,18 +77,18 @@ impl Priorities {
         } else {
             Class::Normal
         };
-        if weight >= self.heavy_weight { class.next_worse() } else { class }
+        if weight >= self.heavy_weight { class.next_lower() } else { class }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a call's class follows from its caller's tier and from what it costs an upstream.
+    //! Goal: a call's class follows from its caller's tier and from the weight of its method.
 
     use super::*;
 
     #[test]
-    fn the_tier_gives_the_class_and_weight_takes_one_away() {
+    fn the_tier_sets_the_class_and_a_heavy_method_lowers_it() {
         let priorities = Priorities {
             high_tiers: vec!["gold".into()],
             low_tiers: vec!["free".into()],

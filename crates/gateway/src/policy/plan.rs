@@ -1,6 +1,7 @@
 //! Plans how a call gets its response: from an upstream, in parts, from the chain view, or by its
-//! cache key. Serving follows this plan, and `weir explain` prints it. A *view* is a snapshot of
-//! the chain. A *row* of the method table holds the facts about one method.
+//! cache key. The gateway serves the call by this plan, and `weir explain` prints it. A *view* is a
+//! snapshot of the chain's newest blocks. A *row* of the method table holds the facts about one
+//! method.
 
 use std::ops::Range;
 
@@ -11,7 +12,7 @@ use wire::method::{Method, Validity};
 use super::cacheable::{CacheRule, Caching, decide_caching};
 use super::heads::ChainView;
 
-/// Features of the cache that the configuration turns on.
+/// Features of the cache that the configuration turns on or off.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheFeatures {
     /// True if responses are cached.
@@ -28,7 +29,7 @@ pub enum Plan {
     /// Split a log filter into parts ([`super::logs::plan_filter`]). Holds the method's row of the
     /// method table.
     Logs(&'static Method),
-    /// Respond with this number, the height of the head. No upstream is called.
+    /// Respond with this number, the height of the served head. No upstream is called.
     Head(u64),
     /// Look up the call in the cache and among the calls in flight, then call an upstream.
     Lookup(Lookup),

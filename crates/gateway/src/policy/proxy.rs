@@ -1,8 +1,8 @@
 //! The PROXY protocol header, version 1 (text) and 2 (binary), as HAProxy's
-//! `doc/proxy-protocol.txt` defines it. It carries the address of the proxy's client.
+//! `doc/proxy-protocol.txt` defines it. The header carries the address of the proxy's client.
 //!
-//! This file only parses bytes. `downstream/accept.rs` decides which peers may send a header, and
-//! waits for it.
+//! This file only parses bytes. `downstream/accept.rs` reads the header, and decides which peers
+//! may send one.
 
 use core::net::IpAddr;
 
@@ -41,7 +41,7 @@ pub enum ProxyError {
 }
 
 /// Parses the header at the start of a connection. Returns `None` while the header is incomplete;
-/// all of `received` then belongs to the header.
+/// all bytes of `received` then belong to the header.
 ///
 /// # Errors
 ///

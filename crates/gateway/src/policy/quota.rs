@@ -21,7 +21,8 @@ pub struct Month(Date);
 const MONTH_MAX: Month = Month(date(9998, 12, 1));
 
 impl Month {
-    /// Returns the month at a time, which is in seconds since 1970.
+    /// Returns the month of a time in seconds since 1970. A time after the last supported month
+    /// belongs to that month.
     pub fn containing(second: u64) -> Month {
         let second = i64::try_from(second).unwrap_or(i64::MAX);
         let Ok(time) = Timestamp::from_second(second) else { return MONTH_MAX };
@@ -35,7 +36,8 @@ impl Month {
         second.unwrap_or(0) + 24 * 3600
     }
 
-    /// Parses a month such as `2026-11`.
+    /// Parses a month such as `2026-11`. Returns `None` if the text is malformed or the month is
+    /// not supported.
     pub fn parse(text: &str) -> Option<Month> {
         let month = Month(format!("{text}-01").parse().ok()?);
         let is_supported = (Month::default()..=MONTH_MAX).contains(&month);
@@ -78,7 +80,7 @@ pub enum Allowance {
     Share(u64),
 }
 
-/// Usage to report to other gateways.
+/// Usage to report to other gateways through Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UsageReport {
     /// Month of the usage.
@@ -96,17 +98,20 @@ impl Account {
         Account { month, reported: used, unreported: 0 }
     }
 
-    /// Returns the units used in a month; 0 for a past month.
+    /// Returns the number of units used in `month`; 0 if the account still holds the usage of an
+    /// earlier month. If `month` is before the account's month, because the clock went back,
+    /// returns the usage of the account's month.
     pub fn used(&self, month: Month) -> u64 {
         if self.month >= month { self.total() } else { 0 }
     }
 
-    /// Returns all units that this gateway knows of.
+    /// Returns the number of all units that this gateway knows of.
     fn total(&self) -> u64 {
         self.reported.saturating_add(self.unreported)
     }
 
-    /// Raises the usage of a month to at least this value.
+    /// Raises the usage of a month to at least this value. Ignores a month before the account's
+    /// month.
     pub fn raise(&mut self, month: Month, used: u64) {
         if month > self.month {
             *self = Account::new(month, used);
@@ -116,8 +121,8 @@ impl Account {
         }
     }
 
-    /// Charges a call of `cost` units unless it would exceed the quota. Returns true if the call
-    /// was charged. If the clock goes back to an earlier month, the usage does not fall.
+    /// Charges a call of `cost` units if the quota allows it. Returns true if the call was charged.
+    /// If the clock goes back to an earlier month, the usage does not fall.
     pub fn charge(&mut self, month: Month, cost: u64, quota: u64, allowance: Allowance) -> bool {
         if month > self.month {
             *self = Account::new(month, 0);
@@ -141,7 +146,7 @@ impl Account {
     }
 
     /// Confirms that a report has arrived. `used` is the usage of all gateways, including the
-    /// report. Usage never falls within a month.
+    /// report. Usage never falls within a month. Ignores a report of another month.
     pub fn confirm_report(&mut self, reported: UsageReport, used: u64) {
         if reported.month != self.month {
             return;

@@ -1,7 +1,7 @@
 //! Decides whether, where and when a failed call is retried.
 //!
 //! The decision depends on the response, on how much of the call was sent, and on the method's
-//! entry in the method table. A budget keeps retries from making an overload worse. The decision
+//! entry in the method table. A budget prevents retries from making an overload worse. The decision
 //! includes a pause, for which the caller waits. `choose` picks the other upstream.
 
 use std::time::Duration;
@@ -19,9 +19,9 @@ mod tests;
 /// `RetryBudget`.
 const BUDGET_TTL: Duration = Duration::from_secs(10);
 
-/// Pause before the second retry; it doubles with each further one. The first retry starts at once,
-/// at another upstream. A later retry also starts at once if the failed attempt says nothing about
-/// the load of other upstreams.
+/// Longest pause before the second retry; it doubles with each further retry. The first retry
+/// starts at once, at another upstream. A later retry also starts at once if the failed attempt
+/// says nothing about the load of other upstreams.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 
 /// Longest pause. A longer pause would leave too little time for a response.
@@ -41,7 +41,7 @@ pub enum Sent {
 /// A failed attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt {
-    /// Classification of its response.
+    /// Classification of the attempt's outcome.
     pub verdict: Verdict,
     /// How much of the call had been sent.
     pub sent: Sent,
@@ -78,19 +78,21 @@ pub enum Decision {
         /// Time to wait before the retry; zero for a retry at once.
         pause: Duration,
     },
-    /// Try the same upstream on a new connection: the idle one was closed during the call.
+    /// Try the same upstream on a new connection, because the upstream closed the idle connection
+    /// that the attempt used.
     Reconnect,
     /// Return an error of the gateway that names the last fault.
     GiveUp,
 }
 
 /// Decides about a failed attempt. A retry is charged to the budget. A retry on a new connection,
-/// or after an attempt that was never sent, is free. No upstream has processed such an attempt.
+/// or after an attempt that was never sent, is free, because no upstream has processed the failed
+/// attempt.
 ///
 /// If nothing was sent, any call may be retried. Otherwise only reads and signed transactions may
-/// be retried ([`Repeat`] of the method table). The chain accepts a transaction only once, and
-/// [`Verdict::AlreadyKnown`] recognises a repeated one. An unknown method counts as
-/// [`Repeat::Never`]. `random` holds random bits for the pause.
+/// be retried ([`Repeat`] in the method table). A signed transaction may be sent again because the
+/// chain accepts it only once; [`Verdict::AlreadyKnown`] is the outcome of the repetition. An
+/// unknown method counts as [`Repeat::Never`]. `random` holds random bits for the pause.
 pub fn decide(
     attempt: &Attempt,
     repeat: Repeat,
@@ -117,11 +119,10 @@ pub fn decide(
     if remaining.attempts_made >= remaining.attempts_max || !remaining.other_upstream {
         return give_up;
     }
-    // A call that was not sent costs upstreams nothing, so its retry is free. If it were charged,
-    // one second without any upstream would use up the retries of the next ten seconds.
+    // A call that was not sent costs upstreams nothing, so its retry is free. If such retries were
+    // charged, one second without any upstream would use up the retries of the next ten seconds.
     let is_free = attempt.sent == Sent::No;
-    // An upstream that limits our rate, or accepts no connection, says nothing about the load of
-    // others.
+    // A rate limit or a refused connection says nothing about the load of other upstreams.
     let is_immediate = is_free || matches!(attempt.verdict, Verdict::RateLimited { .. });
     let pause = if is_immediate {
         Duration::ZERO
@@ -134,8 +135,8 @@ pub fn decide(
     Decision::Another { pause }
 }
 
-/// Returns the pause before the next retry. It is zero before the first retry, and then doubles
-/// with each retry. Half of the pause is random.
+/// Returns the pause before the next retry. There is no pause before the first retry. After that
+/// the pause doubles with each retry, and half of it is random.
 fn compute_backoff(attempts: u32, random: u64) -> Duration {
     if attempts <= 1 {
         return Duration::ZERO;
@@ -148,11 +149,11 @@ fn compute_backoff(attempts: u32, random: u64) -> Duration {
 /// A retry budget. It bounds retries to a share of recent calls plus a small rate. Each thread has
 /// its own budget.
 ///
-/// It follows Finagle's `RetryBudget` over its `LeakyTokenBucket`. Each call deposits one token. A
-/// retry takes 1 / `share_max` tokens. Tokens expire after ten seconds.
+/// The budget follows Finagle's `RetryBudget` over its `LeakyTokenBucket`. Each call deposits one
+/// token. A retry takes 1 / `share_max` tokens. Tokens expire after ten seconds.
 #[derive(Debug, Clone)]
 pub struct RetryBudget {
-    /// Number of deposited tokens minus spent tokens, by bucket of time.
+    /// Number of deposited tokens minus spent tokens, in the buckets of the last ten seconds.
     tokens: SlidingWindow<f64>,
     /// Number of tokens that a retry costs.
     price: f64,

@@ -12,8 +12,8 @@ use wire::effect::starts_with_ignoring_case;
 #[cfg(test)]
 mod tests;
 
-/// Routes of one chain as configured. A number of type `usize` is an index of a group, which the
-/// caller defines.
+/// Routes of one chain as configured. Each `usize` is the index of a group; the caller defines the
+/// indices.
 #[derive(Debug, Clone)]
 pub struct ChainRoutes<'a> {
     /// Paths of this chain, each beginning with `/`.
@@ -45,7 +45,7 @@ pub struct Router {
     paths: HashMap<Box<str>, usize, RandomState>,
     /// The groups of each chain.
     chains: Vec<Methods>,
-    /// Index of the chain of all other paths; `None` if they have no chain.
+    /// Index of the chain that serves all other paths; `None` if none does.
     default: Option<usize>,
 }
 
@@ -78,7 +78,8 @@ impl Router {
         Ok(router)
     }
 
-    /// Returns the chain of a path without its query. A trailing slash makes no difference.
+    /// Returns the index of the chain of `path`, which has no query. Returns the default chain for
+    /// an unknown path, or `None` if there is no default. A trailing slash makes no difference.
     pub fn find_chain(&self, path: &str) -> Option<usize> {
         self.paths.get(trim_slashes(path)).copied().or(self.default)
     }

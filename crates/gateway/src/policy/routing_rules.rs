@@ -1,8 +1,9 @@
 //! The operator's routing rules, in order. They decide which group (set of upstreams) serves a
 //! call.
 //!
-//! The first matching rule decides, unless it only rewrites the path. Later rules then match the
-//! new path. `access.rs` decides what may be called at all.
+//! The first matching rule that selects a group or rejects the call decides. A matching rule can
+//! also rewrite the path; later rules then match the new path. `access.rs` decides which calls are
+//! allowed at all.
 
 use core::net::IpAddr;
 use std::borrow::Cow;
@@ -33,10 +34,11 @@ pub struct Rule {
     pub methods: MethodSet,
     /// Prefix of the call's parameters as JSON text; `None` matches any parameters.
     pub params: Option<Box<str>>,
-    /// The first parameter: a string without its quotes, or any other value as written. `None`
-    /// matches any parameter.
+    /// The expected first parameter: a string without its quotes, or any other value as written in
+    /// the call. `None` matches any parameters.
     pub first_param: Option<Box<str>>,
-    /// Share of the matching traffic to which the rule applies, in hundredths of a percent.
+    /// Share of the otherwise matching traffic to which the rule applies, in hundredths of a
+    /// percent.
     pub share: u32,
     /// The input that selects the share.
     pub share_of: ShareOf,
@@ -55,8 +57,8 @@ pub struct HeaderCondition {
     pub prefix: bool,
 }
 
-/// The input that selects the share of matching traffic. The same caller, or the same call, is
-/// always inside or always outside of the share.
+/// The input that selects the share of matching traffic. The selection is stable: the same caller,
+/// or the same call, is always inside or always outside of the share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareOf {
     /// The caller: its key, or else its address.
@@ -179,7 +181,8 @@ pub fn apply_rules<'a>(
 }
 
 impl Rule {
-    /// Returns true if every condition matches. Cheap conditions come first.
+    /// Returns true if every condition matches. `path` is the path as earlier rules may have
+    /// rewritten it. Cheap conditions come first.
     fn matches(&self, facts: &RequestFacts<'_>, path: &str) -> bool {
         self.matches_call(facts.call.as_ref())
             && self.path.as_deref().is_none_or(|prefix| strip_path_prefix(path, prefix).is_some())

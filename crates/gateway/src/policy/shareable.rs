@@ -2,11 +2,12 @@
 //! depends on.
 //!
 //! A *replica* is another gateway process with the same configuration and Redis. A [`ValidityTag`]
-//! contains counters of one process, which mean nothing to another process. A [`ShareableTag`]
+//! contains counters of one process, which another process cannot interpret. A [`ShareableTag`]
 //! contains block hashes instead. [`find_proof`] decides when a response may be shared through
 //! Redis, and [`to_shareable`] returns its tag. [`adopt`] checks a tag from another replica against
-//! this replica's view. A response that cannot be verified is not used. So a lost message or a
-//! stale store may cost a cache hit, but never causes a response about a dropped block.
+//! this replica's *view*, its snapshot of the chain's newest blocks. A response whose tag cannot be
+//! verified is not used. So a lost message or outdated data in Redis may cost a cache hit, but
+//! clients never get a response about a dropped block.
 
 use crate::policy::cacheable::{Binding, CacheRule, ResponseFacts, ValidityTag, is_valid};
 use crate::policy::heads::{ChainView, Head};
@@ -24,7 +25,8 @@ pub enum Proof {
     /// may be shared at once.
     Given,
     /// There is no evidence yet, because the upstream may have changed its branch unnoticed. The
-    /// response may be shared once the next poll confirms that the upstream is still on the branch.
+    /// response may be shared once the next poll confirms that the upstream is still on the served
+    /// branch.
     NextPoll,
     /// The response must not be shared.
     None,
@@ -38,7 +40,8 @@ pub fn find_proof(
     view: &ChainView,
 ) -> Proof {
     if tag.is_null {
-        // A null may become a value at any moment, so other replicas fetch it themselves.
+        // A null may become a value at any moment, so other replicas must call an upstream
+        // themselves.
         return Proof::None;
     }
     match tag.binding {
@@ -55,7 +58,8 @@ pub fn find_proof(
     }
 }
 
-/// Returns the tag of a response that is still valid in `view` and whose block hash is known.
+/// Returns the tag of a response. Returns `None` if the response is null or not valid in `view` any
+/// more. Also returns `None` if the hash of its block is needed and unknown.
 pub fn to_shareable(tag: &ValidityTag, view: &ChainView) -> Option<ShareableTag> {
     if tag.is_null || !is_valid(tag, view) {
         return None;
@@ -75,8 +79,8 @@ pub fn to_shareable(tag: &ValidityTag, view: &ChainView) -> Option<ShareableTag>
     }
 }
 
-/// Returns this process's tag for a response from another replica, if the response fits the call
-/// and `view` shows that it is valid here.
+/// Returns this process's tag for a response from another replica. Returns `None` if the response
+/// does not fit the call's `rule`, or if `view` does not show that the response is valid.
 pub fn adopt(
     shareable_tag: &ShareableTag,
     rule: CacheRule,
@@ -100,7 +104,8 @@ pub fn adopt(
         }
         ShareableTag::Block { number, hash } => {
             // A block below the view's window of known blocks is rejected, even if it is final now.
-            // This hash was not final when the tag was made.
+            // The block with this hash was not final when the tag was made, so another block may be
+            // final at its height.
             if !is_block_of_call(rule, number) || view.canonical(number) != Some(hash) {
                 return None;
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// cost more.
 const BUCKETS: u64 = 10;
 
-/// One value per bucket. The caller passes the length of the window with each call.
+/// One value per bucket. The caller passes the duration of the window (`length`) with each call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SlidingWindow<T> {
     buckets: [Bucket<T>; BUCKETS as usize],

@@ -17,8 +17,8 @@ const PATIENCE_FACTOR: u32 = 10;
 /// block. Such a pause takes about a tenth of a second.
 const PATIENCE_MIN: Duration = Duration::from_millis(200);
 
-/// Patience for a call of a class with too few samples if there is no estimate. It is also the
-/// longest patience that an estimate gives.
+/// Patience of a call whose class has too few samples, if its latency cannot be estimated either. A
+/// patience that follows from an estimate is never longer than this.
 const PATIENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
 /// Returns the patience of a call. `p99` is the 99th percentile latency of the call's class.
@@ -26,13 +26,14 @@ pub fn compute_patience(p99: Duration) -> Duration {
     p99.saturating_mul(PATIENCE_FACTOR).max(PATIENCE_MIN)
 }
 
-/// Returns the patience for a call of a class with too few samples. `estimate` is the 99th
-/// percentile latency, extrapolated from lighter calls.
+/// Returns the patience of a call whose class has too few samples. `estimate` is the 99th
+/// percentile latency extrapolated from lighter calls; `None` if there are too few lighter calls
+/// too.
 pub fn estimate_patience(estimate: Option<Duration>) -> Duration {
     estimate.map_or(PATIENCE_UNKNOWN, |p99| compute_patience(p99).min(PATIENCE_UNKNOWN))
 }
 
-/// Time since an upstream last responded, as one thread observes it.
+/// The time for which an upstream has sent no response, as one thread observes it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silence {
     /// Time of the last response, or of the first call after an idle time.

@@ -47,12 +47,13 @@ impl TraceId {
         TraceId(id.max(1))
     }
 
-    /// Returns true if the trace is sampled, at a `ratio` from 0 to 1. The decision depends only on
-    /// the lower half of the id, as in OpenTelemetry's `TraceIdRatioBased`. So all services with
-    /// the same ratio sample the same traces.
+    /// Returns true if the trace is sampled. `ratio` is the share of sampled traces, from 0 to 1.
+    /// The decision depends only on the ratio and the lower half of the id, as in OpenTelemetry's
+    /// `TraceIdRatioBased`. So all services with the same ratio sample the same traces.
     pub(crate) fn is_in_sample(self, ratio: f64) -> bool {
         let lower_half = self.0 as u64;
-        // An f64 holds 53 bits exactly, so the upper 53 bits become a fraction below one.
+        // An f64 holds 53 bits exactly. The upper 53 bits, divided by 2^53, are a fraction below
+        // one.
         ((lower_half >> 11) as f64) / ((1_u64 << 53) as f64) < ratio
     }
 }

@@ -16,6 +16,8 @@ use crate::policy::quota::UsageReport;
 /// 2026-11-30T23:59:50Z.
 const NEARLY_DECEMBER: u64 = 1_796_083_190;
 
+/// Returns a configuration with the API key `free`, which has no quota, and the key `key` with a
+/// quota of 10 units. `more` holds further lines of `[quota]` and further tables.
 fn text(key: &str, more: &str) -> String {
     format!(
         "[[upstream]]\nurl = \"http://127.0.0.1:8545\"\n[quota]\nfile = \"quotas.json\"\n{more}\n\
@@ -130,7 +132,7 @@ fn a_restart_continues_from_the_file_and_two_writers_lose_nothing() {
     }
     let path = folder.path().join("quotas.json");
     assert!(crate::runtime::quota::write_ledger(&quotas.ledger, &path));
-    // The process that takes over, and the last usage of the former one.
+    // A second process takes over, and the first one writes its last usage.
     let second = config(folder.path(), &text);
     let second_quotas = Quotas::new(None, &second, &gateways(2)).unwrap();
     quotas.charge(grant(&first, 1), None, now).unwrap();

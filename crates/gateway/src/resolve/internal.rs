@@ -14,7 +14,7 @@ use crate::call::Payload;
 use crate::policy::cacheable::{CacheRule, Caching};
 use crate::state::context::ThreadContext;
 
-/// An internal call whose parameters name a block by its hash.
+/// An internal call. Its parameters name a block by its hash.
 #[derive(Debug)]
 pub(crate) struct InternalCall<'a> {
     /// Index of the chain.
@@ -22,14 +22,14 @@ pub(crate) struct InternalCall<'a> {
     pub(crate) method: &'static str,
     /// The raw JSON array of parameters.
     pub(crate) params: &'a [u8],
-    /// The block's height.
+    /// The block's number.
     pub(crate) height: u64,
     /// True if the response must come from an upstream, not from a cache.
     pub(crate) bypass_cache: bool,
 }
 
-/// Resolves an internal call. Only upstreams whose head is at or above the block's height may serve
-/// the call.
+/// Resolves an internal call. Only upstreams whose newest block has at least the number of the
+/// call's block may serve the call.
 pub(crate) async fn resolve_internal(
     cx: &Rc<ThreadContext>,
     internal: &InternalCall<'_>,
@@ -55,7 +55,7 @@ pub(crate) async fn resolve_internal(
         waiting: &waiting,
         trace: None,
     };
-    // The response depends on the block with this hash. An upstream must have reached its height.
+    // The response depends only on the block that the call names. An upstream must have that block.
     let (rule, min_head) = (CacheRule::AtHash, internal.height);
     let caching = Caching { rule, min_head, ..Caching::never(&view) };
     let caching = if cx.snapshot.cache.is_some() { caching } else { caching.without_cache() };

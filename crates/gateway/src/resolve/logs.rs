@@ -1,10 +1,10 @@
 //! `eth_getLogs`: resolves a range of blocks in parts.
 //!
-//! The blocks up to the finalized block are split into aligned chunks. The cache stores a response
-//! per chunk, so overlapping ranges share chunks. The response for the blocks above the finalized
-//! block is valid only on the head's branch. `policy/logs.rs` merges the responses of the parts by
-//! copying whole log objects. If one part fails, the whole call fails with the upstream's error. A
-//! filter that is not a range of blocks is forwarded to an upstream unchanged.
+//! The range up to the finalized block is split into aligned chunks. The cache stores one response
+//! per chunk, so overlapping ranges share chunks. The blocks above the finalized block form one
+//! more part, whose response a reorg may make invalid. `policy/logs.rs` merges the responses of the
+//! parts by copying whole log objects. If one part fails, the whole call fails with the upstream's
+//! error. A filter that is not a range of blocks is forwarded to an upstream unchanged.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -25,8 +25,8 @@ use crate::policy::heads::ChainView;
 use crate::policy::logs::{LogsPlan, Part, covers, merge, plan_filter, split_around};
 use crate::state::context::ThreadContext;
 
-/// Maximum number of parts of one range that are resolved concurrently. It bounds the upstream
-/// requests of one call.
+/// Maximum number of parts of one call that are resolved concurrently. It bounds the number of
+/// upstream requests that the call has in flight.
 const PARTS_CONCURRENCY: usize = 8;
 
 /// Resolves a call for logs. Splits the range of its filter into parts, and merges the responses.
@@ -43,8 +43,8 @@ pub(super) async fn resolve(
     let (chunk_blocks, parts_max) = (config.logs_chunk_blocks, config.logs_parts_max);
     let parts = match plan_filter(&filter, &view, chunk_blocks, parts_max) {
         LogsPlan::Forward => {
-            // Without a usable upstream, the view (the snapshot of the chain's newest blocks) has
-            // no head. Then only the index can respond.
+            // If no upstream is usable, the view (the snapshot of the chain's newest blocks) has no
+            // head. Then only the index can respond.
             if let (None, Some(range)) = (view.head, find_numbered_range(&filter))
                 && let Some(indexed) = lookup_index(cx, &request, &filter, &[range]).await
                 && covers(indexed.part, &[range])
@@ -66,7 +66,7 @@ pub(super) async fn resolve(
         Some(indexed) => split_around(indexed.part, &parts),
         None => parts,
     };
-    // The limit of one response applies to the sum of all parts.
+    // The size limit of one response applies to the sum of all parts.
     let bytes_max = cx.snapshot.config.groups[request.group].response_bytes_max;
     let budget =
         ResponseBudget::new(&cx.snapshot.registry.memory, bytes_max, FailureKind::TooLarge);
@@ -98,7 +98,7 @@ pub(super) async fn resolve(
     merge_parts(&parts, responses)
 }
 
-/// Returns the range of a filter; `None` unless its bounds are block numbers in ascending order.
+/// Returns the range of a filter; `None` if its bounds are not block numbers in ascending order.
 fn find_numbered_range(filter: &LogFilter<'_>) -> Option<Part> {
     match (filter.block_hash, filter.from, filter.to) {
         (None, Some(BlockRef::Number(from)), Some(BlockRef::Number(to))) if from <= to => {
@@ -116,7 +116,8 @@ struct IndexedLogs {
 }
 
 /// Looks up the logs of the whole range of `parts` in the index. The index may return a contiguous
-/// part of the range. Returns `None` if the index has no logs of it.
+/// part of the range. Returns `None` if there is no index, if it has no data of the range, or if
+/// the query fails.
 async fn lookup_index(
     cx: &Rc<ThreadContext>,
     request: &UpstreamRequest<'_>,
@@ -155,7 +156,8 @@ pub(super) async fn resolve_part(
     resolve_uncached(cx, request, has_key.then_some(&key[..])).await
 }
 
-/// Merges the responses of the parts. `parts` and `responses` are in block order.
+/// Merges the responses of the parts. `parts` and `responses` are in block order. If a part failed,
+/// returns the response to the first such part.
 fn merge_parts(parts: &[Part], mut responses: Vec<UpstreamResponse>) -> UpstreamResponse {
     if responses.len() == 1
         && let Some(response) = responses.pop()

@@ -1,8 +1,9 @@
-//! Writes the usage of quotas to a file and shares it through Redis. Both happen each second while
-//! the usage changes, and when the gateway stops.
+//! Writes the usage of quotas to a file, and shares it with other gateways through Redis. Both
+//! happen once a second while the usage changes, and when the gateway stops.
 //!
-//! A process that is killed loses the units of its last second. If the file cannot be written, the
-//! error is logged once, and the metrics count each failure. Calls still count in memory.
+//! A process that is killed loses the usage of its last second. If the file cannot be written, the
+//! error is logged once, and the metrics count each failure. The gateway still counts usage in
+//! memory.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -22,20 +23,21 @@ use crate::policy::quota::Month;
 use crate::quota::Ledger;
 use crate::state::snapshot::Snapshot;
 
-/// Interval of writes and exchanges.
+/// Interval of writes to the file and exchanges with Redis.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time without a response after which Redis counts as unreachable.
 const REDIS_SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Maximum number of keys whose usage is exchanged at the same time.
 const EXCHANGES_MAX: usize = 64;
 
-/// The task that writes and shares the usage under one configuration. Dropping this ends the task.
+/// Handle of the task that writes and shares the usage under one configuration. Dropping the handle
+/// ends the task.
 pub(crate) struct QuotaSync {
     task: Rc<SyncTask>,
     abort_handle: AbortHandle,
 }
 
-/// What the task needs to write and share the usage.
+/// The state of the task.
 struct SyncTask {
     snapshot: Arc<Snapshot>,
     ledger: Arc<Ledger>,
@@ -65,8 +67,11 @@ impl QuotaSync {
     pub(crate) async fn finish(self) {
         self.abort_handle.abort();
         if self.task.client.is_some() {
-            // If this times out, the file still holds the changes, and the next start shares them.
-            let _ = tokio::time::timeout(WRITE_INTERVAL, self.task.sync(false)).await;
+            // If the exchange times out, the file still has the changes, and the gateway shares
+            // them after its next start.
+            let include_unchanged = false;
+            let exchange = self.task.sync(include_unchanged);
+            let _ = tokio::time::timeout(WRITE_INTERVAL, exchange).await;
         }
         self.task.write();
     }
@@ -85,7 +90,7 @@ impl SyncTask {
         let mut has_failed = false;
         loop {
             if self.client.is_some() {
-                // Until one exchange has succeeded, each exchange covers all accounts.
+                // Until one exchange has succeeded, each exchange covers all keys.
                 if self.sync(last_response.is_none()).await {
                     last_response = Some(Instant::now());
                 }
@@ -113,8 +118,9 @@ impl SyncTask {
         }
     }
 
-    /// Exchanges the usage of changed accounts with other gateways. If `include_unchanged` is true,
-    /// exchanges the usage of all accounts. Returns true if Redis responded to each exchange.
+    /// Exchanges with other gateways the usage of the keys that were used since their last report.
+    /// If `include_unchanged` is true, exchanges the usage of all keys. Returns true if Redis
+    /// responded to each exchange, or if gateways do not share the quotas.
     async fn sync(&self, include_unchanged: bool) -> bool {
         let Some(client) = &self.client else { return true };
         let now = self.snapshot.now();

@@ -1,4 +1,5 @@
-//! A serving thread: accepts connections, adopts new configurations, and drains at a stop.
+//! A serving thread: accepts connections, adopts new configurations, and drains at a stop. A
+//! *snapshot* is the state of one configuration that all threads share (`state/snapshot.rs`).
 
 use std::cell::Cell;
 use std::io;
@@ -42,10 +43,10 @@ pub(super) struct ServeTask {
     pub(super) index: usize,
     /// Seed of the random numbers of all threads.
     pub(super) seed: u64,
-    /// The subscription streams of all chains, which all threads share.
+    /// The subscription feeds of all chains, which all threads share.
     pub(super) feeds: Arc<Feeds>,
-    /// At least one socket per address. There are more if the process inherited more sockets than
-    /// it has threads.
+    /// The listening sockets of this thread: at least one per address. A thread has more sockets if
+    /// the process inherited more sockets than there are threads.
     pub(super) sockets: Vec<(ListenAddress, Socket)>,
 }
 
@@ -81,7 +82,7 @@ impl ServeTask {
             }
             self.adopt_newest(&thread);
         }
-        // If another process has taken over the sockets, it also accepts their backlogs.
+        // If another process has taken over the sockets, that process also accepts their backlogs.
         if *self.phase.borrow() == Phase::Draining {
             accept_backlog(&thread, &listeners).await;
         }
@@ -162,8 +163,8 @@ async fn accept_backlog(thread: &Rc<Thread>, listeners: &[(ListenAddress, TcpLis
     }
 }
 
-/// Serves an accepted connection, or closes it if the thread has too many connections. Pauses after
-/// a failed accept.
+/// Serves an accepted connection, or closes it if the thread has too many connections. Pauses if
+/// accepting failed.
 async fn accept(thread: &Rc<Thread>, accepted: Accepted, listen_address: ListenAddress) {
     match accepted {
         Ok((stream, peer)) => {

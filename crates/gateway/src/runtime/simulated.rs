@@ -25,14 +25,16 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Starts polling the upstreams. `connectors` holds one connector per upstream, in the
-    /// order of the configuration.
+    /// Starts a gateway and polls its upstreams. `connectors` holds one connector per upstream, in
+    /// the order of the configuration.
     pub fn start(config: Config, connectors: Vec<MemoryConnector>, seed: u64) -> Simulation {
         let connectors = connectors.into_iter().map(Connector::Memory).collect();
         let snapshot = Snapshot::new(config, connectors);
         let mut watch = Watcher::default();
         watch.set_topology(&snapshot.topology, &snapshot.on_event());
-        Simulation { thread: Thread::new(snapshot, 0, seed, &Arc::default()), _watch: watch }
+        let thread_index = 0;
+        let thread = Thread::new(snapshot, thread_index, seed, &Arc::default());
+        Simulation { thread, _watch: watch }
     }
 
     /// Connects a client and returns its end of the stream.

@@ -1,9 +1,9 @@
 //! The listening sockets. A process binds new sockets, or inherits them from the process that it
 //! replaces.
 //!
-//! Each serving thread has its own socket on the same address, with its own backlog. A replaced
-//! process hands over its sockets. If it closed them, the system would reset the connections in
-//! their backlogs.
+//! Each serving thread has its own socket on the same address, with its own backlog. A process that
+//! is replaced hands its sockets over to the new process. If it closed them instead, the system
+//! would reset the connections in their backlogs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,14 +14,14 @@ use crate::config::Config;
 use crate::downstream::thread::ListenAddress;
 use crate::runtime::error::Error;
 
-/// Maximum number of connections that wait to be accepted. Linux also limits it to
-/// `net.core.somaxconn`, which is 4096 by default.
+/// Maximum number of connections that wait to be accepted at one socket. Linux also limits this
+/// number to `net.core.somaxconn`, which is 4096 by default.
 const BACKLOG: i32 = 4096;
 
 /// Listening sockets for a hand-over between processes.
 #[derive(Debug, Default)]
 pub struct Sockets {
-    /// Sockets for clients in clear text.
+    /// Sockets for clients without TLS.
     pub clients: Vec<Socket>,
     /// Sockets for clients over TLS.
     pub tls: Vec<Socket>,
@@ -33,7 +33,7 @@ pub struct Sockets {
 
 /// The sockets and addresses of a gateway.
 pub(super) struct BoundSockets {
-    /// Address for clients in clear text. If all clients use TLS, the address for TLS.
+    /// Address for clients without TLS. If all clients use TLS, the address for TLS.
     pub(super) listen: SocketAddr,
     /// Address for clients over TLS; `None` if TLS is off.
     pub(super) listen_tls: Option<SocketAddr>,
@@ -41,7 +41,7 @@ pub(super) struct BoundSockets {
     pub(super) admin_address: Option<SocketAddr>,
     /// Address of health, readiness and metrics; `None` if it is off.
     pub(super) health_address: Option<SocketAddr>,
-    /// The sockets of each serving thread. Each socket comes with the kind of its address.
+    /// The client sockets of each serving thread. Each socket comes with the kind of its address.
     pub(super) clients: Vec<Vec<(ListenAddress, Socket)>>,
     /// The socket of the admin address; `None` if it is off.
     pub(super) admin: Option<Socket>,
@@ -129,14 +129,14 @@ fn matches_address(socket: &Socket, configured: SocketAddr) -> bool {
     })
 }
 
-/// Binds a listening socket. If `is_first` is true, fails if another process listens on the
+/// Binds a listening socket. If `is_first` is true, fails if another process already listens on the
 /// address.
 fn listen(address: SocketAddr, is_first: bool) -> Result<Socket, Error> {
     let open = || -> io::Result<Socket> {
         if is_first && address.port() != 0 {
             // With SO_REUSEPORT, binding succeeds even if another gateway listens on the address.
-            // That gateway would then lose half of its connections. So a first socket binds the
-            // address without SO_REUSEPORT.
+            // That gateway would then lose half of its connections. So `probe` first binds the
+            // address without SO_REUSEPORT, which fails in this case.
             let probe =
                 Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
             probe.set_reuse_address(true)?;

@@ -17,7 +17,7 @@ use crate::upstream::watch::Watcher;
 
 /// The task of the watch thread.
 pub(super) struct WatchTask {
-    /// Receives the newest snapshot.
+    /// Receives the newest snapshot, which is the shared state of a configuration.
     pub(super) snapshots: watch::Receiver<NumberedSnapshot>,
     /// Receives the phase of the gateway's life.
     pub(super) phase: watch::Receiver<Phase>,
@@ -40,7 +40,8 @@ impl WatchTask {
         let mut _bus = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
         let mut quota_sync = QuotaSync::start(&snapshot);
         let mut heartbeat = Heartbeat::start(&snapshot.topology, &snapshot.gateways);
-        // The name of the socket is published at the admin address.
+        // The pages of the admin address publish the name of the control socket. Without an admin
+        // address nobody could find the control socket, so it is not opened.
         let control_socket = self.admin.as_ref().and_then(|_| ControlSocket::open());
         if let Some(control_socket) = &control_socket {
             let name = control_socket.name().to_owned();
@@ -90,7 +91,7 @@ impl WatchTask {
                         }
                         return;
                     }
-                    // The other process serves status and metrics from now on.
+                    // The process that replaces this one serves status and metrics from now on.
                     if phase == Phase::Replaced {
                         page_tasks.drain(..).for_each(|task| task.abort());
                     }

@@ -1,7 +1,7 @@
 //! The state of one serving thread under one configuration.
 //!
 //! Threads share state only through [`Snapshot`], so a context needs no locks. A request uses one
-//! context from its first byte to its response, even if a reload happens meanwhile.
+//! context from its first byte to its response, even if a reload replaces the context meanwhile.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,8 +19,8 @@ use crate::metrics::thread::Counters;
 use crate::state::snapshot::Snapshot;
 use crate::upstream::thread::UpstreamContext;
 
-/// First value of the clock of request limits, in milliseconds (about 35 years). So times from
-/// before the start of the process are positive too.
+/// Time of the clock of request limits at the start of the process, in milliseconds (about 35
+/// years). So times before the start of the process are positive too.
 const LIMITS_CLOCK_START_MS: u64 = 1 << 40;
 
 /// The state of one serving thread under one configuration.
@@ -29,9 +29,9 @@ pub(crate) struct ThreadContext {
     /// The state of this thread for calling upstreams, such as connections.
     pub(crate) upstream: Rc<UpstreamContext>,
     pub(crate) counters: Arc<Counters>,
-    /// Calls in flight that equal calls can join.
+    /// The calls in flight that an equal call can join instead of calling an upstream itself.
     pub(crate) in_flight_calls: InFlightCalls,
-    /// The tier of the cache in Redis; `None` if it is off.
+    /// The Redis tier of the cache; `None` if it is off.
     pub(crate) redis: Option<Rc<RedisTier>>,
     /// The client for shared request-limit zones; `None` if no zone is shared.
     pub(crate) shared_limits: Option<Rc<SharedLimitClient>>,
@@ -82,7 +82,7 @@ impl ThreadContext {
                 RedisTier::start(redis, &snapshot.topology, snapshot.cache.as_ref(), &counters)
             }),
             shared_limits: SharedLimitClient::start(&snapshot.topology, &counters, shared_limits),
-            // The cache starts empty, because the keys of the issuers may have changed.
+            // The cache starts empty, because the issuers' verification keys may have changed.
             tokens: Tokens::new(&snapshot.config).map(RefCell::new),
             index,
             date: RefCell::new(Date { outdated_at: None, text: [b' '; 29] }),
@@ -92,14 +92,14 @@ impl ThreadContext {
     }
 
     /// Reads the clock and returns the current time. Must be called after each wait, because
-    /// `recent` and `now` return the time of the last call. See [`UpstreamContext::tick`].
+    /// `instant` and `now` return the time of the last tick. See [`UpstreamContext::tick`].
     pub(crate) fn tick(&self) -> Instant {
         self.upstream.tick()
     }
 
-    /// Returns the time of the last tick. See [`UpstreamContext::recent`].
-    pub(crate) fn recent(&self) -> Instant {
-        self.upstream.recent()
+    /// Returns the time of the last tick. See [`UpstreamContext::instant`].
+    pub(crate) fn instant(&self) -> Instant {
+        self.upstream.instant()
     }
 
     /// Returns the time of the last tick, counted from the start of the process. See
@@ -117,7 +117,7 @@ impl ThreadContext {
 
     /// Returns the current time as an HTTP date.
     pub(crate) fn date(&self) -> [u8; 29] {
-        let now = self.recent();
+        let now = self.instant();
         let mut date = self.date.borrow_mut();
         if date.outdated_at.is_none_or(|outdated_at| now >= outdated_at) {
             date.outdated_at = Some(now + Duration::from_secs(1));

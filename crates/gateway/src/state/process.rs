@@ -8,22 +8,25 @@ use parking_lot::Mutex;
 
 use crate::cache::index::Index;
 
-/// State of the process, besides the registry of the upstreams.
+/// State of the process. The registry of the upstreams (`upstream/registry.rs`) is a further state
+/// of the process.
 #[derive(Default)]
 pub(crate) struct ProcessState {
     reloads: Mutex<Reloads>,
     /// The reader of the index, set before the threads start. Empty without an index.
     pub(crate) index: OnceLock<Arc<dyn Index>>,
-    /// The name of the control socket, set when the watch thread starts. Empty without a socket.
+    /// The name of the control socket, set when the watch thread (`runtime/watch.rs`) starts. Empty
+    /// without such a socket.
     pub(crate) control_socket: OnceLock<String>,
 }
 
-/// Outcomes of reloads and upgrades. An upgrade hands the sockets over to a new process.
+/// Outcomes of reloads and upgrades. An *upgrade* hands the listening sockets over to a new
+/// process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reloads {
     /// Number of applied reloads.
     pub(crate) applied: u64,
-    /// Number of refused reloads.
+    /// Number of reloads that were refused because the new configuration is invalid.
     pub(crate) refused: u64,
     /// The last reload; `None` before the first.
     pub(crate) last: Option<ReloadRecord>,
@@ -52,7 +55,8 @@ pub(crate) enum ReloadOutcome {
 }
 
 impl Reloads {
-    /// Returns the number of the current configuration. The process starts with 1.
+    /// Returns the number of the current configuration: 1 at the start, and one more after each
+    /// applied reload.
     pub(crate) fn generation(&self) -> u64 {
         self.applied + 1
     }

@@ -1,10 +1,11 @@
 //! A snapshot: one configuration in use, and all state that depends on it.
 //!
-//! All threads share the snapshot. A reload creates a new [`Snapshot`], and calls in flight still
-//! use the old one. Both snapshots share the state that the reload does not change. A reload keeps
-//! the counts of a request-limit zone if the zone's name, key, memory and `shared` setting are
-//! unchanged. A new rate or cost does not reset the counts. `state/context.rs` has the state of a
-//! thread, and `upstream/topology.rs` has chains and upstreams.
+//! All threads share the snapshot. A reload creates a new [`Snapshot`], but calls in flight still
+//! use the old one. The old and the new snapshot share the state that the reload does not change.
+//! For example, a reload keeps the counters of a request-limit zone if the zone's name, key, memory
+//! and `shared` setting are unchanged. A new rate or cost does not reset the counters.
+//! `state/context.rs` has the state of a thread, and `upstream/topology.rs` has chains and
+//! upstreams.
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -45,7 +46,7 @@ pub(crate) struct Snapshot {
     pub(crate) gateways: Arc<GatewayCount>,
     /// The counters of each serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
-    /// The headers and other parts of an HTTP request's head that the gateway parses.
+    /// The headers and other parts of an HTTP request's header section that the gateway parses.
     pub(crate) head_fields: Arc<HeadFields>,
     /// Finds the API key of a request; `None` if access control is off.
     pub(crate) key_index: Option<KeyIndex>,
@@ -54,7 +55,7 @@ pub(crate) struct Snapshot {
     pub(crate) checks_methods: bool,
     /// The queues of the access log; `None` while it is off.
     pub(crate) access_log: Option<Arc<RecordQueues>>,
-    /// The queues of spans; `None` if no request is sampled.
+    /// The queues of spans, which record the steps of sampled requests; `None` if tracing is off.
     pub(crate) spans: Option<Arc<trace::span::SpanQueues>>,
     /// The request limits; `None` if none is configured.
     pub(crate) limits: Option<Limits>,
@@ -69,8 +70,8 @@ pub(crate) struct Snapshot {
 }
 
 /// A snapshot dereferences to its topology, which has the chains, groups and upstreams. The
-/// topology also has `config` (the configuration) and `registry` (clock and memory budget of the
-/// process).
+/// topology also has the fields `config` (the configuration) and `registry` (clock and memory
+/// budget of the process).
 impl Deref for Snapshot {
     type Target = Topology;
 
@@ -92,8 +93,8 @@ impl Snapshot {
         Snapshot::build(config, topology, counters, None)
     }
 
-    /// Returns the snapshot of a new configuration. A reload keeps the listening addresses and the
-    /// number of threads, which only a restart changes.
+    /// Returns the snapshot of a new configuration. The listening addresses and the number of
+    /// threads stay as they are, because only a restart changes them.
     pub(crate) fn reload(&self, mut config: Config) -> Arc<Snapshot> {
         config.server.listen = self.config.server.listen;
         config.listen_tls = match (&self.config.listen_tls, config.listen_tls.take()) {
@@ -116,8 +117,8 @@ impl Snapshot {
         Snapshot::build(config, topology, counters, Some(self))
     }
 
-    /// Builds a snapshot. Takes over valid state from the snapshot before the reload; `previous` is
-    /// `None` at the start.
+    /// Builds a snapshot. `previous` is the snapshot before the reload, from which state that is
+    /// still valid is taken over; `None` at the start.
     fn build(
         config: Arc<Config>,
         topology: Arc<Topology>,
@@ -236,8 +237,8 @@ fn build_span_queues(
     Some(Arc::new(trace::span::SpanQueues::new(tracing.clone(), threads, previous.as_deref())))
 }
 
-/// Returns true if the configuration restricts the methods of calls. Issuers of tokens count too,
-/// because a token may contain a list of methods.
+/// Returns true if the configuration may restrict the methods of calls. A configuration with token
+/// issuers counts too, because a token may contain a list of methods.
 fn checks_methods(config: &Config) -> bool {
     let access = &config.access;
     !access.policy.methods.is_open()

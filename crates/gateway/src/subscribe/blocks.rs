@@ -1,7 +1,7 @@
 //! Fetches the blocks of a chain and their logs by hash, for all subscribers.
 //!
-//! The gateway stores the logs of recent blocks. If a reorg drops a block, subscribers receive its
-//! logs again, marked as removed. By then upstreams may have deleted these logs.
+//! If a reorg drops a block, subscribers receive the block's logs again, marked as removed. By then
+//! upstreams may have deleted these logs, so the gateway stores the logs of recent blocks.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -25,17 +25,18 @@ use crate::state::context::ThreadContext;
 
 /// Maximum number of blocks fetched concurrently.
 pub(super) const BLOCK_FETCHES_MAX: usize = 8;
-/// Time for which the gateway rejects an empty list of logs if the block's bloom filter shows logs.
-/// An upstream may not have indexed the block yet.
+/// Time for which the gateway *doubts* an empty list of logs if the block's bloom filter shows
+/// logs: the upstream may not have indexed the block yet. The gateway does not use a doubted list.
+/// After this time it accepts that the block has no logs.
 const EMPTY_CONFIRMED_AFTER: Duration = Duration::from_secs(6);
-/// Replaces [`EMPTY_CONFIRMED_AFTER`] if the last doubted block was really empty, because some
-/// chains use the bloom filter differently.
+/// Replaces [`EMPTY_CONFIRMED_AFTER`] if the last doubted block really had no logs. Some chains use
+/// the bloom filter differently, so the long time would delay each of their blocks.
 const EMPTY_CONFIRMED_AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// Maximum number of blocks whose doubts are stored.
+/// Maximum number of doubted blocks that are stored.
 const DOUBTED_MAX: usize = 64;
-/// Time after which a stored doubt is removed, even if no response has resolved it.
+/// Time after which a doubted block is removed from the store, even if the doubt has not ended.
 const DOUBTED_FOR: Duration = Duration::from_secs(60);
-/// Maximum number of blocks whose logs are stored: two epochs.
+/// Maximum number of blocks whose logs are stored: two epochs of Ethereum.
 const RECENT_BLOCKS_MAX: usize = 64;
 /// Maximum bytes of the stored logs.
 const RECENT_BYTES_MAX: usize = 64 << 20;
@@ -60,24 +61,26 @@ pub(super) struct Blocks {
     doubts: Mutex<Doubts>,
 }
 
-/// Doubts about empty lists of logs.
+/// The blocks whose empty lists of logs are doubted.
 #[derive(Debug, Default)]
 struct Doubts {
     blocks: VecDeque<DoubtedBlock>,
-    /// True if the block whose doubt ended last was really empty.
+    /// True if the block whose doubt ended last really had no logs.
     last_was_empty: bool,
 }
 
-/// A block for which an upstream has reported no logs.
+/// A block for which an upstream has returned no logs although the bloom filter shows logs.
 #[derive(Debug)]
 struct DoubtedBlock {
     hash: Hash,
-    /// When the first empty response was requested, as time since the start of the process.
+    /// When the first empty list was requested, as time since the start of the process.
     since: Duration,
 }
 
 impl Doubts {
-    /// Returns true if an empty response to a request at `requested_at` is doubted.
+    /// Returns true if an empty list of logs is doubted. `requested_at` is the time of its request.
+    /// Stores the first doubt about a block. Ends the doubt if this list was requested long enough
+    /// after the block's first empty list.
     fn is_doubted(&mut self, hash: Hash, requested_at: Duration) -> bool {
         let confirmed_after =
             if self.last_was_empty { EMPTY_CONFIRMED_AGAIN_AFTER } else { EMPTY_CONFIRMED_AFTER };
@@ -91,7 +94,7 @@ impl Doubts {
         }
         if stored_since.is_none() {
             self.blocks.retain(|block| requested_at.saturating_sub(block.since) < DOUBTED_FOR);
-            // If the list is full, the block is doubted again at the next request.
+            // If the store is full, the block's doubt begins anew with the next request.
             if self.blocks.len() < DOUBTED_MAX {
                 self.blocks.push_back(DoubtedBlock { hash, since: requested_at });
             }
@@ -99,7 +102,7 @@ impl Doubts {
         true
     }
 
-    /// Ends the doubt about a block that has logs.
+    /// Ends the doubt about a block, because an upstream has returned its logs.
     fn resolve(&mut self, hash: Hash) {
         let count_before = self.blocks.len();
         self.blocks.retain(|block| block.hash != hash);
@@ -117,7 +120,8 @@ struct RecentLogs {
     bytes: usize,
 }
 
-/// Fetches a block, without the bodies of its transactions. `chain` is the index of the chain.
+/// Fetches the block with the number and hash of `head`, without the bodies of its transactions.
+/// `chain` is the index of the chain.
 pub(super) async fn fetch_block(
     cx: &Rc<ThreadContext>,
     chain: usize,
@@ -129,9 +133,9 @@ pub(super) async fn fetch_block(
     if hash == Some(head.hash) { Ok(block) } else { Err(Unavailable) }
 }
 
-/// Fetches a result for a block from an upstream that has the block. `params` is the raw array of
-/// parameters. A `null` result counts as unavailable. If `bypass_cache` is true, the result comes
-/// from an upstream and not from a cache.
+/// Fetches the result of a call about the block `head` from an upstream that has the block.
+/// `params` is the raw array of parameters. A `null` result counts as unavailable. If
+/// `bypass_cache` is true, the result comes from an upstream and not from a cache.
 async fn fetch_result(
     cx: &Rc<ThreadContext>,
     chain: usize,
@@ -186,7 +190,7 @@ impl Blocks {
         }
     }
 
-    /// Fetches the logs of a block. Fails if an empty list of logs is doubtful.
+    /// Fetches the logs of a block. Fails if the list is empty and doubted.
     async fn fetch_logs(
         &self,
         cx: &Rc<ThreadContext>,
@@ -246,8 +250,8 @@ fn bytes_of(logs: &[Log]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: an empty response of an upstream without an index is doubted, and a chain with
-    //! misleading bloom filters is not delayed repeatedly.
+    //! Goal: an empty list of logs is doubted if the upstream may not have indexed the block, and a
+    //! chain with misleading bloom filters is not delayed repeatedly.
 
     use super::*;
 
@@ -288,7 +292,7 @@ mod tests {
         assert_eq!(doubts.blocks.len(), DOUBTED_MAX);
         assert_eq!(doubted_count(&mut doubts, 7), 200 - DOUBTED_MAX);
         assert!(doubts.blocks.len() <= DOUBTED_MAX);
-        // Expired doubts make room for new ones.
+        // Expired doubts are removed, so that new ones can be stored.
         doubts.is_doubted([255; 32], Duration::from_secs(100));
         assert_eq!(doubts.blocks.len(), 1);
     }

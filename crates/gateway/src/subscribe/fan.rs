@@ -21,7 +21,8 @@ use crate::policy::access::Grant;
 use crate::state::context::ThreadContext;
 use crate::upstream::chain::ChainState;
 
-/// Delivers the events of one stream to the subscribers of one thread, while there are any.
+/// Delivers the events of one stream to the subscribers of one thread, as long as the thread has
+/// subscribers of the stream.
 #[derive(Debug)]
 pub(crate) struct FanOut {
     chain: Arc<ChainState>,
@@ -32,9 +33,9 @@ pub(crate) struct FanOut {
     is_relayed: bool,
     /// The subscriptions of this thread.
     subscriptions: Rc<Subscriptions>,
-    /// The subscribers, by the number of their subscription.
+    /// The thread's subscriptions to the stream, by number.
     members: RefCell<BTreeMap<u64, Member>>,
-    /// Number of the next member.
+    /// Number of the next subscription.
     next_number: Cell<u64>,
     /// The delivering task.
     task: RefCell<Option<AbortHandle>>,
@@ -53,8 +54,8 @@ struct Member {
     logs: Option<Rc<LogSelection>>,
 }
 
-/// Returns the thread's fan of a stream. If the thread does not follow the stream yet, creates the
-/// fan, and starts the stream's source if no thread has.
+/// Returns the thread's fan of a stream. Creates the fan if the thread does not follow the stream
+/// yet. Also starts the stream's source if it is not running.
 pub(super) fn find_or_create(
     subscriptions: &Rc<Subscriptions>,
     chain: &Arc<ChainState>,
@@ -105,8 +106,9 @@ impl FanOut {
         }
     }
 
-    /// Returns true if a caller with this grant may still have this subscription. A grant holds the
-    /// rights of an API key or token; `None` stands for a caller without one.
+    /// Returns true if a caller with this grant may still have the subscription with this number. A
+    /// grant holds the rights of an API key or token; `None` stands for a caller without a key or
+    /// token.
     pub(super) fn is_permitted(
         &self,
         number: u64,
@@ -114,7 +116,8 @@ impl FanOut {
         grant: Option<&Grant>,
     ) -> bool {
         let Some(chain) = cx.snapshot.chain_index(&self.chain) else {
-            // A reload has removed the chain, and the source closes the subscription.
+            // A reload has removed the chain. The source closes the connections of its subscribers,
+            // so the result of this check does not matter.
             return true;
         };
         let members = self.members.borrow();
@@ -126,7 +129,7 @@ impl FanOut {
         })
     }
 
-    /// Adds a subscriber and returns its number. Without a selection, the subscriber receives all
+    /// Adds a subscription and returns its number. Without a selection, the subscriber receives all
     /// events.
     pub(super) fn add(
         &self,
@@ -147,7 +150,7 @@ impl FanOut {
         number
     }
 
-    /// Removes a subscriber. After the last subscriber is removed, stops following the stream.
+    /// Removes a subscription. If no subscription remains, stops following the stream.
     pub(super) fn remove(&self, number: u64) {
         if self.members.borrow_mut().remove(&number).is_some() {
             self.subscriptions.thread.context().counters.subscriptions_open.subtract_one();
@@ -155,7 +158,7 @@ impl FanOut {
         }
     }
 
-    /// Stops following the stream if there are no subscribers.
+    /// Stops following the stream if there are no subscriptions.
     pub(super) fn end_if_empty(&self) {
         if !self.members.borrow().is_empty() {
             return;
@@ -178,10 +181,10 @@ impl FanOut {
         self.subscriptions.thread.context().counters.subscription_notifications.add(count as u64);
     }
 
-    /// Sends the logs of a block to the members that select them.
+    /// Sends the logs of a block. Each subscriber receives the logs that it selects.
     fn send_logs(&self, logs: &[Log]) {
-        // The indices of the selected logs, by selection. Subscribers with equal selections share
-        // them.
+        // The indices of the selected logs, by the address of the selection. Subscribers with equal
+        // selections share one selection.
         let mut selected: HashMap<*const LogSelection, Vec<usize>> = HashMap::new();
         let mut count = 0;
         for member in self.members.borrow().values() {

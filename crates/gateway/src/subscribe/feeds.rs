@@ -12,8 +12,8 @@ use super::stream::Stream;
 use crate::call::failure::SubscribeRefusal;
 use crate::upstream::chain::ChainState;
 
-/// Maximum number of distinct relayed subscriptions of one chain. Each subscription needs a
-/// connection to an upstream.
+/// Maximum number of distinct relayed subscriptions of one chain. The events of a relayed
+/// subscription come from one upstream, over a connection of its own.
 const RELAYS_MAX: usize = 64;
 /// Maximum number of relayed subscriptions that one client may start. Other clients can join these
 /// subscriptions.
@@ -57,21 +57,21 @@ pub(super) struct Feed {
 #[derive(Debug)]
 struct RelayedSubscription {
     stream: Arc<Stream>,
-    /// A hash of the client that started the subscription.
+    /// Hash that identifies the client that started the subscription.
     owner: u64,
 }
 
 impl Feed {
-    /// Returns the relayed stream for the key of a subscription call. `owner` is a hash of the
-    /// client. A new stream counts as started by this client.
+    /// Returns the relayed stream for the key of a subscription call. `owner` is the hash that
+    /// identifies the client. A new stream counts towards this client's maximum.
     pub(super) fn find_or_create_relay(
         &self,
         call_key: Vec<u8>,
         owner: u64,
     ) -> Result<Arc<Stream>, SubscribeRefusal> {
         let mut relays = self.relays.lock();
-        // Removes streams without followers. A thread that is about to follow a stream already
-        // holds a reference.
+        // Removes the streams to which only this map refers, because they have no followers. A
+        // thread that is about to follow a stream already holds a reference.
         relays.retain(|_, relayed| Arc::strong_count(&relayed.stream) > 1);
         if let Some(relayed) = relays.get(&*call_key) {
             return Ok(Arc::clone(&relayed.stream));
@@ -98,16 +98,14 @@ mod tests {
     #[test]
     fn one_client_cannot_use_all_relays() {
         let feed = Feed::default();
+        let relay = |call: &str, client: u64| feed.find_or_create_relay(call.into(), client);
         let mut held: Vec<_> = (0..RELAYS_PER_CLIENT_MAX)
-            .map(|number| feed.find_or_create_relay(format!("call {number}").into(), 1).unwrap())
+            .map(|number| relay(&format!("call {number}"), 1).unwrap())
             .collect();
-        assert_eq!(
-            feed.find_or_create_relay("one more".into(), 1).unwrap_err(),
-            SubscribeRefusal::ClientLimit
-        );
-        feed.find_or_create_relay("call 3".into(), 1).expect("an existing relay can be joined");
-        feed.find_or_create_relay("one more".into(), 2).expect("another client may start a relay");
+        assert_eq!(relay("one more", 1).unwrap_err(), SubscribeRefusal::ClientLimit);
+        relay("call 3", 1).expect("an existing relay can be joined");
+        relay("one more", 2).expect("another client may start a relay");
         held.pop();
-        feed.find_or_create_relay("one more".into(), 1).expect("a relay has ended");
+        relay("one more", 1).expect("a relay has ended");
     }
 }

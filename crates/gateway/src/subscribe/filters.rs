@@ -4,8 +4,8 @@
 //! received (`policy/chain_cursor.rs`). When the client polls, the gateway compares the cursor with
 //! its own view of the chain, a snapshot of the newest served blocks (`policy/heads/view.rs`). So
 //! an idle filter costs nothing and survives the loss of any upstream. It misses no block, even if
-//! the client polls rarely. Filters for pending transactions belong to an upstream, and all calls
-//! of one client about them go to the same upstream.
+//! the client polls rarely. Filters for pending transactions belong to an upstream: the gateway
+//! forwards all calls of one client about them to the same upstream.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -36,7 +36,8 @@ use crate::state::context::ThreadContext;
 const CURSOR_BLOCKS: usize = 64;
 /// Maximum number of added or dropped blocks per response. The next poll returns the rest.
 const CHANGES_MAX: usize = 1000;
-/// Maximum bytes of logs per response, unless a single block has more.
+/// Maximum bytes of logs per response. The logs of a single block are not split, even if they are
+/// larger.
 const CHANGES_BYTES_MAX: usize = 16 << 20;
 
 /// The filters of one chain, shared by all threads.
@@ -69,7 +70,7 @@ impl FilterTable {
 #[derive(Debug)]
 struct Filter {
     kind: FilterKind,
-    /// A hash of the client that created the filter.
+    /// Hash that identifies the client that created the filter.
     owner: u64,
     /// When the client last polled, as time since the start of the process.
     polled_at: Mutex<Duration>,
@@ -135,8 +136,8 @@ fn parse_id(params: &Params<'_>) -> Option<u128> {
     u128::from_str_radix(id.strip_prefix("0x")?, 16).ok()
 }
 
-/// Finds the filter that a call names and records the poll. Returns `None` for an unknown or
-/// expired filter.
+/// Finds the filter whose id is the call's first parameter, and records that the client polled.
+/// Returns `None` for a malformed id, and for an unknown or expired filter.
 fn find_polled(cx: &ThreadContext, feed: &Feed, call: &Call<'_>) -> Option<Arc<Filter>> {
     let id = parse_id(&call.params)?;
     let filters = feed.filters.0.lock();
@@ -151,7 +152,7 @@ fn find_polled(cx: &ThreadContext, feed: &Feed, call: &Call<'_>) -> Option<Arc<F
     Some(Arc::clone(filter))
 }
 
-/// Creates a filter at the current head. Its id is the result.
+/// Creates a filter whose cursor starts at the current head. The response is the filter's id.
 fn create(
     cx: &ThreadContext,
     feed: &Feed,
@@ -187,8 +188,8 @@ fn create(
     Ok(Outcome::Payload(Payload::Result(format!("\"0x{id:x}\"").into())))
 }
 
-/// Returns the changes since the last poll. Changes whose logs are not available yet follow at a
-/// later poll.
+/// Returns the changes of the chain since the last poll. If the logs of a change are not available
+/// yet, a later poll returns this change and all later ones.
 async fn poll_changes(
     cx: &Rc<ThreadContext>,
     feed: &Feed,
@@ -232,7 +233,7 @@ async fn poll_changes(
             while let Some((change, Ok(logs))) = fetches.next().await {
                 let logs = logs.iter().filter(|log| selection.selects(&log.fields));
                 let bytes: usize = logs.clone().map(|log| log.raw.len() + 1).sum();
-                // The next poll returns the remaining changes.
+                // The response is large enough. The next poll returns the remaining changes.
                 if out.len() > 1 && out.len() + bytes > CHANGES_BYTES_MAX {
                     break;
                 }

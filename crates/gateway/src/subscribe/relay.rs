@@ -1,9 +1,9 @@
 //! Relays subscriptions that only upstreams support, such as pending transactions.
 //!
-//! All clients of a distinct subscription share one connection to one upstream. If the connection
-//! is lost, or the upstream is ejected or cordoned, the relay switches to another upstream. Events
-//! in between are lost. An *ejected* upstream gets no calls because it fails, and a *cordoned* one
-//! because an operator has taken it out of service.
+//! All clients with the same subscription share one connection to one upstream. If the connection
+//! is lost, or the upstream is ejected or cordoned, the relay switches to another upstream.
+//! Subscribers miss the events in between. An *ejected* upstream gets no calls because it fails. A
+//! *cordoned* upstream gets no calls because an operator has taken it out of rotation.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ const DEPTH_MAX: usize = 32;
 /// The subscription call to send to upstreams.
 #[derive(Debug)]
 pub(super) struct RelayRequest {
-    /// Name of the group, a set of upstreams of the chain. The index of the group can change in a
-    /// reload.
+    /// Name of the group, a set of upstreams of the chain. The name is stored because a reload can
+    /// change the group's index.
     group: Arc<str>,
     /// The lower-case name of the method.
     method: String,
@@ -52,7 +52,7 @@ impl RelayRequest {
         let group = &cx.snapshot.config.groups[route.group(cx)];
         RelayRequest {
             group: Arc::clone(&group.name),
-            // Lower case lets subscriptions that differ only in letter case share one connection.
+            // Subscriptions whose method names differ only in letter case share one connection.
             method: call.method.to_ascii_lowercase(),
             params: call.params.raw().map(<[u8]>::to_vec),
         }
@@ -95,8 +95,9 @@ enum EndReason {
     Unfollowed,
 }
 
-/// Relays from one upstream after another until the stream has no followers. If no upstream accepts
-/// the subscription at first, the stream ends with a refusal.
+/// Relays from one upstream after another until the stream has no followers. A stream that was
+/// never open ends with a refusal if an upstream refuses the subscription, or if no upstream can be
+/// reached.
 pub(super) async fn run(source: Source, request: RelayRequest) {
     let mut retry_pause = RETRY_PAUSE_MIN;
     let mut attempt: usize = 0;
@@ -121,8 +122,8 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
                             retry_pause = RETRY_PAUSE_MIN;
                         }
                         lost_count += 1;
-                        // Once each upstream was tried without success, a stream that has never
-                        // opened is refused.
+                        // A stream that has never opened is refused after as many lost attempts as
+                        // there are upstreams.
                         (lost_count >= upstreams.len()).then_some(RelayRefusal::NoUpstream)
                     }
                 }
@@ -195,11 +196,14 @@ async fn relay(
     }
 }
 
-/// Returns true if the relay must leave its upstream: a reload has removed it, it is cordoned, or
-/// another upstream is better.
-fn must_leave(source: &Source, request: &RelayRequest, relayed: &UpstreamState) -> bool {
+/// Returns true if the relay must leave its current upstream. There are three reasons:
+///
+/// - A reload has removed the upstream.
+/// - An operator has cordoned the upstream.
+/// - The upstream is unhealthy or behind the head, and the group has a usable upstream.
+fn must_leave(source: &Source, request: &RelayRequest, current: &UpstreamState) -> bool {
     let snapshot = Arc::clone(&source.subscriptions.thread.context().snapshot);
-    let index = snapshot.upstreams.iter().position(|upstream| upstream.is_same_as(relayed));
+    let index = snapshot.upstreams.iter().position(|upstream| upstream.is_same_as(current));
     let Some(index) = index else { return true };
     let upstream = &snapshot.upstreams[index];
     let is_behind = upstream.in_view(&source.chain.view.load()).is_some_and(|view| !view.at_head);

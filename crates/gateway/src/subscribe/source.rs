@@ -1,14 +1,15 @@
 //! Produces the block and log events of a chain. Each chain has one task per kind of event. The
 //! task runs on the first subscriber's thread and serves the subscribers of all threads.
 //!
-//! The served chain is the branch of blocks that ends at the head that the gateway returns to
-//! clients. The chain's view (`policy/heads/view.rs`) is an immutable snapshot of the newest blocks
-//! of the served chain. Each change publishes a new view.
+//! The *served chain* is the branch of blocks that ends at the *served head*, the newest block that
+//! clients can read. The chain's view (`policy/heads/view.rs`) is an immutable snapshot of the
+//! newest blocks of the served chain. Each change publishes a new view.
 //!
-//! Whenever the served chain changes, the task computes the added and dropped blocks
-//! (`policy/chain_cursor.rs`). It fetches the blocks or their logs by hash (`subscribe/blocks.rs`).
-//! A failed fetch is retried until it succeeds or the chain drops the block. Later events wait
-//! meanwhile.
+//! The task has a *cursor*: the newest blocks that it has already reported
+//! (`policy/chain_cursor.rs`). Whenever the served chain changes, the task compares the view with
+//! the cursor and finds the added and dropped blocks. It fetches the blocks or their logs by hash
+//! (`subscribe/blocks.rs`). A failed fetch is retried until it succeeds or the chain drops the
+//! block. Later events wait until then.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,7 +45,8 @@ pub(super) enum Origin {
     Upstream(RelayRequest),
 }
 
-/// Starts the source of a stream. The events start after the current head.
+/// Starts the source of a stream. The source reports the changes of the chain after the current
+/// head.
 pub(super) fn start(
     subscriptions: &Rc<Subscriptions>,
     chain: &Arc<ChainState>,
@@ -76,7 +78,7 @@ enum EventContent {
     Logs,
 }
 
-/// A source, which produces the events of one stream.
+/// Produces the events of one stream.
 pub(super) struct Source {
     /// The subscriptions of the thread that runs the source.
     pub(super) subscriptions: Rc<Subscriptions>,
@@ -86,7 +88,8 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Returns the chain's index in the current configuration, or `None` if it was removed.
+    /// Returns the chain's index in the current configuration; `None` if a reload has removed the
+    /// chain.
     pub(super) fn chain_index(&self) -> Option<usize> {
         self.subscriptions.thread.context().snapshot.chain_index(&self.chain)
     }
@@ -119,7 +122,8 @@ impl Source {
     }
 
     /// Moves the cursor to the served head, and sends an event for each change on the way. `chain`
-    /// is the index of the chain.
+    /// is the index of the chain. Fails if a block or its logs are not available yet. The cursor
+    /// then stays before the change to this block.
     async fn advance(
         &self,
         cx: &Rc<ThreadContext>,
@@ -172,8 +176,8 @@ impl Source {
                 let block = blocks::fetch_block(cx, chain, head).await?;
                 Ok(Some(Event::All(header_from_block(&block).into())))
             }
-            // A header subscription does not report dropped blocks. The header of the block that
-            // replaces them implies the reorg.
+            // A header subscription does not report dropped blocks. The parent hash in the next
+            // header shows the reorg.
             (EventContent::Headers, Change::Dropped(_)) => Ok(None),
             (EventContent::Logs, _) => {
                 let feed = self.subscriptions.feeds.get_or_create(&self.chain);

@@ -1,5 +1,5 @@
-//! A stream carries the events of one subscription from its source to the threads that deliver
-//! them.
+//! A stream carries the events of one kind of subscription, such as `newHeads`, from their source
+//! to the threads that deliver them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::sync::{Notify, broadcast, watch};
 
 use super::blocks::Log;
 
-/// Maximum number of events that a thread may be behind. A slower thread misses events.
+/// Maximum number of events that wait for a thread. A thread that is further behind misses events.
 const QUEUED_EVENTS_MAX: usize = 256;
 
 /// An event of a stream.
@@ -32,7 +32,7 @@ pub(crate) enum RelayRefusal {
     NoUpstream,
 }
 
-/// The progress of opening a stream.
+/// The state of a stream: opening, open or refused.
 #[derive(Debug, Clone)]
 pub(crate) enum OpenState {
     /// The source has not produced a result yet.
@@ -74,7 +74,7 @@ impl Default for Stream {
     }
 }
 
-/// A new follower of a stream.
+/// What a new follower of a stream gets.
 pub(super) struct Follow {
     /// Receives the events of the stream.
     pub(super) events: broadcast::Receiver<Event>,
@@ -83,7 +83,7 @@ pub(super) struct Follow {
 }
 
 impl Stream {
-    /// Starts to follow the stream.
+    /// Adds a follower, and marks the source as running.
     pub(super) fn follow(&self) -> Follow {
         let mut followers = self.followers.lock();
         followers.count += 1;
@@ -116,14 +116,15 @@ impl Stream {
         self.followers.lock().has_source = false;
     }
 
-    /// Waits until there are no followers. Can return early, so the caller must check.
+    /// Waits until there are no followers. The wait can end while there are followers, so the
+    /// caller must check.
     pub(super) async fn wait_until_unfollowed(&self) {
         self.unfollowed.notified().await;
     }
 
     /// Sends an event to all followers.
     pub(super) fn send(&self, event: Event) {
-        // Sending fails only without followers, which need no event.
+        // Sending fails only if there are no followers, and then nobody needs the event.
         let _ = self.events.send(event);
     }
 

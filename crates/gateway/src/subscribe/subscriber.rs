@@ -31,7 +31,7 @@ pub(crate) struct Subscriber {
     unannounced: Cell<usize>,
     /// Wakes the connection's task; `None` until the task first polls.
     waker: RefCell<Option<Waker>>,
-    /// Why the connection must be closed; `None` while it may stay open.
+    /// Reason to close the connection; `None` while it may stay open.
     close_reason: Cell<Option<CloseReason>>,
 }
 
@@ -50,7 +50,7 @@ struct Subscription {
     id: Rc<str>,
     /// The fan that delivers the notifications.
     fan: Rc<FanOut>,
-    /// Number of the subscription in the fan.
+    /// Number of the subscription within the fan.
     number: u64,
 }
 
@@ -114,7 +114,7 @@ impl Subscriber {
     }
 
     /// Returns true if a caller with this grant may still have all the subscriptions. A grant holds
-    /// the rights of an API key or token; `None` stands for a caller without one.
+    /// the rights of an API key or token; `None` stands for a caller without a key or token.
     pub(crate) fn is_permitted(&self, cx: &ThreadContext, grant: Option<&Grant>) -> bool {
         let active = self.active.borrow();
         active
@@ -134,8 +134,8 @@ impl Subscriber {
         }
     }
 
-    /// Queues a notification. `start` is the JSON text before `result`. A full queue closes the
-    /// connection.
+    /// Queues a notification. `start` is the JSON text before `result`. If the queue becomes too
+    /// large, the connection will be closed.
     pub(super) fn notify(&self, start: Vec<u8>, result: Bytes) {
         if self.close_reason.get().is_some() {
             return;
@@ -152,14 +152,14 @@ impl Subscriber {
         self.wake();
     }
 
-    /// Closes the connection, because the gateway has missed events.
+    /// Requests that the connection is closed, because the gateway has missed events.
     pub(super) fn close_after_missed_events(&self) {
         self.close_reason.set(Some(self.close_reason.get().unwrap_or(CloseReason::EventsMissed)));
         self.wake();
     }
 
-    /// Takes the next notification. Returns `None` if no notification may be sent now. The waker of
-    /// `cx` is woken when the result may have changed.
+    /// Takes the next notification. Returns `None` if no notification is queued, or if none may be
+    /// sent yet. The waker of `cx` is woken when the result may have changed.
     ///
     /// # Errors
     /// The reason why the connection must be closed.
@@ -171,8 +171,8 @@ impl Subscriber {
         if let Some(reason) = self.close_reason.get() {
             return Err(reason);
         }
-        // Until a client knows the subscription's id, it cannot assign a notification to the
-        // subscription.
+        // Until a client knows the subscription's id, it cannot tell to which subscription a
+        // notification belongs.
         if self.unannounced.get() > 0 {
             return Ok(None);
         }
@@ -192,8 +192,8 @@ impl Subscriber {
     }
 }
 
-/// Guards one message of a client that can subscribe. The guard is dropped once the response to the
-/// message is queued. If the message starts subscriptions, notifications wait until then.
+/// Exists while one message of a client is served. It is dropped once the response to the message
+/// is queued. If the message starts subscriptions, the connection's notifications wait until then.
 #[derive(Debug)]
 pub(crate) struct MessageGuard {
     pub(super) subscriber: Rc<Subscriber>,

@@ -28,7 +28,7 @@ const REQUEST_SPANS_MAX: usize = 512;
 /// The trace of a request.
 struct RequestTrace {
     id: TraceId,
-    /// The `sampled` flag for upstreams: true if the gateway or the client records spans.
+    /// The `sampled` flag that upstreams receive: true if the gateway or the client records spans.
     sampled: bool,
     /// The client's `tracestate`; `None` if the client sent none.
     state: Option<Box<str>>,
@@ -36,8 +36,8 @@ struct RequestTrace {
     recorder: Option<Recorder>,
 }
 
-/// Collects the spans of one request. Queues them together when the request and all calls that it
-/// has started have ended.
+/// Collects the spans of one request. When the request and all its calls have ended, moves the
+/// spans together into a queue.
 struct Recorder {
     queues: Arc<SpanQueues>,
     /// Index of the serving thread.
@@ -46,7 +46,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Adds an ended span, unless the request has too many.
+    /// Adds an ended span. Drops and counts the span if the request has too many.
     fn push(&self, span: Span) {
         let mut spans = self.spans.borrow_mut();
         // The limit does not apply to the span of the request itself. It ends last, and is the
@@ -168,7 +168,7 @@ impl TraceContext {
 pub(crate) struct ActiveSpan {
     context: TraceContext,
     started_at: Instant,
-    /// The span, with a preliminary end.
+    /// The recorded span. Its `end` is set when this value is dropped.
     span: Span,
 }
 
@@ -218,7 +218,8 @@ impl Drop for ActiveSpan {
     fn drop(&mut self) {
         let Some(recorder) = &self.context.trace.recorder else { return };
         recorder.push(Span {
-            // The end does not use the system's clock, which may have been set back meanwhile.
+            // The end is computed from the elapsed time, because the system's clock may have been
+            // set back meanwhile.
             end: self.span.start + self.started_at.elapsed(),
             attributes: std::mem::take(&mut self.span.attributes),
             failure: self.span.failure.take(),

@@ -40,13 +40,13 @@ pub(crate) fn start(queues: Arc<SpanQueues>) -> io::Result<BackgroundThread> {
     })
 }
 
-/// What the thread needs to send spans.
+/// The state of the thread.
 struct SpanSender<'a> {
     agent: ureq::Agent,
     queues: Arc<SpanQueues>,
     /// True once the thread must end.
     stop: &'a AtomicBool,
-    /// True if the last request failed. Then further failures are not logged.
+    /// True if the last request failed. Further failures are then not logged.
     is_failing: bool,
 }
 
@@ -60,8 +60,9 @@ struct ExportError {
 impl SpanSender<'_> {
     fn run(mut self) {
         loop {
-            // The flag is read before the queues, so spans from before the stop are sent. If only
-            // this thread holds the queues, a reload has replaced them.
+            // The flag is read before the queues, so all spans from before the stop are sent. If
+            // only this thread holds the queues, a reload has replaced them, and no request uses
+            // them.
             let stopping = self.is_stopping() || Arc::strong_count(&self.queues) == 1;
             for batch in self.queues.take().chunks(BATCH_SPANS_MAX) {
                 self.send(batch);

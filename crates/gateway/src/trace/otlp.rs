@@ -17,7 +17,7 @@ const STATUS_ERROR: i32 = 2;
 
 /// Bit of `Span.flags`: the trace is sampled.
 const FLAG_SAMPLED: u32 = 0x01;
-/// Bit of `Span.flags`: `FLAG_IS_REMOTE` is known.
+/// Bit of `Span.flags`: the value of `FLAG_IS_REMOTE` is known.
 const FLAG_HAS_IS_REMOTE: u32 = 0x100;
 /// Bit of `Span.flags`: the parent span is in another process.
 const FLAG_IS_REMOTE: u32 = 0x200;

@@ -1,8 +1,8 @@
 //! Spans, and the queues that move them from the serving threads to the exporter. A *span* is one
 //! step of a request, with its time and attributes.
 //!
-//! A serving thread never waits for the collector. It adds the spans of a request to its own
-//! bounded queue, under a lock. The exporter takes the same lock only to empty the queue.
+//! A serving thread never waits for the collector. It locks its own bounded queue to add the spans
+//! of a request. The exporter locks the queue only to empty it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) enum SpanKind {
 /// The value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AttributeValue {
-    /// A text of the program.
+    /// A text that is part of the program.
     Static(&'static str),
     /// A name from the configuration.
     Shared(Arc<str>),
@@ -109,7 +109,7 @@ impl SpanQueues {
     }
 
     /// Moves the spans of a request into the queue of a serving thread. If the queue lacks room for
-    /// all spans, drops all of them, because a trace with gaps misleads.
+    /// all spans of the request, drops them all, because a trace with gaps misleads.
     pub(super) fn push(&self, thread: usize, spans: &mut Vec<Span>) {
         let mut queue = self.queues[thread].lock();
         if queue.len() + spans.len() <= self.queue_spans_max {

@@ -10,8 +10,8 @@ use crate::config::group::{Balance, Group};
 use crate::policy::choose::{Ring, SmoothWeighted, pick_two};
 use crate::upstream::thread::UpstreamContext;
 
-/// The balancer usually compares two candidates. It compares all if the chosen upstream has calls
-/// in flight but has sent no response for longer than this.
+/// The balancer usually compares two candidates. If the better one has calls in flight but has sent
+/// no response for longer than this, the balancer compares all candidates.
 const SILENCE_MAX: Duration = Duration::from_millis(30);
 
 /// The state of a group's balancing algorithm.
@@ -42,9 +42,9 @@ impl Balancer {
         }
     }
 
-    /// Chooses an upstream for which `is_eligible` is true among `candidates`, which are indices in
-    /// the group. Returns the upstream's index in the configuration; `None` if no candidate is
-    /// eligible. `is_crowded` is true while calls wait for permits, and shortly after.
+    /// Chooses among `candidates` an upstream for which `is_eligible` is true. `candidates` are
+    /// indices in the group. Returns the upstream's index in the configuration; `None` if no
+    /// candidate is eligible. `is_crowded` is true while calls wait for permits, and shortly after.
     /// `balance_key` is the key for consistent hashing; 0 if the group does not hash.
     pub(crate) fn pick(
         &mut self,
@@ -85,7 +85,8 @@ impl Balancer {
                 };
                 picked.map(usize::from)
             }
-            // While calls wait for permits, a slow upstream must not hold all of them.
+            // While calls wait for permits, a slow upstream must not hold all permits. So each
+            // upstream gets at most its share of the calls in flight.
             Balancer::Weighted(rotation) if is_crowded => {
                 rotation.pick_bounded(&calls_in_flight(), is_allowed)
             }

@@ -31,8 +31,8 @@ use crate::upstream::post::{Body, ExchangeError, HttpResponse, post};
 use crate::upstream::send::DEPTH_MAX;
 use crate::upstream::thread::UpstreamContext;
 
-/// Size of the encoded calls at which a batch is full. Upstreams accept much larger requests, and
-/// most batches are smaller.
+/// A batch is full once its encoded calls have this many bytes. Upstreams accept much larger
+/// requests, and most batches are smaller.
 const BYTES_MAX: usize = 256 * 1024;
 /// geth's error code for a call whose response exceeds the limit of the batch response (`rpc`
 /// package, `errcodeResponseTooLarge`).
@@ -114,14 +114,15 @@ impl Batcher {
         request: &UpstreamRequest<'_>,
         deadline: Instant,
     ) -> Option<Result<(Decimal, HttpResponse), ExchangeError>> {
-        // Methods of a high weight have large responses, which would delay the other calls of the
-        // batch. A write must not be repeated.
+        // Methods of a high weight (relative cost) have large responses, which would delay the
+        // other calls of the batch. A write must not be repeated.
         if request.repeat() != Repeat::Safe || request.weight() >= LARGE_WEIGHT {
             return None;
         }
         let calls_max = self.calls_max.borrow_mut().get(cx.now());
         let id = Decimal::new(cx.next_id());
         let bytes = call_bytes(id.as_bytes(), &request.method_name, request.params.as_deref());
+        // A call of more than half of `BYTES_MAX` is sent alone.
         if calls_max < 2 || bytes > BYTES_MAX / 2 {
             return None;
         }

@@ -38,8 +38,8 @@ fn compute_quoted_hash(params: &[u8]) -> Option<Bytes> {
     Some(Bytes::from(format!("\"{hash:#x}\"")))
 }
 
-/// Returns the same hash as [`compute_expected_result`] if an upstream has the transaction, else
-/// `None`.
+/// Looks up the transaction at the upstreams. Returns its hash, like [`compute_expected_result`],
+/// if an upstream has the transaction, else `None`.
 pub(crate) async fn find_known_transaction(
     cx: &Rc<UpstreamContext>,
     request: &UpstreamRequest<'_>,

@@ -47,7 +47,7 @@ pub(crate) struct ChainState {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LastHead {
     pub(crate) head: Head,
-    /// When the gateway stopped serving it.
+    /// When the gateway stopped serving the head, as time since the process started.
     pub(crate) lost_at: Duration,
 }
 

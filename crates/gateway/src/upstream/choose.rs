@@ -1,8 +1,11 @@
 //! Chooses the upstream of the next attempt. Waits briefly if no upstream can be chosen now.
 //!
-//! The *candidates* of a group are its upstreams that may be called now (`topology.rs`). A *sticky*
+//! The *head* of an upstream is its newest block. A chain's *view* is a snapshot of the heads of
+//! its upstreams. The *candidates* of a group are its upstreams that may be called now
+//! (`topology.rs`). An operator *cordons* an upstream to take it out of rotation. A *sticky*
 //! method, such as a read of a filter, must reach the upstream that created the filter.
 //! `balance.rs` has the balancer. `policy/choose.rs` and `policy/health.rs` have the decisions.
+//! `cx.now()` and `cx.instant()` return the time of the last `cx.tick()`.
 
 use std::time::Duration;
 
@@ -29,10 +32,10 @@ const PAUSE_WAIT_MAX: Duration = Duration::from_millis(100);
 pub(super) enum UpstreamWait {
     /// No upstream has responded yet, so the call waits up to [`UPSTREAM_WAIT_MAX`].
     Long,
-    /// An error can be returned. The call waits only if an untried upstream follows the chain,
-    /// because such an upstream reaches the block soon.
+    /// The call already has an error to return. It waits only if an untried upstream is at most the
+    /// chain's `lag_max` blocks behind the head, because such an upstream reaches the block soon.
     IfNearHead,
-    /// A result can be returned, so the call does not wait.
+    /// The call already has a result to return, so it does not wait.
     None,
 }
 
@@ -76,7 +79,7 @@ impl Chooser<'_> {
     /// over.
     async fn wait(&self, allowed_wait: UpstreamWait) -> Result<usize, Failure> {
         let cx = self.cx;
-        let wait_until = self.request.deadline.min(cx.recent() + UPSTREAM_WAIT_MAX);
+        let wait_until = self.request.deadline.min(cx.instant() + UPSTREAM_WAIT_MAX);
         // While the call waits, another call may use its permit.
         let _lent_permit = overload::lend(cx, self.request);
         loop {
@@ -84,7 +87,8 @@ impl Chooser<'_> {
             cx.tick();
             match self.choose_now() {
                 Err(reason)
-                    if cx.recent() < wait_until && self.is_worth_waiting(reason, allowed_wait) => {}
+                    if cx.instant() < wait_until && self.is_worth_waiting(reason, allowed_wait) => {
+                }
                 chosen => return chosen.map_err(|reason| self.failure(reason)),
             }
         }
@@ -96,7 +100,7 @@ impl Chooser<'_> {
         match (reason, allowed_wait) {
             (NoUpstream::Paused(until), _) => {
                 let remaining = until.saturating_sub(cx.now());
-                remaining <= PAUSE_WAIT_MAX && cx.recent() + remaining < request.deadline
+                remaining <= PAUSE_WAIT_MAX && cx.instant() + remaining < request.deadline
             }
             (NoUpstream::Exhausted, _) | (NoUpstream::Behind, UpstreamWait::None) => false,
             (NoUpstream::Behind, UpstreamWait::Long) => true,
@@ -108,8 +112,8 @@ impl Chooser<'_> {
                 let mut upstreams = config.groups[request.group].upstreams.iter();
                 upstreams.any(|upstream| {
                     let state = &cx.topology.upstreams[*upstream];
-                    // The branch of the upstream does not matter, because one of two branches is
-                    // soon abandoned.
+                    // The check ignores the branch (fork) of the upstream, because one of two
+                    // branches is soon abandoned.
                     let follows_chain = |view: UpstreamView| view.live && view.lag <= lag_max;
                     !self.tried.contains(upstream)
                         && state.is_in_rotation(now)
@@ -144,7 +148,8 @@ impl Chooser<'_> {
         let upstream_view = self.cx.topology.upstreams[upstream].in_view(view);
         min_head == 0
             || upstream_view.is_some_and(|view| {
-                // A consistent upstream has the blocks of the served chain.
+                // A consistent upstream has the blocks of the served chain, which ends with the
+                // block that clients get as `latest`.
                 view.consistent && view.head.is_some_and(|head| head >= min_head)
             })
     }
@@ -173,9 +178,9 @@ impl Chooser<'_> {
         balancer.pick(cx, group, group_indices, key, is_crowded, is_eligible)
     }
 
-    /// Chooses a candidate of the group that can serve the call, without waiting. The second choice
-    /// is another healthy, lagging or probing upstream that can serve the call. The last choice is
-    /// any untried upstream that has the block.
+    /// Chooses an untried upstream, without waiting. The first choice is a candidate of the group
+    /// that can serve the call. The second choice is another healthy, lagging or probing upstream
+    /// that can serve the call. The last choice is any untried upstream that has the block.
     ///
     /// The first attempt of a call with a sticky method goes to the candidate that the balance key
     /// selects, without further checks. Upstreams of another chain and cordoned upstreams are never

@@ -1,7 +1,7 @@
 //! Opens a connection to an upstream: connects to its host over TCP, with or without TLS, or to a
 //! local socket. The result is a byte stream, [`Stream`].
 //!
-//! Each [`Connector::connect`] opens a new connection. `post.rs` holds idle connections.
+//! Each call of [`Connector::connect`] opens a new connection. `post.rs` holds idle connections.
 
 use std::cell::Cell;
 use std::io;

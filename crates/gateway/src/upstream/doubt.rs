@@ -2,8 +2,9 @@
 //! that may be incomplete is doubtful; a [`DoubtedResponse`] summarizes it.
 //!
 //! `policy/complete.rs` decides. This file collects the inputs of the decision: the blocks of the
-//! call, the chain's headers, and the upstream's *depth*. The depth is the number of blocks below
-//! the head at which the upstream has returned logs.
+//! call, the chain's headers, and the upstream's *depth*. The *head* is the newest block of the
+//! chain. The depth is the greatest distance below the head, in blocks, at which the upstream has
+//! returned logs.
 
 use wire::block::{BlockRef, BlockTag, ResponseBlock};
 use wire::call::Params;
@@ -65,9 +66,8 @@ fn is_null_transaction(method: &Method, result: &[u8]) -> bool {
         && result == b"null"
 }
 
-/// Calls `check` with the current view and headers of the chain. `depth` is the number of blocks
-/// below the head at which the upstream has returned logs before. It is 0 if the number is unknown
-/// or `check` does not need it.
+/// Calls `check` with the current view and headers of the chain. `depth` is the upstream's depth; 0
+/// if it is unknown or `check` does not need it.
 fn with_evidence<T>(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
@@ -103,7 +103,8 @@ fn assess_logs(
     if let Some(depth) = checked.depth {
         logs_depth.lock().record(depth, now);
     }
-    // The result has logs of a block whose bloom filter excludes them.
+    // The result has logs of a block whose bloom filter excludes them, so the chain's bloom filters
+    // are unreliable.
     if checked.has_unfilled_blooms {
         chain.headers.write().distrust_blooms();
     }

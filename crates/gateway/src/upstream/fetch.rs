@@ -2,12 +2,14 @@
 //! retries.
 //!
 //! `choose.rs` chooses an upstream. `send.rs` makes one attempt, and `race.rs` makes several at a
-//! time. `policy/retry.rs` decides about retries. Only this file records the outcomes of calls in
-//! the health of upstreams.
+//! time. `policy/retry.rs` decides about retries. Only this file updates the health of upstreams
+//! with the outcomes of calls.
 //!
 //! A response that may be incomplete is doubtful (`policy/complete.rs`). A *second opinion* is an
 //! attempt at another upstream that checks a doubtful response. The *served chain* ends with the
-//! block that clients get as `latest`. A *view* is a snapshot of the chain's heads.
+//! block that clients get as `latest`. A *view* is a snapshot of the chain's heads. A group is
+//! *saturated* if its upstreams are overloaded, and *crowded* while calls wait for permits to its
+//! upstreams (`overload.rs`). `cx.now()` and `cx.instant()` return the time of the last `cx.tick()`.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -53,7 +55,7 @@ pub(crate) async fn fetch(
     loop {
         let upstream = match reconnect_to.take() {
             Some(upstream) => upstream,
-            None => match attempts.choose(choose_wait(&best_attempt)).await {
+            None => match attempts.choose(select_wait(&best_attempt)).await {
                 Ok(upstream) => {
                     attempts.attempt_count += 1;
                     attempts.tried.push(upstream);
@@ -69,7 +71,7 @@ pub(crate) async fn fetch(
         };
         let began = cx.now();
         let timeout = attempts.second_opinion_timeout.unwrap_or(group.attempt_deadline);
-        let deadline = request.deadline.min(cx.recent() + timeout);
+        let deadline = request.deadline.min(cx.instant() + timeout);
         let mut attempt = attempts.attempt_or_race(upstream, deadline).await;
         let out_of_sync = {
             let view = cx.topology.chains[request.chain].view.load();
@@ -150,7 +152,7 @@ pub(super) struct Attempts<'a> {
     pub(super) request: &'a UpstreamRequest<'a>,
     /// Indices of the upstreams that were called.
     pub(super) tried: SmallVec<[usize; 2]>,
-    /// Faults that count against their upstreams once another upstream responds.
+    /// Faults that count against their upstreams only if another upstream responds.
     deferred_faults: Vec<DeferredFault>,
     /// Number of attempts. Repetitions on a new connection and the further attempts of a race do
     /// not count.
@@ -232,7 +234,8 @@ impl<'a> Attempts<'a> {
     /// Returns true if no further upstream may be called for a more complete response.
     fn has_no_upstream_left(&self) -> bool {
         let attempts_max = self.group().retries_max + 1;
-        // If retries are off, only one upstream is called, which does not count as all upstreams.
+        // With retries off, only one attempt is made. A single attempt does not prove that no
+        // upstream has a more complete response.
         self.attempt_count >= attempts_max.max(2) || self.chooser().choose_healthy().is_none()
     }
 
@@ -256,8 +259,8 @@ impl<'a> Attempts<'a> {
     }
 
     /// Turns the final attempt into the response of the call. An error may say that the transaction
-    /// is already known because an earlier attempt has sent it. The response is then the hash of
-    /// the transaction.
+    /// is already known. If an earlier attempt has sent the transaction, the response is its hash
+    /// instead of the error.
     async fn finish(&self, attempt: Attempt) -> UpstreamResponse {
         let (cx, request) = (self.cx, self.request);
         // The gateway can have sent the transaction before only if this is a retry. A client that
@@ -291,7 +294,7 @@ impl<'a> Attempts<'a> {
             topology
                 .update_health(upstream, |health, now| health.record_failure(now, fault, random));
             // The balancer now avoids this upstream, so calls alone would detect an outage late. An
-            // immediate poll detects it early.
+            // immediate poll detects the outage early.
             topology.upstreams[upstream].poll_now.notify_one();
         };
         match attempt.verdict {
@@ -361,10 +364,10 @@ impl<'a> Attempts<'a> {
             attempts_made: self.attempt_count,
             attempts_max: group.retries_max + 1,
             reconnected: self.reconnected,
-            time_left: request.deadline.saturating_duration_since(cx.recent()),
+            time_left: request.deadline.saturating_duration_since(cx.instant()),
             other_upstream: group.upstreams.iter().any(|upstream| {
                 // A method that one upstream does not support is retried only at upstreams that may
-                // support it.
+                // support the method.
                 let supports = || self.chooser().supports(*upstream);
                 !self.tried.contains(upstream)
                     && cx.topology.upstreams[*upstream].is_in_rotation(cx.now())
@@ -392,8 +395,8 @@ impl<'a> Attempts<'a> {
         let hedge_delay =
             hedge.borrow_mut().record_call(request.repeat(), weight, has_other_upstream);
         let (attempt, latency) = if has_other_upstream {
-            // A call that is not hedged races only once it suspects the upstream. The time until
-            // then is its *patience*.
+            // A call that is not hedged starts further attempts only once the call suspects the
+            // upstream. The time until then is its *patience*.
             let race_delay = hedge_delay.unwrap_or_else(|| hedge.borrow_mut().patience(weight));
             // Boxed, so that the future of a call without a race stays small.
             Box::pin(race(self, upstream, deadline, race_delay)).await
@@ -409,7 +412,7 @@ impl<'a> Attempts<'a> {
 }
 
 /// Returns how long a call may wait for an upstream, by the payload of its best attempt so far.
-fn choose_wait(best_attempt: &Option<Attempt>) -> UpstreamWait {
+fn select_wait(best_attempt: &Option<Attempt>) -> UpstreamWait {
     match best_attempt.as_ref().and_then(|attempt| attempt.payload.as_ref()) {
         None => UpstreamWait::Long,
         Some(Payload::Result(_)) => UpstreamWait::None,
@@ -426,17 +429,17 @@ pub(super) fn pick_better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
     }
 }
 
-/// Ranks an attempt by how useful its payload is to the client. The ranks rise in this order: no
-/// payload, a rate limit, an internal error or an unsupported method. Then follow another error
-/// with a fault, a result with a fault, and a final response. Also returns the number of items in a
-/// doubtful result. It decides between attempts of equal rank.
+/// Ranks an attempt by how useful its payload is to the client, from 0 to 5. Also returns the
+/// number of items in a doubtful result, which decides between attempts of equal rank.
 fn rank(attempt: &Attempt) -> (u8, usize) {
     let items = attempt.doubted_response.map_or(0, |response| response.items);
     let rank = match attempt.verdict {
         _ if attempt.payload.is_none() => 0,
         Verdict::RateLimited { .. } => 1,
         Verdict::Unsupported | Verdict::UpstreamFault(Fault::Internal | Fault::Refused) => 2,
+        // An error with another fault.
         Verdict::UpstreamFault(_) if !matches!(attempt.payload, Some(Payload::Result(_))) => 3,
+        // A result with a fault.
         Verdict::UpstreamFault(_) => 4,
         Verdict::Response
         | Verdict::DeterministicError

@@ -1,7 +1,7 @@
 //! One HTTP/1.1 connection to an upstream, which carries one call at a time.
 //!
-//! This file does not interpret bodies. `post.rs` chooses a connection for a call, and
-//! `connector.rs` opens the stream of a connection.
+//! The *head* of a response is its status line and headers. This file does not interpret bodies.
+//! `post.rs` chooses a connection for a call, and `connector.rs` opens the stream of a connection.
 
 use std::cell::RefCell;
 use std::io;
@@ -303,12 +303,15 @@ impl<'a> Reader<'a> {
         if !undecoded.is_empty() {
             return Err(FailureKind::Malformed);
         }
-        let (head, body) = (*head, std::mem::replace(body, Chunked::new(0)));
+        // The placeholder is dropped with the old state.
+        let placeholder = Chunked::new(0);
+        let (head, body) = (*head, std::mem::replace(body, placeholder));
         self.state = ReaderState::Taken;
         Ok(Step::Done(head.response(body.into_body().into(), true)))
     }
 
-    /// Parses the head, once it is complete, and the bytes of the body after it.
+    /// Parses the head once it is complete. Then starts to read the body, with the bytes after the
+    /// head.
     fn read_head(&mut self, mut bytes: &[u8]) -> Result<Step, FailureKind> {
         let cached = self.heads.borrow().find(bytes).map(|(head_bytes, head)| (head_bytes, *head));
         if let Some((head_bytes, head)) = cached {

@@ -1,10 +1,10 @@
 //! The HTTP/2 connections of one thread to one upstream. Each connection carries many calls at a
 //! time.
 //!
-//! The TLS handshake negotiates HTTP/2 (RFC 9113, 3.2). If an upstream declines HTTP/2, it gets
-//! HTTP/1.1 until HTTP/2 is offered again. The h2 crate handles framing, windows and stream limits.
-//! This file chooses a connection for a call, opens connections, and maps the failure of a stream
-//! to the error of its call.
+//! The TLS handshake negotiates HTTP/2 (RFC 9113, 3.2). If an upstream declines HTTP/2, the gateway
+//! uses HTTP/1.1 until it offers HTTP/2 again. The h2 crate handles framing, windows and stream
+//! limits. This file chooses a connection for a call, opens connections, and maps the failure of a
+//! stream to the error of its call.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -81,7 +81,7 @@ struct H2Connection {
     request_sender: SendRequest<Bytes>,
     /// Number of calls in flight.
     calls: Cell<usize>,
-    /// When its last call ended, or when the connection was opened.
+    /// When the last call of the connection ended, or when the connection was opened.
     last_used: Cell<Instant>,
 }
 
@@ -234,8 +234,8 @@ impl Http2 {
         self.connections.borrow().iter().find(is_free).cloned()
     }
 
-    /// Opens a connection and adds it to the open connections. Returns false, without a connection,
-    /// if the upstream declines HTTP/2.
+    /// Opens a connection, adds it to the open connections and returns true. Returns false, and
+    /// adds no connection, if the upstream declines HTTP/2.
     async fn open(self: &Rc<Http2>) -> io::Result<bool> {
         self.counts.connections_opened.add(1);
         let connect_timeout = self.upstream.connect_timeout;

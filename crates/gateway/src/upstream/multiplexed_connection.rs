@@ -3,9 +3,9 @@
 //! Calls append their messages to one output buffer and wake the connection's own task, the driver.
 //! Tasks that are ready before the driver run first, so the driver writes the messages of several
 //! calls together. The driver also reads the available bytes, and passes each response to its call.
-//! Each call has a private id, which its response repeats (`multiplexed_connection/table.rs`).
-//! `multiplexed_connection/framing.rs` delimits messages. `multiplexed_pool.rs` chooses a
-//! connection for a call and opens connections.
+//! The gateway assigns an id to each call, and the response repeats the id
+//! (`multiplexed_connection/table.rs`). `multiplexed_connection/framing.rs` delimits messages.
+//! `multiplexed_pool.rs` chooses a connection for a call and opens connections.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -34,7 +34,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use framing::{Encoder, Framing, FramingError, Recipient, find_recipient, find_recipient_in_head};
+use framing::{
+    Encoder, Framing, FramingError, Recipient, find_recipient, find_recipient_in_prefix,
+};
 use table::{CallKey, Delivery, Table};
 
 /// Maximum number of reads in one poll of the driver. The limit keeps an upstream that sends many
@@ -140,8 +142,8 @@ impl OutputBuffer {
 }
 
 impl MultiplexedConnection {
-    /// Returns a connection over a stream, with its driver. `read_ahead` holds the first bytes
-    /// after the handshake, which were read together with it. The stream is a WebSocket if
+    /// Returns a connection over a stream, with its driver. `read_ahead` holds the bytes after the
+    /// handshake that were read together with the handshake. The stream is a WebSocket if
     /// `is_websocket` is true, else a local socket.
     pub(crate) fn new(
         stream: Stream,
@@ -193,7 +195,7 @@ impl MultiplexedConnection {
             && self.output.borrow().unsent_bytes() < UNSENT_BYTES_MAX
     }
 
-    /// Returns true unless the connection is closed or retiring.
+    /// Returns true if the connection is neither closed nor retiring.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state.get(), ConnectionState::Open | ConnectionState::Suspect)
     }
@@ -211,8 +213,8 @@ impl MultiplexedConnection {
         }
     }
 
-    /// Sends a call with a deadline. Returns `None` if the connection is closed or its table is
-    /// full.
+    /// Sends a call with a deadline. Returns `None` if the connection is closed, if its table is
+    /// full, or if the system has no randomness for the mask.
     pub(crate) fn call(
         self: &Rc<MultiplexedConnection>,
         name: &str,
@@ -268,7 +270,7 @@ impl MultiplexedConnection {
         let mut table = self.table.borrow_mut();
         let recipient = match &event {
             Event::Message(message) => find_recipient(message),
-            Event::TooLarge(head) => find_recipient_in_head(head),
+            Event::TooLarge(prefix) => find_recipient_in_prefix(prefix),
             // `process` handles pings and close frames, and pongs need no handling. Compression was
             // not negotiated with the upstream.
             Event::Compressed { .. } | Event::Ping(_) | Event::Pong | Event::Close(_) => return,
@@ -340,7 +342,8 @@ pub(crate) struct Driver {
     connection: Rc<MultiplexedConnection>,
     stream: Stream,
     framing: Framing,
-    /// The first bytes after the handshake, which were read together with it; empty once processed.
+    /// The bytes after the handshake that were read together with the handshake; empty once
+    /// processed.
     read_ahead: Vec<u8>,
     settings: Settings,
     /// The timer for the deadlines of calls and pings.

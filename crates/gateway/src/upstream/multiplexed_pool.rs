@@ -48,8 +48,8 @@ pub(crate) const LARGE_WEIGHT: u32 = 10;
 /// Minimum bytes of a large response. A large response needs several reads, while one read returns
 /// many small responses.
 const LARGE_BYTES: usize = 64 * 1024;
-/// A large response makes the gateway expect large responses of its method. The expectation ends
-/// after this many small responses of the method in sequence.
+/// After a large response, the gateway expects further large responses of the same method. The
+/// expectation ends after this many small responses of the method in sequence.
 const LARGE_DECAY: u8 = 32;
 
 /// Multiplexed connections to one upstream, by the size of responses.
@@ -68,10 +68,9 @@ pub(crate) struct MultiplexedPool {
     waiters: Cell<usize>,
     /// Notified when a connection is opened or closed, or when a call ends.
     changed: Notify,
-    /// For each method, the number of small responses after which the method is expected to have
-    /// small responses again. It is 0 if small responses are expected. The index is that of the
-    /// method's row in the method table, which has one row per method. The last element is for all
-    /// unknown methods.
+    /// For each method, the number of consecutive small responses after which the gateway no longer
+    /// expects large responses; 0 if it expects small responses. The index is the method's row in
+    /// the method table. The last element is for all unknown methods.
     small_responses_left: RefCell<Vec<u8>>,
     /// This thread's counters of the upstream.
     counts: Arc<UpstreamCounters>,
@@ -273,7 +272,7 @@ impl MultiplexedPool {
     fn record_failure(&self) {
         let failures = self.failures.get().consecutive.saturating_add(1);
         let has_no_http = self.upstream.http().is_none();
-        // The failure that starts the first backoff does not double it.
+        // The failure that starts the first backoff does not double the backoff.
         let doublings = failures.saturating_sub(if has_no_http { 2 } else { 1 });
         let backoff_max = if has_no_http { BACKOFF_WITHOUT_HTTP_MAX } else { BACKOFF_MAX };
         // The exponent is capped, so that the shift cannot overflow.
@@ -362,7 +361,8 @@ pub(crate) async fn open(
 }
 
 /// Performs the WebSocket handshake. `head` holds the request line and the headers that precede the
-/// WebSocket headers. Returns the bytes after the response that were read together with it.
+/// WebSocket headers. Returns the bytes after the response that were read together with the
+/// response.
 async fn upgrade(stream: &mut Stream, mut head: Vec<u8>) -> io::Result<Vec<u8>> {
     let handshake = UpgradeRequest::new().ok_or_else(|| io::Error::other("no randomness"))?;
     handshake.write(&mut head);

@@ -6,9 +6,8 @@
 //! [`ConcurrencyLimit`] per group. Each thread has [`GroupPermits`]: the number of its permits and
 //! the queue of its waiting calls. A thread may hold a share of the limit, in proportion to its
 //! held permits and waiting calls. The thread recomputes this share every few milliseconds from the
-//! counters of all threads. Therefore a call below the limit writes only memory of the thread that
-//! serves the call. Each thread may always hold one permit, so that other threads cannot block its
-//! queue.
+//! counters of all threads. Therefore a call below the limit writes only memory of its own thread.
+//! Each thread may always hold one permit, so that other threads cannot block its queue.
 //!
 //! A permit covers one call of a client with all its attempts, except hedges. A *hedge* is a
 //! further attempt that starts because the call is slow. Each hedge has its own permit. A call
@@ -57,7 +56,8 @@ pub(crate) struct ConcurrencyLimit {
     limited: AtomicBool,
     /// Copy of [`Limiter::saturated`]: true if the upstreams are overloaded.
     saturated: AtomicBool,
-    /// The counters of each thread. They hold the numbers of its permits and waiting calls.
+    /// The counters of each thread, which hold the number of its permits and the number of its
+    /// waiting calls.
     threads: Vec<Arc<GroupCounters>>,
 }
 
@@ -152,7 +152,7 @@ pub(crate) struct GroupPermits {
 }
 
 /// The class and flow of a call that holds a permit or waits for one. The class is the call's
-/// priority. A flow is the calls of one client and one class of methods.
+/// priority. A flow is the calls of one client to methods of about the same cost.
 #[derive(Debug, Clone, Copy)]
 struct Holder {
     class: Class,
@@ -409,7 +409,7 @@ pub(crate) async fn acquire<'a>(
         permits.admit_waiters(now);
     }
     let mut queued_call = QueuedCall { cx, permits, waiter: &waiter, key };
-    let deadline = request.deadline.min(cx.recent() + permits.queue_timeout);
+    let deadline = request.deadline.min(cx.instant() + permits.queue_timeout);
     let resolved = poll_fn(|task| match waiter.state.get() {
         WaiterState::Waiting => {
             *waiter.waker.borrow_mut() = Some(task.waker().clone());

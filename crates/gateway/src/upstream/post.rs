@@ -2,7 +2,7 @@
 //! and the upstream supports it, else over a pooled HTTP/1.1 connection.
 //!
 //! This file does not interpret bodies. `send.rs` and `batcher.rs` write the body of the request
-//! and parse the body of the response.
+//! and parse the body of the response. `cx.instant()` is the cached time of the thread.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -68,8 +68,9 @@ impl ExchangeError {
 }
 
 /// Sends a body to the upstream with this index in the configuration, and reads the response by
-/// `deadline`. Over HTTP/1.1, opens a new connection if `new_connection` is true. A response body
-/// of more than `response_bytes_max` bytes is an error.
+/// `deadline`. If `new_connection` is true and the request goes over HTTP/1.1, opens a new
+/// connection instead of reusing an idle one. A response body of more than `response_bytes_max`
+/// bytes is an error.
 ///
 /// # Errors
 /// An [`ExchangeError`] if no complete response was read.
@@ -92,7 +93,7 @@ pub(crate) async fn post(
     let pool = &cx.upstreams[upstream].pool;
     let not_connected = ExchangeError::new(FailureKind::Connect, Sent::No);
     let _permit = pool.acquire(deadline).await.ok_or(not_connected)?;
-    let reused = if new_connection { None } else { pool.reuse(cx.recent()) };
+    let reused = if new_connection { None } else { pool.reuse(cx.instant()) };
     let mut connection = match reused {
         Some(connection) => connection,
         None => {
@@ -125,7 +126,7 @@ pub(crate) async fn post(
     cx.buffers.put_back(request);
     let response = exchanged?;
     if response.reusable && state.config.keep_alive {
-        pool.keep(connection, cx.recent());
+        pool.keep(connection, cx.instant());
     }
     Ok(response)
 }
@@ -147,13 +148,13 @@ pub(crate) struct Pool {
     idle: RefCell<Vec<Connection>>,
     /// Idle connections close after this time.
     idle_timeout: Duration,
-    /// One permit for each connection with a call. An idle connection holds no permit. An idle
-    /// connection is always reused before a new one is opened, so the permits limit the open
-    /// connections.
+    /// Each connection that carries a call holds one permit; idle connections hold none. Idle
+    /// connections are reused before new ones are opened, so the permits also limit the number of
+    /// open connections.
     permits: Semaphore,
     /// Cache of parsed response heads, which all connections share.
     heads: Rc<ParsedHeads>,
-    /// True if connections close after their call.
+    /// True after [`Pool::close`]. Connections then close after their call.
     closed: Cell<bool>,
 }
 
@@ -200,7 +201,7 @@ impl Pool {
         }
     }
 
-    /// Returns true if connections close after their call.
+    /// Returns true after [`Pool::close`].
     #[cfg(test)]
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.get()

@@ -1,10 +1,20 @@
 //! Attempts of one call at several upstreams at a time. The first response wins.
 //!
-//! Two reasons start a further attempt. A *hedge* starts when the call is slow and the hedge budget
-//! allows it (`policy/hedge.rs`). An upstream has *stalled* if it has calls in flight but responds
-//! to none (`policy/stall.rs`). If every attempt waits at a stalled upstream, another attempt
-//! starts at once. This attempt is not charged to any budget, because a stalled upstream does no
-//! work for the call. Earlier attempts continue, because their upstreams may still respond.
+//! A further attempt starts for one of two reasons:
+//!
+//! - The call is slow, and the hedge budget allows another attempt (`policy/hedge.rs`). Such an
+//!   attempt is a *hedge*.
+//! - Every attempt waits at a *lost* upstream, which is ejected, suspected or being probed. The
+//!   further attempt starts at once. It is not charged to any budget, because a lost upstream does
+//!   no work for the call.
+//!
+//! An upstream has *stalled* if it has calls in flight but responds to none (`policy/stall.rs`).
+//! The race marks a stalled upstream as *suspected*. Earlier attempts continue in both cases,
+//! because their upstreams may still respond.
+//!
+//! A *permit* allows one call to be in flight (`overload.rs`). A call lends its permit to other
+//! calls while all its attempts wait at lost upstreams. `cx.now()` and `cx.instant()` return the
+//! time of the last `cx.tick()`.
 
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -49,9 +59,9 @@ struct Racer<'a> {
     _permit: Option<Permit<'a>>,
 }
 
-/// Runs an attempt at `upstream`. If it takes longer than `delay`, further attempts at other
-/// upstreams may start. Returns the winning attempt and the latency to record
-/// ([`hedge::cap_latency`]).
+/// Runs an attempt at `upstream`. If the attempt takes longer than `delay`, further attempts at
+/// other upstreams may start. Returns the winning attempt, or the last failed attempt if all fail.
+/// Also returns the latency to record ([`hedge::cap_latency`]).
 pub(super) async fn race(
     attempts: &mut Attempts<'_>,
     upstream: usize,
@@ -61,7 +71,7 @@ pub(super) async fn race(
     let (cx, request, new_connection) = (attempts.cx, attempts.request, attempts.reconnected);
     let began = cx.now();
     let mut first_attempt = pin!(run_attempt(cx, upstream, request, deadline, new_connection));
-    let check_at = cx.recent() + delay;
+    let check_at = cx.instant() + delay;
     tokio::select! {
         biased;
         attempt = &mut first_attempt => return (attempt, cx.now().saturating_sub(began)),
@@ -89,8 +99,7 @@ struct Race<'a> {
     request: &'a UpstreamRequest<'a>,
     /// Time from the start of an attempt to the start of the next hedge.
     delay: Duration,
-    /// Time that the call waits at an upstream without any response before it suspects the
-    /// upstream.
+    /// The call suspects an upstream that has sent no response to any call for this long.
     patience: Duration,
     /// Attempts in flight.
     racers: SmallVec<[Racer<'a>; 2]>,
@@ -100,8 +109,8 @@ struct Race<'a> {
     hedge_wait: Duration,
     /// When the next hedge is due.
     hedge_at: Duration,
-    /// The lent permit of the call. It is `Some` only while all attempts wait at upstreams that are
-    /// ejected, suspected or being probed.
+    /// The permit of the call while it is lent; `Some` only while all attempts wait at lost
+    /// upstreams.
     lent_permit: Option<LentPermit<'a>>,
 }
 
@@ -116,17 +125,17 @@ impl Race<'_> {
         let began = self.cx.now().saturating_sub(self.delay);
         let topology = &self.cx.topology;
         loop {
-            // Enabled before the checks, so that the loss of an upstream during the checks is
-            // noticed.
+            // The notification is enabled before the checks, so that the loss of an upstream during
+            // the checks wakes this task.
             let mut upstream_lost = pin!(topology.registry.lost_upstream.notified());
             upstream_lost.as_mut().enable();
             if self.cx.tick().saturating_duration_since(check_at) > THREAD_STALL_MIN {
-                // Responses may have arrived while this thread stalled, and no task has read them
-                // yet.
-                check_at = self.cx.recent() + CHECK_INTERVAL_MIN;
+                // This thread has stalled. Responses that arrived meanwhile may still be unread, so
+                // no upstream is suspected now.
+                check_at = self.cx.instant() + CHECK_INTERVAL_MIN;
             } else {
                 self.start_due_attempts(attempts);
-                check_at = self.cx.recent() + self.time_to_next_check();
+                check_at = self.cx.instant() + self.time_to_next_check();
             }
             tokio::select! {
                 biased;
@@ -150,11 +159,10 @@ impl Race<'_> {
         }
     }
 
-    /// Marks silent upstreams as suspected and starts an attempt if one is due.
+    /// Marks stalled upstreams as suspected, and starts an attempt if one is due.
     fn start_due_attempts(&mut self, attempts: &mut Attempts<'_>) {
         let (cx, topology, now) = (self.cx, &self.cx.topology, self.cx.now());
-        // True if every attempt waits at a lost upstream, which is ejected, suspected or being
-        // probed.
+        // True if every attempt waits at a lost upstream.
         let mut all_lost = true;
         for racer in &self.racers {
             let silence = cx.upstreams[racer.upstream].silence.get();
@@ -180,8 +188,8 @@ impl Race<'_> {
     }
 
     /// Starts another attempt if an upstream is available. `all_lost` is true if every attempt in
-    /// flight waits at an upstream that is ejected, suspected or being probed. If `all_lost` is
-    /// false, the new attempt is a hedge, which is charged to the hedge budget.
+    /// flight waits at a lost upstream. If `all_lost` is false, the new attempt is a hedge, which
+    /// is charged to the hedge budget.
     fn start_attempt(&mut self, attempts: &mut Attempts<'_>, all_lost: bool) {
         let (cx, request, now) = (self.cx, self.request, self.cx.now());
         let hedging_is_on = cx.topology.config.groups[request.group].hedge.is_some();
@@ -204,7 +212,7 @@ impl Race<'_> {
         };
         attempts.tried.push(upstream);
         let timeout = cx.topology.config.groups[request.group].attempt_deadline;
-        let deadline = request.deadline.min(cx.recent() + timeout);
+        let deadline = request.deadline.min(cx.instant() + timeout);
         let future = Box::pin(run_attempt(cx, upstream, request, deadline, false));
         let is_hedge = !all_lost;
         self.racers.push(Racer { upstream, started_at: now, is_hedge, future, _permit: permit });

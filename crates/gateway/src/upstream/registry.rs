@@ -15,14 +15,14 @@ use crate::upstream::topology::Topology;
 
 /// State that outlives every reload.
 pub(crate) struct Registry {
-    /// The start of the clock that all policies use.
+    /// The start of the process, from which all policies count time.
     pub(crate) started: Instant,
     /// The topologies in use. Locked briefly, and never on the path of a call.
     in_use: Mutex<Vec<Weak<Topology>>>,
     /// The last number that `next_number` returned.
     last_number: AtomicU64,
-    /// Notified when any upstream is suspected or ejected. Calls that wait there may then start
-    /// another attempt.
+    /// Notified when any upstream is suspected (it does not respond) or ejected (it has failed).
+    /// Calls that wait for a response of this upstream may then start another attempt.
     pub(crate) lost_upstream: Notify,
     /// The memory budget for all bodies, responses and queues.
     pub(crate) memory: Arc<Budget>,
@@ -39,7 +39,7 @@ impl Registry {
         })
     }
 
-    /// Returns the time since the start.
+    /// Returns the time since the process started.
     pub(crate) fn now(&self) -> Duration {
         self.started.elapsed()
     }

@@ -1,11 +1,11 @@
 //! One attempt of one call at one upstream.
 //!
-//! An attempt takes a connection and sends the call with an id of the gateway. Then it reads,
-//! validates and classifies the response (`policy/classify.rs`). `fetch.rs` decides about further
-//! attempts. Four types describe what can go wrong:
+//! An attempt takes a connection and sends the call with an id that the gateway assigns. Then it
+//! reads, validates and classifies the response (`policy/classify.rs`). `fetch.rs` decides about
+//! further attempts. Four types describe what can go wrong:
 //!
 //! - [`ExchangeError`]: why no response was read.
-//! - [`Verdict`]: the class of the response or error. It decides whether the call ends.
+//! - [`Verdict`]: the class of the response or error. The verdict decides whether the call ends.
 //! - [`Fault`]: how the upstream failed, a part of the verdict. [`Fault::health_impact`] decides
 //!   whether the fault counts against the upstream's health.
 //! - [`Failure`]: the error that the client receives if no upstream responds.
@@ -103,17 +103,17 @@ pub(crate) async fn run_attempt(
         overload::record_response(cx, request, epoch, elapsed);
     }
     guard.latency = Some(match attempt.verdict {
-        // The balancer must not prefer an upstream because it fails fast. It must not avoid the
-        // upstream completely either, because only the health check may take it out of rotation. So
-        // a failure counts as several times the upstream's average latency.
+        // The balancer must not prefer an upstream because it fails fast. The balancer must not
+        // avoid the upstream completely either, because only the health check may take it out of
+        // rotation. So a failure counts as several times the upstream's average latency.
         Verdict::UpstreamFault(fault)
             if fault.health_impact() == HealthImpact::Always && !attempt.stale_connection =>
         {
             let average = cx.upstreams[upstream].latency.get().estimate();
             let penalized = average.saturating_mul(FAILED_LATENCY_FACTOR).saturating_add(elapsed);
             // The timeout of the attempt caps the latency. Without a cap, consecutive failures
-            // would multiply it without limit.
-            penalized.min((deadline + elapsed).saturating_duration_since(cx.recent()))
+            // would multiply the average latency without limit.
+            penalized.min((deadline + elapsed).saturating_duration_since(cx.instant()))
         }
         // Other faults do not show the upstream's latency, so no latency is recorded.
         Verdict::UpstreamFault(_) => Duration::ZERO,
@@ -189,8 +189,8 @@ struct OutgoingCall<'a> {
     cx: &'a Rc<UpstreamContext>,
     upstream: usize,
     request: &'a UpstreamRequest<'a>,
-    /// The context of the attempt's span. If the request is not sampled, the client's context.
-    /// `None` if the request has no trace.
+    /// The trace context to send: the context of the attempt's span, or the client's context if the
+    /// request is not sampled. `None` if the request has no trace.
     trace: Option<&'a TraceContext>,
     deadline: Instant,
     /// True if the call must not reuse an idle connection.
@@ -213,7 +213,7 @@ impl OutgoingCall<'_> {
             }
             return Err(ExchangeError::new(FailureKind::CallTooLarge, Sent::No));
         }
-        let connection = match pool.get(request, cx.recent()) {
+        let connection = match pool.get(request, cx.instant()) {
             // One connection was lost already. The multiplexed connections may be dead too, so the
             // call goes over a new HTTP connection.
             Some(_) if self.new_connection && has_http => None,
@@ -242,7 +242,7 @@ impl OutgoingCall<'_> {
         let (cx, request) = (self.cx, self.request);
         let _call_guard = pool.call_guard();
         let params = request.params.as_deref();
-        let call = connection.call(&request.method_name, params, cx.recent(), self.deadline)?;
+        let call = connection.call(&request.method_name, params, cx.instant(), self.deadline)?;
         cx.counters.upstreams[self.upstream].multiplexed_calls.add(1);
         match call.await {
             Ok((id, body)) => {
@@ -356,8 +356,8 @@ fn classify_response(
 }
 
 /// Parses the response to the call with this id; `None` if `body` is no response to this call. An
-/// error with the id `null` counts as a response. Upstreams send it if they cannot read the id of a
-/// call (JSON-RPC 2.0, section 5).
+/// error with the id `null` counts as a response. Upstreams send such an error if they cannot read
+/// the id of a call (JSON-RPC 2.0, section 5).
 pub(crate) fn parse_response_to<'a>(
     id: &Decimal,
     body: &'a [u8],

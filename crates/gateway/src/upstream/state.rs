@@ -1,5 +1,10 @@
 //! The state of an upstream that all threads share: its health, its unsupported methods, and how to
-//! connect to it. This file also writes the HTTP heads of requests to the upstream.
+//! connect to it. This file also builds the request lines and headers of HTTP requests to the
+//! upstream.
+//!
+//! An upstream that fails is *ejected*: it gets calls only as a last resort until it is
+//! *readmitted*. The *served chain* is the branch of blocks that clients see. A chain's *view* is a
+//! snapshot of the newest blocks of its upstreams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,16 +36,17 @@ pub(crate) struct UpstreamState {
     /// numbers are used.
     pub(crate) cache_number: u16,
     pub(crate) connector: Connector,
-    /// The HTTP head of each call over HTTP/1.1. It ends with `Content-Length: `; the sender
-    /// appends the length.
+    /// The request line and headers of each call over HTTP/1.1. They end with `Content-Length: `;
+    /// the sender appends the length.
     pub(crate) call_head: Vec<u8>,
     /// The health, which decides when the upstream is ejected and readmitted.
     pub(crate) health: Arc<Mutex<UpstreamHealth>>,
-    /// Notified when a call fails or the upstream is suspected, so that it is polled at once.
+    /// Notified when a call fails, the upstream stops responding, or its cordon changes. The
+    /// upstream is then polled at once.
     pub(crate) poll_now: Arc<Notify>,
     /// Methods that the upstream has recently rejected as unsupported.
     pub(crate) unsupported: Arc<Mutex<UnsupportedMethods>>,
-    /// Number of blocks below the head at which the upstream has returned logs.
+    /// Greatest distance below the newest block at which the upstream has returned logs, in blocks.
     pub(crate) logs_depth: Arc<Mutex<Depth>>,
     /// True if the upstream serves another chain than configured.
     pub(crate) serves_other_chain: Arc<AtomicBool>,
@@ -150,7 +156,8 @@ impl UpstreamState {
     }
 }
 
-/// Returns the head of a call over HTTP/1.1, up to and including `Content-Length: `.
+/// Returns the request line and headers of a call over HTTP/1.1, up to and including
+/// `Content-Length: `.
 pub(super) fn build_call_head(upstream: &config::upstream::Upstream) -> Vec<u8> {
     let close = if upstream.keep_alive { "" } else { "Connection: close\r\n" };
     let headers = format!("Content-Type: application/json\r\nAccept: application/json\r\n{close}");

@@ -32,8 +32,8 @@ use crate::upstream::topology::Topology;
 
 /// Maximum number of second opinions per call, averaged over all calls. A second opinion is a
 /// further attempt after a response that may be incomplete. The value equals the default of
-/// `retries_max`. For some seconds, every call may be about blocks that upstreams have not indexed
-/// yet. Every call may then need second opinions.
+/// `retries_max`, because for some seconds all calls may be about blocks that upstreams have not
+/// indexed yet. Each of these calls may need second opinions.
 const SECOND_OPINIONS_SHARE: f64 = 2.0;
 
 /// The upstreams of one configuration, as one thread uses them.
@@ -47,13 +47,15 @@ pub(crate) struct UpstreamContext {
     pub(crate) upstreams: Vec<Rc<LocalUpstream>>,
     /// The balancer of each group, in the order of the configuration.
     pub(crate) balancers: Vec<RefCell<Balancer>>,
-    /// The latencies and the hedge budget of each group.
+    /// The latencies and the hedge budget of each group. A hedge is a further attempt that starts
+    /// because a call is slow.
     pub(crate) hedges: Vec<Rc<RefCell<Hedge>>>,
     /// Limits retries of all groups together.
     pub(crate) retry_budget: Rc<RefCell<RetryBudget>>,
     /// Limits second opinions of all groups together.
     pub(crate) second_opinions: Rc<RefCell<RetryBudget>>,
-    /// The permits of each group; `None` if calls to upstreams are not limited.
+    /// The permits of each group; `None` if calls to upstreams are not limited. A permit allows one
+    /// call to be in flight.
     pub(crate) permits: Vec<Option<Rc<GroupPermits>>>,
     clock: Rc<Clock>,
     random: Rc<Random>,
@@ -292,15 +294,15 @@ impl UpstreamContext {
         self.counters.upstreams[upstream].in_flight.subtract_one();
     }
 
-    /// Reads the clock, so that `recent` and `now` return the current time. Called after each wait.
+    /// Reads the clock, so that `instant` and `now` return the current time. Called after each wait.
     /// See [`Clock::tick`].
     pub(crate) fn tick(&self) -> Instant {
         self.clock.tick()
     }
 
-    /// Returns the time of the last tick. See [`Clock::recent`].
-    pub(crate) fn recent(&self) -> Instant {
-        self.clock.recent()
+    /// Returns the time of the last tick. See [`Clock::instant`].
+    pub(crate) fn instant(&self) -> Instant {
+        self.clock.instant()
     }
 
     /// Returns the time of the last tick, counted from the start of the process. See

@@ -1,8 +1,10 @@
 //! The chains, groups and upstreams of one configuration, with their state.
 //!
-//! All threads share a topology. A chain's view is a snapshot of its heads. Readers load it without
-//! waiting, and the poller (`watch.rs`) replaces it as a whole. The health of an upstream changes
-//! under a short lock. A reload builds a new topology (`topology/build.rs`), while calls in flight
+//! All threads share a topology. A chain's view is a snapshot of its heads, the newest blocks of
+//! its upstreams. Readers load the view without waiting, and the poller (`watch.rs`) replaces the
+//! view as a whole. The health of an upstream changes under a short lock. An upstream is *ejected*
+//! for a time after failures, *suspected* while it does not respond, and *paused* while it limits
+//! the request rate. A reload builds a new topology (`topology/build.rs`), while calls in flight
 //! still use the old one.
 
 use std::sync::Arc;
@@ -84,7 +86,7 @@ impl Topology {
 
     /// Changes the health of an upstream, logs the resulting event and acts on it. Returns the
     /// event; `None` if the state has not changed. A readmission is not logged here: the poller
-    /// logs it once it knows the upstream's lag.
+    /// logs the readmission once the lag of the upstream is known.
     pub(crate) fn update_health(
         &self,
         upstream: usize,
@@ -128,9 +130,10 @@ impl Topology {
         Some(event)
     }
 
-    /// Returns true if an upstream is ejected or being probed.
+    /// Returns true if an upstream is ejected, suspected or being probed.
     pub(crate) fn is_lost(&self, upstream: usize) -> bool {
         let state = self.upstreams[upstream].health.lock().state(self.now());
+        // A suspected upstream also has the state `Probing`.
         matches!(state, HealthState::Ejected { .. } | HealthState::Probing)
     }
 

@@ -4,8 +4,8 @@
 //! the head to the chain's tracker (`policy/heads.rs`). The tracker builds the chain's *view*, an
 //! immutable snapshot of the heads. If the view changes, the task publishes it for all threads. An
 //! upstream that fails is *ejected*: it gets calls only as a last resort. A successful poll
-//! readmits it. Calls of clients never pass through this file. `watch/poller.rs` sends the polls of
-//! a task, and `watch/new_heads.rs` subscribes to new heads.
+//! readmits the upstream. Calls of clients never pass through this file. `watch/poller.rs` sends
+//! the polls of a task, and `watch/new_heads.rs` subscribes to new heads.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -47,7 +47,7 @@ const SUSPECT_POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
 /// notifications at any rate.
 const NOTIFIED_POLL_INTERVAL_MIN: Duration = Duration::from_millis(5);
 /// One in this many polls also queries the finalized height, the height of the newest final block.
-/// It rises only every few minutes.
+/// The finalized height rises only every few minutes.
 const FINALIZED_POLL_PERIOD: u64 = 8;
 /// Upper limit of headers that one poll fetches. They link an upstream's new head to its *branch*,
 /// the blocks that are known from this upstream. The limit keeps a long branch from delaying the
@@ -118,7 +118,7 @@ struct WatchedChain {
     /// `None` marks an unused index.
     tasks: RefCell<Vec<Option<PollTask>>>,
     /// The upstreams that the last reload removed. Calls in flight at a removed upstream need its
-    /// view until another upstream takes the index.
+    /// entry in the view until another upstream takes the index.
     removed: RefCell<Vec<RemovedUpstream>>,
 }
 
@@ -146,10 +146,11 @@ impl Drop for OwnedTask {
     }
 }
 
-/// Polls the upstream with this index in the chain's views. Never returns; the task is aborted.
+/// Polls the upstream with this index in the chain's views. Never returns; the owner aborts the
+/// task.
 async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
     let mut poller = Poller::new(&watched, view_index);
-    // True if the upstream has reported the chain's id since its last failed poll.
+    // True if the upstream's chain id was checked since its last failed poll.
     let mut is_id_checked = false;
     let mut successful_polls = 0u64;
     // End of the last pause, as time since the process started.
@@ -162,8 +163,8 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
         let began = Instant::now();
         poller.follow_config(&watched);
         let chain = &poller.topology.config.chains[watched.chain_index.get()];
-        // A cordon takes an upstream out of rotation for a time. The next poll is early if the
-        // cordon ends before it.
+        // A cordon takes an upstream out of rotation for a time. If the cordon ends before the next
+        // regular poll, the next poll is early.
         let cordon_remaining = watched.follow_cordon(view_index);
         let interval = cordon_remaining.map_or(chain.poll_interval, |remaining| {
             chain.poll_interval.min(remaining.max(SUSPECT_POLL_INTERVAL_MIN))
@@ -223,14 +224,16 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
 impl WatchedChain {
     fn new(topology: &Arc<Topology>, index: usize, on_event: &OnEvent) -> Rc<WatchedChain> {
         let chain = &topology.config.chains[index];
+        // `set_topology` adds the upstreams.
+        let (upstream_count, seed) = (0, 0);
         Rc::new(WatchedChain {
             topology: RefCell::new(Arc::clone(topology)),
             chain_index: Cell::new(index),
             on_event: RefCell::new(Rc::clone(on_event)),
             state: Arc::clone(&topology.chains[index]),
-            tracker: RefCell::new(HeadTracker::new(build_head_settings(chain), 0)),
+            tracker: RefCell::new(HeadTracker::new(build_head_settings(chain), upstream_count)),
             id: Cell::new(chain.id),
-            random: Random::new(0, index),
+            random: Random::new(seed, index),
             tasks: RefCell::default(),
             removed: RefCell::default(),
         })
@@ -398,7 +401,7 @@ impl WatchedChain {
             if let Some(cleared) = health.record_poll() {
                 return Some(cleared);
             }
-            // A poll also probes an ejected upstream.
+            // A successful poll of an ejected upstream is also its probe.
             let is_probe = health.begin_due_probe(now)
                 || (no_healthy_upstream && health.begin_early_probe(now));
             if is_probe { health.record_probe(now) } else { None }
@@ -451,9 +454,9 @@ impl WatchedChain {
         };
     }
 
-    /// Called after a successful poll; the poll started at `began`. If the upstream is still on the
-    /// served chain, its responses before `began` were about that chain too. In this case the
-    /// upstream's state records `began`.
+    /// Records in the upstream's state that all its responses before `began` were about the served
+    /// chain. Called after a successful poll, which started at `began`. Records nothing if the
+    /// upstream is no longer on the served chain.
     fn confirm(&self, view_index: usize, began: Instant) {
         let view = self.state.view.load();
         let topology = self.topology();

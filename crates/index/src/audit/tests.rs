@@ -134,7 +134,7 @@ fn missing_and_changed_rows_are_found() {
             "UPDATE blocks SET count = 8 WHERE number = 510",
             &["block 510: 9 transactions"],
         );
-        // A server has no partition for negative numbers.
+        // PostgreSQL has no partition for negative block numbers.
         if backend.backend == Backend::Sqlite {
             let sql = "INSERT INTO blocks SELECT -1, hash, time, count, body FROM blocks WHERE number = 510";
             check_findings(backend, sql, &["blocks or transactions have negative numbers"]);
@@ -302,8 +302,8 @@ fn changed_bytes_are_found() {
     });
 }
 
-/// A changed byte of a dictionary changes no stored fragment if no fragment refers to it, but a
-/// later fragment may refer to it.
+/// If no stored fragment refers to the changed byte, decompression does not reveal the change. A
+/// later fragment may refer to that byte.
 #[test]
 fn changed_bytes_of_dictionaries_are_found() {
     test_backends::each(|backend| {

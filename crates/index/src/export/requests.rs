@@ -119,7 +119,8 @@ impl RequestSampler<'_> {
                 })
             }
         };
-        // If no drawn block has transactions or logs, the request is about a block.
+        // The request asks for a block by number if that is its kind, if no drawn block has
+        // transactions or logs, or if the index lacks the drawn block.
         Ok(drawn.unwrap_or_else(|| {
             let (number, full) = (self.draw_block(), self.rng.random_bool(0.5));
             ("eth_getBlockByNumber", format!(r#"["{number:#x}",{full}]"#))

@@ -114,7 +114,7 @@ fn another_block_is_rejected() {
 
 struct TestIndex {
     reader: Reader,
-    /// Number, text and hash of each block.
+    /// The number, the `hmyv2_` JSON and the hash of each block.
     blocks: Vec<(u64, String, String)>,
 }
 
@@ -196,7 +196,7 @@ fn every_method_returns_blocks() {
 }
 
 #[test]
-fn blocks_that_are_missing_or_not_final_are_for_nodes() {
+fn blocks_that_are_missing_or_not_final_are_left_to_nodes() {
     test_backends::each(|backend| {
         let mut index = TestIndex::new(backend, "blocks,hmyv2");
         let range = |from: u64, to: u64| format!("[{from},{to},{STORED_OPTIONS}]");
@@ -212,14 +212,14 @@ fn blocks_that_are_missing_or_not_final_are_for_nodes() {
         ] {
             assert_eq!(index.call(blocks, &range(from, to)), None, "{from} to {to}");
         }
-        // The first part of a range.
+        // Only the first part of the range is stored.
         let last_three: Vec<String> =
             index.blocks[3..].iter().map(|(_, text, _)| text.clone()).collect();
         let partial_response =
             |to, blocks: &[String]| Some(format!("{} to {to}: {}", FIRST + 3, blocks.join(",")));
         let from = FIRST + 3;
         assert_eq!(index.call(blocks, &range(from, LAST + 9)), partial_response(LAST, &last_three));
-        // The last block is not final for the caller.
+        // The caller does not regard the last block as final.
         let response = index.call_within(blocks, &range(from, LAST), LAST - 1, u64::MAX);
         assert_eq!(response, partial_response(LAST - 1, &last_three[..2]));
         assert!(index.call_within(blocks, &range(FIRST, LAST - 1), LAST - 1, u64::MAX).is_some());
@@ -255,11 +255,13 @@ fn blocks_that_are_missing_or_not_final_are_for_nodes() {
 }
 
 #[test]
-fn differing_and_untested_forms_are_for_nodes() {
+fn differing_and_untested_forms_are_left_to_nodes() {
     test_backends::each(|backend| {
         let params = |full, staking| {
             format!("[{FIRST},{FIRST},{}]", BlockOptions { full, staking }.to_json())
         };
+        // The first four values of `is_missing` are for `hmyv2_getBlocks` with the options of the
+        // inner loop. The last value is for the number of transactions.
         for (name, is_missing) in [
             (FORM_HASHES, [false, false, true, true, false]),
             (FORM_WITHOUT_STAKING, [false, true, false, true, false]),
@@ -268,7 +270,7 @@ fn differing_and_untested_forms_are_for_nodes() {
         ] {
             let mut index = TestIndex::new(backend, "blocks,hmyv2");
             let location = index.reader.store().location();
-            // An untested form is for nodes too.
+            // The index does not answer with an untested form either.
             let row = if name == FORM_HASHES { "untested_forms" } else { "differing_forms" };
             let sql = format!("UPDATE facts SET value = '{name}' WHERE name = '{row}'");
             assert_eq!(test_backends::execute(&location, &sql), 1);

@@ -21,7 +21,7 @@ pub type Header = (HeaderName, HeaderValue);
 /// Parses a request header of the form `NAME: VALUE`.
 ///
 /// # Errors
-/// The reason why the text is not a header. The message does not contain the value.
+/// Returns the reason why the text is not a header. The message does not contain the value.
 pub fn parse_header(text: &str) -> Result<Header, String> {
     let (name, value) = text.split_once(':').ok_or("not of the form NAME: VALUE")?;
     let name: HeaderName = name.trim().parse().map_err(|_| "not the name of a header")?;

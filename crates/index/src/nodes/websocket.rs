@@ -58,7 +58,8 @@ impl WebSocketConnection {
         let text = String::from_utf8_lossy(message).into_owned();
         self.socket.send(Message::text(text)).map_err(transport_error)?;
         loop {
-            // A node that sends pings but no response would reset the read timeout again and again.
+            // Each ping resets the read timeout, so a node that sends only pings would never time
+            // out.
             if started.elapsed() > EXCHANGE_TIMEOUT {
                 return Err(CallError::Transport("timeout".to_owned()));
             }

@@ -8,7 +8,7 @@ mod tests;
 /// take few comparisons. The number of comparisons grows with the logarithm of the reorg's length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AncestorSearch {
-    /// The highest block that is known to be on both chains.
+    /// The highest block that is known to be on both chains; `None` until one is found.
     highest_common: Option<u64>,
     /// The lowest block that is known to differ.
     lowest_different: u64,

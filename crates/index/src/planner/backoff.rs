@@ -22,7 +22,7 @@ pub struct Backoff {
     failures_in_a_row: u32,
     /// When the last failure was counted; `None` after a success.
     failed_at: Option<Duration>,
-    /// The end of the latest pause; `None` without a pause since the last success.
+    /// The end of the latest pause; `None` if there was no pause since the last success.
     paused_until: Option<Duration>,
     /// True if a pause has begun since the last success.
     has_paused: bool,

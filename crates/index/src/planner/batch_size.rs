@@ -62,8 +62,8 @@ impl BatchSize {
         if blocks < self.blocks {
             return;
         }
-        // Returns the number of blocks that would use `target`. The blocks of this response used
-        // `used`.
+        // Returns the number of blocks that would use `target` bytes or microseconds, if the blocks
+        // of this response used `used` of them.
         let blocks_for = |target: u64, used: u64| blocks.saturating_mul(target) / used.max(1);
         let blocks_by_bytes = blocks_for(BYTES_TARGET, bytes);
         let blocks_by_duration =
@@ -73,7 +73,8 @@ impl BatchSize {
         self.blocks = blocks_max.min(2 * self.blocks).clamp(1, self.learned_limit);
     }
 
-    /// Records that a node rejected a request for this number of blocks.
+    /// Records that a node rejected a request for this number of blocks. A stated limit that is not
+    /// below this number is ignored.
     pub fn record_rejection(&mut self, blocks: u64, rejection: SizeRejection) {
         self.successes = 0;
         let half = (blocks / 2).max(1);
@@ -92,6 +93,8 @@ pub struct SizeRejection {
 }
 
 /// Parses the error of a node. Returns `None` if the error does not reject a request as too large.
+/// For example, "block range is too wide" rejects the size of a request, and "request rate limited"
+/// does not.
 ///
 /// The phrases are from the error messages of geth (`rpc/errors.go`), erigon, Nethermind, and of
 /// providers: Infura, Alchemy, QuickNode, Ankr, BlastAPI, PublicNode.
@@ -133,7 +136,8 @@ pub fn parse_size_rejection(code: i64, message: &str) -> Option<SizeRejection> {
 }
 
 /// Returns the number of blocks that an error message states: the length of a range such as
-/// `[0x10, 0x1f]`, or the only number of the message. Returns `None` if there are several numbers.
+/// `[0x10, 0x1f]`, or the only number of the message. Returns `None` if the message has no number
+/// or several numbers, or if its range is malformed.
 fn find_stated_limit(text: &str) -> Option<u64> {
     if let Some((_, rest)) = text.split_once("[0x") {
         let (from, rest) = rest.split_once(',')?;

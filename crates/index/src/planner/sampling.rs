@@ -7,7 +7,7 @@ const BLOCKS_MAX: u64 = 48;
 
 /// Returns the numbers of the blocks to sample, in ascending order. One half is spread evenly over
 /// the range that the sync fetches now. The other half is spread over the range from the start to
-/// the head, because a later sync may fetch all of it.
+/// the newest block, because a later sync may fetch all of it.
 pub fn block_numbers(start: Option<u64>, end: SyncEnd, tip: Tip) -> Vec<u64> {
     let first = start.unwrap_or(0).min(tip.head);
     let last = end.target(tip).min(tip.head);
@@ -23,7 +23,7 @@ pub fn block_numbers(start: Option<u64>, end: SyncEnd, tip: Tip) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: samples lie between the start and the head, and include both.
+    //! Goal: samples lie between the start and the newest block, and include both.
 
     use super::*;
 

@@ -18,7 +18,7 @@ fn look_up(reader: &mut Reader, finalized: Option<u64>, is_canonical: bool) -> [
 }
 
 #[test]
-fn an_unconfirmed_block_0_is_for_nodes() {
+fn an_unconfirmed_block_0_is_left_to_nodes() {
     test_backends::each(|backend| {
         let location = backend.location("zero");
         fixture::write_from(0, &location, "blocks,receipts,logs,hmyv2", 2);

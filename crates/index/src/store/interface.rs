@@ -41,8 +41,8 @@ impl Default for Settings {
     }
 }
 
-/// SQLite's counters of a connection's page cache since it was opened (`sqlite3_db_status`,
-/// <https://www.sqlite.org/c3ref/c_dbstatus_options.html>).
+/// SQLite's counters of a connection's page cache, counted since the connection was opened
+/// (`sqlite3_db_status`, <https://www.sqlite.org/c3ref/c_dbstatus_options.html>).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PageCache {
     /// Bytes of the cache in use.
@@ -233,8 +233,8 @@ pub trait WriteRows {
     /// last finalized block of the chain. A number below the recorded one is ignored.
     fn append(&mut self, blocks: &[NewBlock], finalized: u64) -> Result<(), StoreError>;
 
-    /// Deletes the blocks above `last`. `keys` are the posting keys of their logs, whose lists are
-    /// shortened.
+    /// Deletes the blocks above `last`. `keys` are the posting keys of the logs in these blocks.
+    /// The method shortens the posting lists of these keys.
     fn rewind(&mut self, last: u64, keys: &BTreeSet<PostingKey>) -> Result<(), StoreError>;
 
     /// Merges posting lists within a limited number of rows, in one transaction. `from` is the key
@@ -289,7 +289,7 @@ impl Table {
 
 /// Checks if the tables agree with each other. A hash table leads from hashes to blocks or
 /// transactions. A dangling row refers to a missing row. Every method fails if the index cannot be
-/// read.
+/// read. A method returns `None` if it finds no such block or transaction.
 pub trait AuditRows {
     /// Returns the number of rows of a table. Reads the whole table.
     fn count(&self, table: Table) -> Result<u64, StoreError>;

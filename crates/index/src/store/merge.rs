@@ -109,8 +109,8 @@ impl MergePlan {
         let next_row = match self.open_list.take() {
             // More rows follow. They may belong to the open list, so the next step starts with the
             // first row of that list. A list has at most 256 rows, one per block, so this step has
-            // started with another list. In a damaged index it may be the same list. The next step
-            // then starts one position later, so merging always ends.
+            // started with another list. In a damaged index it may have started with the same list,
+            // and the same step would repeat forever. The next step then starts one position later.
             Some(list) if self.row_count == ROWS_PER_STEP => {
                 let skipped_positions = i64::from((list.key, list.first()) == self.first_row);
                 Some((list.key, list.first().saturating_add(skipped_positions)))

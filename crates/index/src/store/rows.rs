@@ -104,8 +104,8 @@ pub struct TransactionRow<'a> {
     /// The compressed part that was requested; `None` if only the hash was requested, or if the
     /// index does not hold the part.
     pub fragment: Option<&'a [u8]>,
-    /// The hash and the timestamp of the block. Only a server returns them, and only with a body or
-    /// a receipt. A second query to a server would cost a round trip. If this field is `None`, the
+    /// The hash and the timestamp of the block. Only PostgreSQL returns them, and only with a body
+    /// or a receipt, because a second query would cost a round trip. If this field is `None`, the
     /// caller queries them when they are needed.
     pub block: Option<([u8; 32], u64)>,
 }
@@ -222,8 +222,8 @@ pub(super) fn truncate_rest(first: i64, rest: &[u8], end: i64) -> Option<Vec<u8>
     (encoded.len() < rest.len()).then_some(encoded)
 }
 
-/// Converts an unsigned number to the type of a column. A number that needs 64 bits becomes the
-/// maximum, which no row has.
+/// Converts an unsigned number to the type of a column. A number above `i64::MAX` becomes
+/// `i64::MAX`, which no row has.
 pub(super) fn to_signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

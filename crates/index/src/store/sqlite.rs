@@ -135,6 +135,7 @@ impl Store for Sqlite {
     }
 
     fn integrity_errors(&self) -> Result<Vec<String>, StoreError> {
+        // The check ends at 20 errors.
         let mut statement = self.connection.prepare("PRAGMA integrity_check(20)")?;
         let messages = statement.query_map([], |row| row.get::<_, String>(0))?;
         let messages: Vec<String> = messages.collect::<Result<_, _>>()?;

@@ -197,8 +197,8 @@ impl FetchPlan {
 }
 
 /// Returns the raw blocks of an `hmyv2_getBlocks` response, which must have one block for each
-/// number of the range. If the range goes beyond a node's head, the node returns a shorter list and
-/// no error.
+/// number of the range. If the range goes beyond a node's newest block, the node returns a shorter
+/// list and no error.
 fn split_harmony_blocks(list: &[u8], (from, to): (u64, u64)) -> Result<Vec<&[u8]>, FetchError> {
     let blocks: Vec<&[u8]> = walk::elements(list).collect();
     let (requested, returned) = (to - from + 1, blocks.len() as u64);

@@ -1,6 +1,6 @@
 //! The worker threads that fetch blocks. Each worker claims the next blocks that no other worker
-//! has claimed, so blocks arrive in any order. The pool passes them to the sync in the order of the
-//! chain.
+//! has claimed, so blocks arrive in any order. The sync takes them from the pool in the order of
+//! the chain.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -149,6 +149,9 @@ impl Run<'_> {
     /// Waits for the next blocks in order and returns them. Returns an empty list if no block has
     /// arrived for [`COMMIT_INTERVAL`]. Returns `None` after the last block, or if the sync is
     /// stopped.
+    ///
+    /// # Errors
+    /// Returns the first error of a worker.
     fn take_next(&self) -> Result<Option<Vec<NewBlock>>, SyncError> {
         let mut state = self.state.lock();
         let mut waited = Duration::ZERO;

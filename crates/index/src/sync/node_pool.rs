@@ -28,8 +28,9 @@ const IDENTIFY_ATTEMPTS: u32 = 6;
 const IDENTIFY_PAUSE: Duration = Duration::from_millis(100);
 /// Interval at which a pause checks if the sync was stopped.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Depth below the head at which a block counts as finalized, in blocks. Used if a node does not
-/// support the tag `finalized`. Ethereum finalizes blocks within two epochs, which have 64 blocks.
+/// Depth below the newest block at which a block counts as finalized, in blocks. Used if a node
+/// does not support the tag `finalized`. Ethereum finalizes blocks within two epochs, which have 64
+/// blocks. The depth is twice as large.
 const FINALITY_DEPTH: u64 = 128;
 
 /// The nodes and their state.
@@ -205,7 +206,8 @@ impl<'a> NodePool<'a> {
     /// Calls one node until `read` accepts its responses, at most [`IDENTIFY_ATTEMPTS`] times.
     ///
     /// # Errors
-    /// Returns the error of `read` for the last responses, or `None` if the node never responded.
+    /// Returns the last error of `read`. Returns `None` if `read` was never called, because the
+    /// node did not respond or the sync was stopped.
     pub(super) fn call_node<T>(
         &self,
         index: usize,
@@ -243,8 +245,8 @@ impl<'a> NodePool<'a> {
         self.chain.get_or_init(|| (chain.clone(), contents));
     }
 
-    /// Returns true if a node is on the chain. If the node's chain is still unknown, identifies it
-    /// with this client.
+    /// Returns true if a node is on the chain of the sync, or if that chain is not set yet. If the
+    /// node's chain is still unknown, identifies it with this client. Returns false if this fails.
     pub(super) fn is_on_chain(&self, index: usize, client: &mut Client) -> bool {
         let Some((chain, contents)) = self.chain.get() else { return true };
         if !self.nodes[index].state.lock().is_unidentified {
@@ -337,8 +339,8 @@ impl<'a> NodePool<'a> {
         })
     }
 
-    /// Returns the hash of the block with this number, or `None` if the node has no such block, or
-    /// the sync was stopped.
+    /// Returns the hash of the block with this number. Returns `None` if the node has no such block
+    /// or returns an error for it, or if the sync was stopped.
     ///
     /// # Errors
     /// Fails as [`NodePool::choose_node`] does.

@@ -1,5 +1,5 @@
-//! Reads JSON objects and arrays in one pass, with a cursor of `wire` underneath. A value of
-//! another type than expected is an [`Error`].
+//! Reads JSON objects and arrays in one pass, on top of the JSON cursor of the crate `wire`. A
+//! value of another type than expected is an [`Error`].
 
 use wire::json::cursor;
 use wire::json::cursor::Malformed;

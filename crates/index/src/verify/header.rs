@@ -11,6 +11,7 @@ use super::cursor::Cursor;
 use super::error::Error;
 use super::fields::{Fields, Layout, names};
 
+// `names!` declares a list of member names, and for each name a constant: its index in the list.
 names! {
     /// The members of a block that are verified (execution-apis `src/schemas/block.yaml`).
     BLOCK, BlockMember:
@@ -155,8 +156,8 @@ pub(super) fn check_body(
     if uncle_count == 0 {
         let withdrawal_bytes =
             header.withdrawals_root.and(withdrawals).map_or(0, |list| list.length());
-        // A block is a list of the header, the transactions and an empty list of uncles. Since a
-        // fork, the withdrawals follow.
+        // A block is a list of the header, the transactions and an empty list of uncles. Since the
+        // fork Shanghai, the withdrawals follow.
         let payload_bytes =
             header.length() + list_bytes(transaction_bytes) + list_bytes(0) + withdrawal_bytes;
         let block_bytes = list_bytes(payload_bytes) as u64;

@@ -8,6 +8,7 @@ use super::cursor::Cursor;
 use super::error::Error;
 use super::fields::{Fields, Layout, Value, digits, names};
 
+// `names!` declares a list of member names, and for each name a constant: its index in the list.
 names! {
     /// The members of a log that are verified (execution-apis `src/schemas/receipt.yaml`, `Log`).
     LOG, LogMember:

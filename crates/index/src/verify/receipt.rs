@@ -15,6 +15,7 @@ use super::fields::{Fields, Layout, names};
 use super::log::{LOG, Log, LogPosition};
 use super::transaction::Encodings;
 
+// `names!` declares a list of member names, and for each name a constant: its index in the list.
 names! {
     /// The members of a receipt that are verified (execution-apis `src/schemas/receipt.yaml`).
     RECEIPT, ReceiptMember:

@@ -167,13 +167,14 @@ fn logs_are_compared_with_the_hashes_of_a_bare_block() {
     let mut malformed = recorded.clone();
     malformed["transactions"][3] = Value::from("0x12");
     assert_eq!(error_field(verify_header(&raw(&malformed), Level::Headers)), "transactions[3]");
-    // A header skips full transactions.
+    // `verify_header` does not read full transactions.
     let full_block = unwrap_result(json(&folder("mainnet/nimbus-blocks/Cancun.json")));
     assert!(has_full_transactions(&full_block));
     assert!(verify_header(&raw(&full_block), Level::Headers).unwrap().transactions.is_empty());
 }
 
-/// The blocks are recent, or older than the fork Byzantium, when receipts contained the state root.
+/// Some blocks are recent. Others are older than the fork Byzantium: until then receipts contained
+/// the state root.
 #[test]
 fn recorded_blocks_and_their_receipts_pass() {
     let pairs = [

@@ -1,7 +1,7 @@
 //! Verifies transactions. The module rebuilds each transaction from its members, encodes and hashes
-//! it. The encoded members are right if this hash is the transaction's and the Merkle root of all
-//! encodings is the header's. All other members are compared with the encoded members or with the
-//! block.
+//! it. The encoded members are right if this hash equals the transaction's `hash`, and the Merkle
+//! root of all encodings equals the header's `transactionsRoot`. All other members are compared
+//! with the encoded members or with the block.
 
 use alloy_consensus::transaction::{EthereumTypedTransaction, RlpEcdsaEncodableTx};
 use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
@@ -19,6 +19,7 @@ use super::fields::{Fields, Layout, Padded, names};
 use super::header::{self, TRANSACTIONS, TRANSACTIONS_ROOT};
 use super::level::Level;
 
+// `names!` declares a list of member names, and for each name a constant: its index in the list.
 names! {
     /// The members of a transaction that are verified (execution-apis
     /// `src/schemas/transaction.yaml`).

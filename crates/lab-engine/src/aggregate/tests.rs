@@ -72,12 +72,13 @@ proptest! {
     }
 }
 
-/// Returns the counts of two methods in one stage of 10 s.
+/// Returns the counts of two methods in one stage of 10 s. The service time of each call is half of
+/// its latency.
 fn example_totals() -> Totals {
     let mut interval = Interval::new(0, 1, 2);
-    let mut record = |method, class, count, ms: u64| {
+    let mut record = |method, class, count, latency_ms: u64| {
         let slot = Slot { stage: 0, method, class };
-        (0..count).for_each(|_| interval.record(slot, ms * MS, ms * MS / 2));
+        (0..count).for_each(|_| interval.record(slot, latency_ms * MS, latency_ms * MS / 2));
     };
     record(0, Class::Ok, 80, 10);
     record(0, Class::Limited, 20, 1);
@@ -99,9 +100,11 @@ fn example_totals() -> Totals {
 
 #[test]
 fn rows_separate_the_classes_and_exclude_429_from_failures() {
+    // 100 iterations per second for 10 s.
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs", "never_called"]);
     let (all, rows) = compute_method_rows(&plan, &example_totals(), 10.0);
     assert_eq!((all.calls, all.method.as_str()), (120, "all"));
+    // 85 calls of class `ok` in 10 s.
     assert_eq!(all.goodput, 8.5);
     assert_eq!(all.codes, [(-32_000, 3)]);
     let names: Vec<_> = rows.iter().map(|row| row.method.as_str()).collect();
@@ -118,7 +121,7 @@ fn rows_separate_the_classes_and_exclude_429_from_failures() {
 }
 
 #[test]
-fn iterations_after_the_end_count_in_times_and_in_no_rate() {
+fn calls_after_the_end_count_for_times_but_not_for_rates() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
     let mut totals = example_totals();
     totals.iterations[0].started_after_end = 20;
@@ -152,6 +155,7 @@ fn an_interrupted_stage_has_its_actual_length() {
 #[test]
 fn stages_follow_each_other_from_the_start_of_their_scenario() {
     let mut plan = samples::open(100.0, 10, &["eth_call"]);
+    // A second stage of scenario 0: 20 s, in which the level rises from 100 to 200.
     samples::stage(&mut plan, 0, 20, 100.0, 200.0);
     plan.scenarios[0].start = Duration::from_secs(5);
     plan.scenarios[0].model = Model::Closed;

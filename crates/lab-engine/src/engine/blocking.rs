@@ -40,7 +40,8 @@ enum Stream {
 }
 
 impl BlockingWebSocket {
-    /// Opens a WebSocket. `timeout` limits all steps together.
+    /// Opens a WebSocket. `timeout` limits the TCP connect, the TLS handshake and the opening
+    /// handshake together.
     ///
     /// # Errors
     /// Fails if the connection or a setting of the target cannot be used. A timeout has the kind

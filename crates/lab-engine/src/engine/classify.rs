@@ -65,8 +65,8 @@ pub(crate) fn recorded(status: u16, body: &[u8], call: &RecordedRequest) -> Call
     classify_single(status, body, |raw| call.id.is_empty() || raw == &*call.id)
 }
 
-/// Classifies the response to a single call. `is_request_id` returns true if a JSON text is the id
-/// of the call.
+/// Classifies the response to a single call. `is_request_id` returns true if the raw JSON of an id
+/// is the id of the call.
 fn classify_single(status: u16, body: &[u8], is_request_id: impl Fn(&[u8]) -> bool) -> CallOutcome {
     if status == 429 {
         return CallOutcome::of(Class::Limited);
@@ -125,7 +125,8 @@ fn classify_batch(
         Err(ResponseError::TooMany(_)) => return outcomes.fill(CallOutcome::of(Class::WrongId)),
         Err(_) => return,
         Ok(Responses::Single(response)) => {
-            // A single error may apply to the whole batch. A single result cannot.
+            // A single error may apply to the whole batch. A single result cannot, so the calls
+            // keep the class that follows from the status.
             if matches!(response.outcome, Outcome::Error { .. }) {
                 outcomes.fill(CallOutcome::of_response(status, &response.outcome));
             }

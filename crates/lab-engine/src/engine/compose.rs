@@ -1,10 +1,11 @@
-//! Builds the bytes of requests for `crates/lab-engine/src/engine/thread.rs`, which sends them.
+//! Builds the bytes of requests. `crates/lab-engine/src/engine/thread.rs` sends them.
 //!
-//! A step of a mix has one or more calls. The parameters of a call consist of pieces: constant
-//! text, and draws, which are random values. The [`Composer`] prepares all constant parts once.
-//! Then it builds each request from these parts, random values and the length of the body. A
-//! request depends only on the plan, the chain's facts, and its [`RequestKey`]. So a run with the
-//! same seed sends the same bytes.
+//! A mix is a list of steps, and an iteration sends one request per step. A step has one or more
+//! calls to choose from. The parameters of a call consist of pieces: constant text, and draws,
+//! which are random values. The [`Composer`] prepares all constant parts once. Then it builds each
+//! request from these parts, random values and the length of the body. A request depends only on
+//! the plan, the chain's facts, and its [`RequestKey`]. So a run with the same seed sends the same
+//! bytes.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ const LENGTH_DIGITS_MAX: usize = 20;
 /// The end of the last header field, and the empty line between the head and the body.
 const HEAD_END: &[u8; 4] = b"\r\n\r\n";
 
-/// The kind of a request, which decides how responses are matched to calls.
+/// The kind of a request. It determines how responses are matched to calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     /// One call. The engine chose its id.
@@ -64,7 +65,7 @@ impl RequestKind {
     }
 }
 
-/// Identifies a request of the run: a step of an iteration of a scenario.
+/// Identifies a request of the run by its scenario, its iteration and its step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RequestKey {
     /// Index into the plan's scenarios.
@@ -98,9 +99,9 @@ pub(crate) struct Composer {
     seed: u64,
     /// Share of calls that are compared with the reference node, from 0 to 1.
     sample_share: f64,
-    /// Head of every request, up to the value of Content-Length.
+    /// Request line and header fields of every request, up to the value of Content-Length.
     head: Vec<u8>,
-    /// By index of the scenario in the plan.
+    /// The index is the index of the scenario in the plan.
     scenarios: Vec<ScenarioRequests>,
     writer: CallWriter,
     /// States of the plan's transactions; `None` if the plan has no transactions.
@@ -115,19 +116,19 @@ pub(crate) struct Composer {
 
 /// The requests of one scenario.
 struct ScenarioRequests {
-    /// By step of the scenario's mix.
+    /// One source per step of the scenario's mix.
     steps: Vec<StepSource>,
     /// How calls are sent as batches; `None` if every request is a single call.
     batch: Option<Batch>,
-    /// Number of JSON-RPC ids that an iteration uses at most.
+    /// Maximum number of JSON-RPC ids that an iteration uses.
     ids_per_iteration: u64,
 }
 
 /// The source of a step's requests.
 enum StepSource {
-    /// Each request is drawn by weight.
+    /// Each request is one of these calls, drawn by weight.
     Choose {
-        /// By call: the sum of the weights up to this call. The last sum is 1.
+        /// For each call: the sum of the weights up to and including this call. The last sum is 1.
         cumulative_weights: Vec<f64>,
         calls: Vec<Call>,
     },
@@ -145,7 +146,7 @@ struct Call {
     pieces: Vec<Piece>,
 }
 
-/// Writes calls with random values of the chain.
+/// Prepares calls, and writes them with random values of the chain.
 struct CallWriter {
     chain: Arc<ChainFacts>,
 }
@@ -194,8 +195,8 @@ impl Composer {
         let RequestKey { scenario, iteration, step } = key;
         let requests = &self.scenarios[usize::from(scenario)];
         let mut rng = Rng::new(self.seed, u64::from(scenario), iteration, u64::from(step));
-        // Leaves room for the longest head. The real head is written last, because it has the
-        // length.
+        // Leaves room for the longest head. The real head is written last, because it contains the
+        // length of the body.
         let body_start = self.head.len() + LENGTH_DIGITS_MAX + HEAD_END.len();
         self.bytes.clear();
         self.bytes.resize(body_start, 0);
@@ -314,8 +315,9 @@ fn choose<'a>(cumulative_weights: &[f64], calls: &'a [Call], rng: &mut Rng) -> &
     &calls[index.min(calls.len() - 1)]
 }
 
-/// Returns the head of every request, up to the value of Content-Length. `closes_connections` is
-/// true if each request asks the server to close the connection.
+/// Returns the request line and the header fields of every request, up to the value of
+/// Content-Length. `closes_connections` is true if each request asks the server to close the
+/// connection.
 fn build_head(target: &Target, closes_connections: bool) -> Result<Vec<u8>, EngineFault> {
     let defaults = [
         ("Content-Type", "application/json"),
@@ -369,7 +371,7 @@ pub(crate) fn header_fields(
     Ok(fields)
 }
 
-/// Value of the User-Agent header of all requests, unless the plan sets another value.
+/// Value of the User-Agent header of all requests. The plan may replace it.
 pub const AGENT: &str = concat!("weir-lab/", env!("CARGO_PKG_VERSION"));
 
 /// Returns the Host header: the host, and the port if it is not the default.
@@ -461,13 +463,14 @@ impl CallWriter {
 
     /// Writes a random value.
     fn write_draw(&self, out: &mut Vec<u8>, draw: &Draw, rng: &mut Rng) {
-        let head = self.chain.head;
+        let newest_block = self.chain.head;
         match draw {
             Draw::BlockBehind { behind } => {
-                self.write_block(out, head.saturating_sub(rng.between(behind.0, behind.1)));
+                let number = newest_block.saturating_sub(rng.between(behind.0, behind.1));
+                self.write_block(out, number);
             }
             Draw::LogRange { blocks, behind } => {
-                let last_block = head.saturating_sub(rng.between(behind.0, behind.1));
+                let last_block = newest_block.saturating_sub(rng.between(behind.0, behind.1));
                 let first_block = last_block.saturating_sub(blocks.saturating_sub(1));
                 out.extend_from_slice(br#""fromBlock":"#);
                 self.write_block(out, first_block);

@@ -14,8 +14,8 @@ use super::reader::Reader;
 use super::websocket::CallSocket;
 use super::world::{Plain, Socket};
 
-/// Maximum number of bytes that a thread reads from one connection before it serves others. Reading
-/// and classifying this many bytes takes about 100 µs.
+/// Maximum number of bytes that a thread reads from one connection before it serves other
+/// connections. Reading and classifying this many bytes takes about 100 µs.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
 /// Phase of a connection.
@@ -49,7 +49,7 @@ pub(crate) struct Connection<S> {
     pub(crate) websocket: Option<Box<CallSocket>>,
     /// Bytes of the request that the socket has not accepted yet.
     unsent: Vec<u8>,
-    /// True if the connection is queued because it has more to read.
+    /// True if the connection is in the read queue, because it has more to read.
     pub(crate) read_queued: bool,
     /// True if the server has closed its side.
     pub(crate) server_closed: bool,
@@ -156,7 +156,8 @@ impl<S: Socket> Connection<S> {
         self.tls.as_ref().is_none_or(|tls| tls.alpn_protocol() == Some(b"h2"))
     }
 
-    /// Sends as much of a request as the socket accepts. [`Connection::flush`] sends the rest.
+    /// Sends as much of a request as the socket accepts now. [`Connection::flush`] sends the rest
+    /// later.
     ///
     /// # Errors
     /// Fails if the connection is broken. The number of bytes sent is unknown then.

@@ -35,7 +35,7 @@ struct Queue {
 /// All queues of a thread.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
-    /// By worker id.
+    /// The index is the worker id.
     entries: Vec<Entry>,
     queues: Vec<Queue>,
 }

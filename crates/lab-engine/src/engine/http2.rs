@@ -1,7 +1,7 @@
 //! One HTTP/2 connection and its exchanges: requests with their responses, one stream each.
 //!
-//! The h2 crate implements the protocol. The engine's loop polls it without a tokio runtime,
-//! because h2 needs only tokio's IO traits and wakers.
+//! The h2 crate implements the protocol. The engine's loop polls it without a tokio runtime. This
+//! works because h2 needs only tokio's IO traits and wakers.
 //! `crates/lab-engine/src/engine/thread/h2_pool.rs` assigns workers to connections.
 
 use std::io;
@@ -46,7 +46,7 @@ pub(crate) struct Session<S> {
 struct PipeState {
     /// Traffic since the last call of [`Session::drive`].
     traffic: Traffic,
-    /// Number of bytes that may still be read in this turn of the loop.
+    /// Number of bytes that may still be read in the current call of [`Session::drive`].
     read_budget: usize,
     /// True if the budget was used up, so that more data may be available.
     has_more: bool,
@@ -57,7 +57,7 @@ struct PipeState {
 pub(crate) enum DriveResult {
     /// The socket has no more data for now.
     Idle,
-    /// The next turn must read more data.
+    /// The socket may have more data, which the next call must read.
     More,
     /// The connection has ended.
     Ended,
@@ -66,9 +66,9 @@ pub(crate) enum DriveResult {
 /// A request in flight.
 pub(crate) struct Exchange {
     response: ResponseFuture,
-    /// Status and Retry-After; `None` until the head has arrived.
+    /// Status and Retry-After; `None` until the response's header section has arrived.
     head: Option<(u16, Option<Duration>)>,
-    /// Source of the body; `None` until the head has arrived.
+    /// Source of the body; `None` until the response's header section has arrived.
     body: Option<RecvStream>,
     /// The part of the body that has arrived.
     received: Body,
@@ -185,7 +185,7 @@ impl Exchange {
                     if self.received.append(&piece, body_bytes_max).is_err() {
                         return Progress::TooLong;
                     }
-                    // The release fails if the stream has ended. No window is needed then.
+                    // The release fails if the stream has ended. Then no window is needed any more.
                     let _ignored = body.flow_control().release_capacity(piece.len());
                 }
                 Poll::Ready(None) => {
@@ -202,7 +202,7 @@ impl Exchange {
     }
 }
 
-/// Returns the head of every request, without Content-Length.
+/// Returns a request with the URI and the header fields of every request, except Content-Length.
 ///
 /// # Errors
 /// Fails if a header of the plan cannot be sent.

@@ -1,6 +1,7 @@
-//! An incremental parser of HTTP/1.1 responses (RFC 9112).
+//! An incremental parser of HTTP/1.1 responses (RFC 9112). The head of a response is its status
+//! line and its header fields.
 //!
-//! Most responses arrive in one piece, and the parser returns them without a copy.
+//! Most responses arrive in one read. The parser returns them without a copy.
 //! `crates/lab-engine/src/engine/body.rs` collects the other bodies.
 //! `crates/lab-engine/src/engine/classify.rs` interprets the body.
 
@@ -19,8 +20,8 @@ mod tests;
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of header fields.
 const FIELDS_MAX: usize = 128;
-/// Maximum number of bytes of the size line of a chunk, extensions included. Also limits all
-/// trailers together.
+/// Maximum number of bytes of the size line of a chunk, extensions included. All trailers together
+/// have the same limit.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
 /// The parts of a response head that the engine needs.
@@ -129,7 +130,7 @@ impl Reader {
         self.body.store();
     }
 
-    /// Returns true if the body is long, so that only its envelope is stored.
+    /// Returns true if the body is long and therefore scanned piece by piece.
     pub(crate) fn is_long(&self) -> bool {
         self.body.is_long()
     }
@@ -165,7 +166,7 @@ impl Reader {
         }
     }
 
-    /// Returns `Incomplete`, or `Invalid` if the head is too long.
+    /// Returns `Incomplete` for an incomplete head, or `Invalid` if the head is too long already.
     fn await_head(&self) -> Read<'_> {
         if self.head_bytes.len() > HEAD_BYTES_MAX {
             Read::Invalid(ParseError::NotHttp)
@@ -236,7 +237,8 @@ impl Reader {
         Read::Complete { head, body: self.body.received(), extra }
     }
 
-    /// Returns the response if the end of the connection completes the body.
+    /// Returns the response if its body ends with the connection. Must be called at the end of the
+    /// connection.
     pub(crate) fn at_end(&self) -> Option<(Head, ReceivedBody<'_>)> {
         let head = self.head.filter(|head| head.body_end == BodyEnd::Close)?;
         Some((head, self.body.received()))
@@ -289,7 +291,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
         Head { status, keep_alive: is_http11, retry_after: None, body_end: BodyEnd::Close };
     let (mut content_length, mut chunked) = (None, false);
     for field in response.headers.iter() {
-        // Few fields are relevant, and comparing lengths first rules out most others quickly.
+        // Few fields are relevant. Comparing lengths first excludes most other fields quickly.
         match field.name.len() {
             14 if field.name.eq_ignore_ascii_case("content-length") => {
                 let value = parse_number(field.value).ok_or(ParseError::NotHttp)?;

@@ -33,8 +33,8 @@ impl Rng {
         (self.next() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Returns a number from `low` to `high`, inclusive. Uses Lemire's multiplication. The numbers
-    /// are slightly uneven, by at most 2^-64 per number. That is too little to matter.
+    /// Returns a number from `low` to `high`, inclusive. Uses Lemire's multiplication. The
+    /// probabilities of two numbers differ by at most 2^-64, which is too little to matter.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         let span = u128::from(high.saturating_sub(low)) + 1;
         low + ((u128::from(self.next()) * span) >> 64) as u64

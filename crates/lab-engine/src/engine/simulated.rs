@@ -3,9 +3,9 @@
 //! The engine's real loop runs on this network. A seed determines every byte, delay and fault, so
 //! the same seed gives the same run, byte for byte. The server speaks HTTP/1.1 without TLS.
 //!
-//! The server chooses the outcome of a request at the first byte of the request, and counts it in
+//! The server chooses the outcome of a request when it receives the first byte, and counts it in
 //! [`ServerCounts`]. Tests compare these counts with the engine's counts. All bytes of a response
-//! arrive well before the timeout, so each fault leads to exactly one class.
+//! arrive well before the timeout, so each fault leads to exactly one outcome class.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -37,26 +37,27 @@ const STALL_DELAY_MAX_NS: u64 = 5_000 * MICROSECOND_NS;
 /// Fault probabilities, each in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultRates {
-    /// A connect is refused or never completes.
+    /// Probability that a connect is refused or never completes.
     pub connect: u64,
-    /// A request gets an error, a broken response, or none.
+    /// Probability that a request gets an error, a broken response, or no response.
     pub request: u64,
-    /// A wake-up is delayed because another process has the core.
+    /// Probability that a wake-up is delayed because another process has the core.
     pub stall: u64,
 }
 
 /// Counts of the simulated server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerCounts {
-    /// Calls by the class that the engine must count. Failed connects are not included.
+    /// Number of calls, by the class under which the engine must count them. Failed connects are
+    /// not included.
     pub calls: BTreeMap<Class, u64>,
-    /// Connects that failed or never completed.
+    /// Number of connects that failed or never completed.
     pub unconnected: u64,
-    /// Connections that were opened.
+    /// Number of connections that were opened.
     pub connections: u64,
-    /// Bytes that clients wrote.
+    /// Number of bytes that clients wrote.
     pub received: u64,
-    /// Bytes that clients read.
+    /// Number of bytes that clients read.
     pub sent: u64,
 }
 
@@ -86,11 +87,11 @@ impl Network {
     }
 }
 
-/// An engine thread on the simulated network, which its owner runs turn by turn.
+/// An engine thread on the simulated network. Its owner runs the passes of its loop one by one.
 pub(crate) struct SteppedThread {
     /// `None` once the thread has ended.
     thread: Option<EngineThread<Network>>,
-    /// Buffer for the events of one turn.
+    /// Buffer for the events of one pass.
     events: Vec<Event>,
 }
 
@@ -100,8 +101,8 @@ impl SteppedThread {
         SteppedThread { thread: Some(thread), events: Vec::new() }
     }
 
-    /// Runs one turn of the loop. The last turn also hands over the last interval. Returns false if
-    /// the thread had ended before.
+    /// Runs one pass of the loop. The last pass also hands over the last interval of counts.
+    /// Returns false if the thread had ended before.
     pub(crate) fn step(&mut self) -> bool {
         let Some(thread) = &mut self.thread else { return false };
         // A simulated wait cannot fail.
@@ -126,7 +127,7 @@ struct NetworkState {
     queue: BinaryHeap<Reverse<(u64, u64, usize, SimEvent)>>,
     /// Number of events so far, which orders events of the same time.
     event_count: u64,
-    /// Numbers of connections whose events [`World::wait`] has still to report.
+    /// Numbers of the connections whose events [`World::wait`] must still report.
     ready: VecDeque<usize>,
     counts: ServerCounts,
 }
@@ -144,8 +145,8 @@ enum SimEvent {
     Writable(usize),
     /// The server closes the connection.
     Closed,
-    /// The server closes the connection if the connection has had exactly this many requests, and
-    /// so is still idle.
+    /// The server closes the connection if it is still idle, which means that it has had exactly
+    /// this many requests.
     ClosedIdle(u64),
     /// The server resets the connection.
     Reset,
@@ -265,24 +266,24 @@ impl NetworkState {
     /// Chooses and counts the outcome of a request when the client sends its first byte. `request`
     /// is the whole request.
     fn start_request(&mut self, number: usize, request: &[u8]) {
-        let calls = find_ids(request);
+        let ids = find_ids(request);
         self.endpoints[number].requests += 1;
         let (class, actions) = match self.endpoints[number].state {
             // The server has closed and does not receive the request.
             State::Closed | State::Reset => (Class::Reset, Vec::new()),
-            _ => self.plan_response(&calls, request, self.endpoints[number].requests),
+            _ => self.plan_response(&ids, request, self.endpoints[number].requests),
         };
-        *self.counts.calls.entry(class).or_default() += calls.len() as u64;
+        *self.counts.calls.entry(class).or_default() += ids.len() as u64;
         self.endpoints[number].request =
             Some(IncomingRequest { remaining_bytes: request.len(), actions });
     }
 
     /// Chooses a response. Returns the class that the engine must count, and the server's actions
-    /// after the request, each with its delay in nanoseconds. `calls` are the ids of the request's
+    /// after the request, each with its delay in nanoseconds. `ids` are the ids of the request's
     /// calls, and `requests` is the number of requests on the connection.
     fn plan_response(
         &mut self,
-        calls: &[u64],
+        ids: &[u64],
         request: &[u8],
         requests: u64,
     ) -> (Class, Vec<(u64, SimEvent)>) {
@@ -294,10 +295,10 @@ impl NetworkState {
         let respond = |outcome: &str, id_offset: u64| {
             let response =
                 |id: &u64| format!(r#"{{"jsonrpc":"2.0","id":{},{outcome}}}"#, id + id_offset);
-            let joined = calls.iter().map(response).collect::<Vec<_>>().join(",");
+            let joined = ids.iter().map(response).collect::<Vec<_>>().join(",");
             if is_batch { format!("[{joined}]") } else { joined }
         };
-        // 0 stands for no fault. The number 9, and 6 for a batch, have no effect either.
+        // 0 means no fault. The numbers 9, and 6 for a batch, cause no fault either.
         let fault = if self.draw(self.faults.request) { self.rng.between(1, 9) } else { 0 };
         let (class, status, body) = match fault {
             1 => (Class::RpcError, 200, respond(error, 0)),
@@ -316,12 +317,13 @@ impl NetworkState {
         match class {
             // The server sends no response, or only a part.
             Class::Timeout => bytes.truncate(self.rng.between(0, bytes.len() as u64 - 1) as usize),
-            // The server sends only a part of the head. A part of the body would not do. If the end
-            // of the connection ends the body, a client cannot detect that a part is missing.
+            // The server sends only a part of the status line. With a part of the body, the client
+            // could not always detect that the rest is missing, because the end of the connection
+            // can end a body.
             Class::Reset => bytes.truncate(self.rng.between(0, 12) as usize),
             _ => {}
         }
-        // All delays together stay well below the timeout.
+        // The sum of all delays stays well below the timeout.
         let pieces = self.rng.between(1, 4);
         let longest_delay_ns = (self.timeout_ns / 2 / (pieces + 1)).max(2);
         for remaining_pieces in (1..=pieces).rev() {

@@ -1,5 +1,5 @@
-//! The calls of a plan one by one, for a caller that sends them itself. The requests, and the
-//! classes of the responses, are the same as in a run of the engine.
+//! Builds the calls of a plan one by one, for a caller that sends them itself. The requests and the
+//! classes of the responses are the same as in a run of the engine.
 
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ impl SingleCalls {
     /// Prepares the calls. Ignores the plan's batch setting: every request is a single call.
     ///
     /// # Errors
-    /// Fails if the plan draws values that the chain lacks, or replays recorded batches.
+    /// Fails if the plan draws values that the chain lacks, has transactions, replays recorded
+    /// batches, or has a header that cannot be sent.
     pub fn new(plan: &Plan, chain: &Arc<ChainFacts>) -> Result<SingleCalls, EngineFault> {
         let mut plan = plan.clone();
         plan.scenarios.truncate(1);
@@ -75,7 +76,7 @@ impl SingleCalls {
         outcome.map_or(Class::Malformed, |outcome| outcome.class)
     }
 
-    /// Moves on to the next call.
+    /// Makes the next call the current one.
     pub fn advance(&mut self) {
         self.key.step += 1;
         if self.key.step == self.composer.step_count(0) {

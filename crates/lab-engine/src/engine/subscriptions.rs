@@ -1,14 +1,14 @@
 //! Opens WebSocket connections that subscribe to new blocks or logs, and counts their
 //! notifications.
 //!
-//! A subscription of the plan has one or more connections. A group is the state that these
-//! connections share, and a subscriber is one of them. A row is the subscription's entry in the
+//! A subscription of the plan has one or more connections. A subscriber is one of these
+//! connections, and a group is the state that they share. A row is the subscription's entry in the
 //! result.
 //!
 //! One thread reads all connections, so one clock orders all arrivals. If a connection ends, the
-//! thread counts that, and does not open the connection again. The memory of a connection is
-//! bounded: it stores one message of at most [`MESSAGE_BYTES_MAX`], and marks a fixed number of the
-//! latest blocks or logs as received.
+//! thread counts its end and does not open it again. The memory of a connection is bounded: it
+//! stores one message of at most [`MESSAGE_BYTES_MAX`], and marks a fixed number of the latest
+//! blocks or logs as received.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -48,12 +48,13 @@ pub struct Subscriptions {
 }
 
 impl Subscriptions {
-    /// Starts the subscriptions of a plan. `addresses` has the addresses of each subscription's
-    /// server. `origin` is the start of the run, and may be in the future. Returns `None` if the
-    /// plan has no subscriptions.
+    /// Starts the subscriptions of a plan. `addresses` has one entry per subscription: the
+    /// addresses of its server. `origin` is the start of the run, and may be in the future. Returns
+    /// `None` if the plan has no subscriptions.
     ///
     /// # Errors
-    /// Fails if a header or TLS setting cannot be used, or if the system lacks epoll.
+    /// Fails if a server has no address, if a header or TLS setting cannot be used, or if the
+    /// system lacks epoll or allows too few open files or threads.
     pub fn start(
         plan: &Arc<Plan>,
         addresses: Vec<Vec<SocketAddr>>,

@@ -1,5 +1,5 @@
-//! Goal: the counts of the engine are right. Method: small servers in this process fail in known
-//! ways, and the tests compare the counts with the expected sums.
+//! Goal: the counts of the engine are right. Method: small servers in this process respond or fail
+//! in known ways, and the tests compare the engine's counts with the expected sums.
 
 mod classes;
 mod connections;
@@ -24,10 +24,11 @@ use server::Server;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Returns a closed plan of one worker that makes `iterations` calls of one method without
+/// Returns a plan with a closed scenario: one worker makes `iterations` calls of one method without
 /// parameters.
 fn plan(server: &Server, iterations: u64) -> Plan {
-    let mut plan = samples::closed(1, 0, 20, &["eth_blockNumber"]);
+    let (workers, pause_ms, seconds) = (1, 0, 20);
+    let mut plan = samples::closed(workers, pause_ms, seconds, &["eth_blockNumber"]);
     plan.seed = 7;
     plan.mixes[0].name = "one".to_owned();
     let url = format!("http://localhost:{}/rpc", server.address.port());
@@ -38,7 +39,9 @@ fn plan(server: &Server, iterations: u64) -> Plan {
     plan
 }
 
-/// Changes a plan to an open plan with this constant rate.
+/// Makes the scenario of a plan an open scenario with the constant `rate` of iterations per second.
+/// Up to `queue_max` iterations wait for one of `workers_max` workers. The plan's number of
+/// iterations no longer applies.
 fn open(
     mut plan: Plan,
     rate: f64,
@@ -80,7 +83,7 @@ impl RunOutcome {
         self.totals.count(|slot| slot.class == class)
     }
 
-    /// Checks that all calls are of this class, and their number.
+    /// Checks that there are `count` calls, and that all of them are of this class.
     fn check_all(&self, class: Class, count: u64) {
         let counts: Vec<(Class, u64)> =
             self.totals.cells.iter().map(|(slot, cell)| (slot.class, cell.service.len())).collect();

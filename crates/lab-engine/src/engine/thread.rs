@@ -1,8 +1,9 @@
-//! One engine thread: a loop over socket events and planned send times.
+//! One engine thread: a loop over socket events and planned send times. A worker runs one iteration
+//! at a time, and an iteration sends one or more requests.
 //!
-//! [`EngineThread::run_once`] defines the order of the steps: start scheduled iterations, fail
+//! [`EngineThread::run_once`] defines the order of the actions: start scheduled iterations, fail
 //! requests whose deadline has passed, hand over the counts of a second, wait, handle socket
-//! events. Each file of `thread/` has one concern:
+//! events. The files of `thread/`:
 //!
 //! - `pace.rs` starts and ends iterations.
 //! - `call.rs` sends calls and classifies responses.
@@ -46,9 +47,10 @@ pub(crate) mod pace;
 mod read;
 mod websocket_calls;
 
-/// Minimum spin time. The thread sleeps until shortly before a planned send, and then spins: the
-/// loop polls without sleeping. A timer wakes a few µs late on an idle core, and tens of µs late
-/// in a virtual machine. The thread measures this delay and adjusts the spin time to it.
+/// Minimum spin time. The thread sleeps until shortly before a planned send. Then it spins, which
+/// means that the loop polls without sleeping. A timer wakes the thread a few µs late on an idle
+/// core, and tens of µs late in a virtual machine. The thread measures this delay and adjusts the
+/// spin time to it.
 const SPIN_MIN_NS: u64 = 5_000;
 /// Maximum spin time. The scheduler causes longer delays, and spinning does not prevent those.
 const SPIN_MAX_NS: u64 = 250_000;
@@ -59,7 +61,7 @@ const SPIN_DECAY_DIVISOR: u64 = 2_048;
 const SPIN_INITIAL_NS: u64 = 50_000;
 /// Minimum wait that counts as idle time. A system call alone takes this long.
 const IDLE_MIN_NS: u64 = 2_000;
-/// Maximum number of events that one turn of the loop handles.
+/// Maximum number of events that one pass of the loop handles.
 const EVENTS_MAX: usize = 256;
 
 // Indexes of the queues of [`Deadlines`].
@@ -99,7 +101,7 @@ pub(crate) struct ThreadArgs<'a> {
     pub(crate) samples: SyncSender<Sample>,
 }
 
-/// The clock of a run, with the [`World`] that it reads.
+/// The clock of a run, with the [`World`], which provides the time and the sockets.
 struct Clock<W> {
     world: W,
     /// The last reading. It can be older than the actual time.
@@ -117,8 +119,8 @@ impl<W: World> Clock<W> {
 /// State of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkerState {
-    /// The worker has no call in flight: it is free, it pauses, or its scenario currently uses
-    /// fewer workers.
+    /// Has no call in flight: the worker is free, pauses, or is not active, because its scenario
+    /// currently uses fewer workers.
     Idle,
     /// Waits for its connection before it sends a call.
     Dialing,
@@ -137,15 +139,15 @@ struct Request {
     calls: usize,
 }
 
-/// A worker (k6: VU). It runs one iteration at a time. Over HTTP/1.1 and WebSockets it has its own
-/// connection.
+/// A worker (k6: VU), which runs one iteration at a time. Over HTTP/1.1 and WebSockets it has its
+/// own connection. Each pooled HTTP/2 connection has an entry of this type too (`h2_pool.rs`).
 struct Worker<S> {
     state: WorkerState,
-    /// The worker's own connection; `None` if it has none. An entry of a pooled HTTP/2 connection
-    /// has it only until the connection is open.
+    /// The worker's own connection; `None` if it has none. The entry of a pooled HTTP/2 connection
+    /// has the connection only until it is open.
     connection: Option<Connection<S>>,
-    /// Number of connections that the worker has opened. Tokens of socket events hold it, so events
-    /// of an earlier connection are recognized and ignored.
+    /// Number of connections that the worker has opened. The token of a socket event contains this
+    /// number, so that events of an earlier connection are recognized and ignored.
     generation: u32,
     /// Index of the address that the current connect tried first.
     first_address: usize,
@@ -161,7 +163,7 @@ struct Worker<S> {
     /// Earliest time at which the worker could have sent the call. The scheduling delay counts from
     /// here.
     ready_at: u64,
-    /// When the call was sent. While the worker connects, when the connect began.
+    /// Time when the call was sent. While the worker connects, the time when the connect began.
     sent_at: u64,
     /// Methods of the calls in a batch.
     methods: Vec<u16>,
@@ -186,6 +188,8 @@ pub(crate) struct EngineThread<W: World> {
     scenarios: Vec<ScenarioState>,
     /// End of each stage of the plan.
     stage_ends: Vec<u64>,
+    /// The index is the worker id. The entries after those of the workers belong to pooled HTTP/2
+    /// connections.
     workers: Vec<Worker<W::Socket>>,
     deadlines: Deadlines,
     composer: Composer,
@@ -198,8 +202,8 @@ pub(crate) struct EngineThread<W: World> {
     /// Draining connections, which the server is about to close. Each has the time at which it
     /// began to drain.
     draining: VecDeque<(u64, Connection<W::Socket>)>,
-    /// Workers whose connection has more to read: id of the worker, and generation of the
-    /// connection.
+    /// Workers whose connection has more to read. An entry has the id of the worker and the
+    /// generation of the connection.
     read_queue: VecDeque<(u32, u32)>,
     /// The HTTP/2 connections; `None` for HTTP/1.1 and WebSockets.
     pool: Option<H2Pool<W::Socket>>,
@@ -313,7 +317,7 @@ impl<W: World> EngineThread<W> {
         Ok(())
     }
 
-    /// Runs one turn of the loop. Returns false once the run is over.
+    /// Runs one pass of the loop. Returns false once the run is over.
     pub(crate) fn run_once(&mut self, events: &mut Vec<epoll::Event>) -> Result<bool, EngineFault> {
         if self.shared.stop.load(Ordering::Acquire) {
             self.interrupt_all();
@@ -363,7 +367,7 @@ impl<W: World> EngineThread<W> {
             self.clock.world.yield_now();
         }
         let now = self.clock.read();
-        // A spin without events is idle time, however short it is.
+        // A spin without events counts as idle time even if it is short.
         if now - wait_started > IDLE_MIN_NS || (events.is_empty() && !has_work) {
             self.recorder.idle_ns += now - wait_started;
         }
@@ -382,7 +386,8 @@ impl<W: World> EngineThread<W> {
         self.spin_ns = needed_ns.max(decayed_ns).max(SPIN_MIN_NS);
     }
 
-    /// Returns the earliest time at which the thread must act although no send is planned.
+    /// Returns the earliest time at which the thread must act for another reason than a planned
+    /// send: a timeout, an interrupt, the end of a drain, or the end of the interval.
     fn next_deadline(&self) -> u64 {
         let timeouts = [RESPONSE_QUEUE, DIAL_QUEUE]
             .into_iter()

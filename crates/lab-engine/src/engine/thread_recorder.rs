@@ -1,7 +1,7 @@
 //! Counts the calls of one engine thread, and hands the counts to the recorder of the run once per
 //! second.
 //!
-//! A hand-over does not block, except for the last one. If the receiver is late, the current
+//! Only the last hand-over blocks. If the receiver is late at an earlier hand-over, the current
 //! interval continues, so no count is lost. Times of type `u64` are nanoseconds since the start of
 //! the run.
 
@@ -42,7 +42,7 @@ pub(crate) struct ThreadRecorder {
     filled: SyncSender<Interval>,
     /// Returns emptied intervals for reuse.
     spare: Receiver<Interval>,
-    /// An empty interval that was not needed, because the last hand-over failed.
+    /// An empty interval that is left over from the last hand-over, because that hand-over failed.
     reserve: Option<Interval>,
     /// Planned end of the current interval.
     pub(crate) interval_end: u64,
@@ -98,7 +98,7 @@ impl ThreadRecorder {
     }
 
     /// Counts a call that ended after its stage. `slot` is the call's stage, method and class.
-    /// `after_scenario` is true if the call ended even after its scenario.
+    /// `after_scenario` is true if the call also ended after its scenario.
     pub(crate) fn record_late_end(&mut self, slot: Slot, after_scenario: bool) {
         let interval = &mut self.interval;
         let late_calls =
@@ -131,7 +131,7 @@ impl ThreadRecorder {
     /// Hands over the current interval if its second has ended.
     pub(crate) fn hand_over_if_due(&mut self, now: u64, gauges: Gauges) {
         if now >= self.interval_end {
-            // The interval ends at the last full second.
+            // The interval ends at the last whole second before `now`.
             let end = now - now % SECOND;
             self.interval_end = end + SECOND;
             self.complete_interval(end, gauges);

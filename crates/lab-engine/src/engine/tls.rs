@@ -90,8 +90,7 @@ fn read_anchors(file: Option<&Path>) -> Result<RootCertStore, EngineFault> {
     Ok(anchors)
 }
 
-/// Returns the cryptography of aws-lc-rs, restricted to the plan's cipher suites if the plan names
-/// any.
+/// Returns the cryptography of aws-lc-rs. If the plan names cipher suites, restricts it to these.
 fn build_provider(settings: &Tls) -> Result<CryptoProvider, EngineFault> {
     let mut provider = aws_lc_rs::default_provider();
     if settings.ciphers.is_empty() {

@@ -2,8 +2,8 @@
 //!
 //! One engine thread sends all transactions and owns the [`TransactionQueue`]. So the queue needs
 //! no lock, and its order depends on the responses alone. The [`TransactionLog`] is shared with the
-//! thread that searches new blocks for the transactions. The size of both depends on the plan's
-//! file of transactions, not on the server.
+//! thread that searches new blocks for the transactions. The size of the queue and of the log
+//! depends on the plan's file of transactions, not on the server.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -25,11 +25,12 @@ mod tests;
 const MESSAGES_MAX: usize = 32;
 /// Maximum number of characters of a stored message.
 const MESSAGE_CHARS_MAX: usize = 120;
-/// Name under which further messages are counted together.
+/// Name under which all further messages are counted.
 const OTHER_MESSAGES: &str = "other messages";
 
-/// Chooses the next transaction to send. Only senders that have no transaction in flight can send.
-/// Of their unsent transactions, the first one in the file is next.
+/// Chooses the next transaction to send. A sender account has at most one transaction in flight.
+/// The next transaction is the first one in the file that is unsent and whose sender has no
+/// transaction in flight.
 pub(super) struct TransactionQueue {
     transactions: Arc<Transactions>,
     log: Arc<TransactionLog>,
@@ -67,8 +68,9 @@ impl TransactionQueue {
     }
 
     /// Takes the next transaction to send it and returns its index. `scheduled_at` is the scheduled
-    /// time of the iteration. The inclusion time is the time from then until the transaction is
-    /// found in a block.
+    /// time of the iteration. The inclusion time is the time from `scheduled_at` until the
+    /// transaction is found in a block. Returns `None` if every sender waits for a response or has
+    /// sent all of its transactions.
     pub(super) fn take(&mut self, scheduled_at: u64) -> Option<u32> {
         let Reverse((index, _)) = self.ready.pop()?;
         self.unsent -= 1;
@@ -76,8 +78,8 @@ impl TransactionQueue {
         Some(index)
     }
 
-    /// Ends a sender's wait for the response to this transaction. The sender's next transaction may
-    /// be sent from `now` on.
+    /// Ends the sender's wait for the response to this transaction, so that the sender's next
+    /// transaction may be sent from `now` on.
     pub(super) fn release_sender(&mut self, index: u32, now: u64) {
         if let Some(next) = self.transactions.next[index as usize] {
             self.ready.push(Reverse((next, now)));
@@ -103,7 +105,7 @@ impl TransactionQueue {
 pub enum TransactionState {
     /// It was not sent.
     Unsent = 0,
-    /// It was sent, and there is no JSON-RPC response to it.
+    /// It was sent, and no JSON-RPC response to it has arrived.
     Sent = 1,
     /// The server returned a result.
     Accepted = 2,
@@ -138,11 +140,11 @@ impl StateCell {
 /// Number of transactions by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateCounts {
-    /// Transactions that were sent.
+    /// Number of transactions that were sent.
     pub sent: u64,
-    /// Sent transactions with a result.
+    /// Number of sent transactions with a result.
     pub accepted: u64,
-    /// Sent transactions with a JSON-RPC error.
+    /// Number of sent transactions with a JSON-RPC error.
     pub refused: u64,
 }
 

@@ -42,26 +42,26 @@ pub(crate) trait World {
     /// Registers a socket for edge-triggered events. Each event holds `token`.
     ///
     /// # Errors
-    /// Fails if the system refuses.
+    /// Fails if the system call fails.
     fn watch(&mut self, socket: &Self::Socket, token: u64) -> io::Result<()>;
 
     /// Stops the events of a socket.
     ///
     /// # Errors
-    /// Fails if the system refuses.
+    /// Fails if the system call fails.
     fn unwatch(&mut self, socket: &Self::Socket) -> io::Result<()>;
 
     /// Waits up to `timeout_ns` nanoseconds for events, and appends them to `events`.
     ///
     /// # Errors
-    /// Fails if the system refuses.
+    /// Fails if the system call fails.
     fn wait(&mut self, events: &mut Vec<Event>, timeout_ns: u64) -> Result<(), EngineFault>;
 
     /// Yields the core to other threads while this thread spins. The target may run on the same
     /// core.
     fn yield_now(&mut self);
 
-    /// Clears the wake-up. Must be called after an event with the token [`WAKEUP`].
+    /// Clears the wake-up signal. Must be called after an event with the token [`WAKEUP`].
     fn clear_wakeup(&mut self);
 }
 
@@ -70,13 +70,15 @@ pub(crate) trait Socket: Unpin {
     /// Reads available data. Returns 0 if the peer has closed the connection.
     ///
     /// # Errors
-    /// Fails with `WouldBlock` if there is no data, and otherwise if the connection is broken.
+    /// Fails with `WouldBlock` if there is no data, and with another error if the connection is
+    /// broken.
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// Writes as many bytes as the send buffer takes, and returns their number.
     ///
     /// # Errors
-    /// Fails with `WouldBlock` if the buffer is full, and otherwise if the connection is broken.
+    /// Fails with `WouldBlock` if the buffer is full, and with another error if the connection is
+    /// broken.
     fn write(&self, bytes: &[u8]) -> io::Result<usize>;
 
     /// Returns the error of a failed connect, or `None` if the connect succeeded.
@@ -102,7 +104,8 @@ impl<S: Socket> io::Write for Plain<'_, S> {
     }
 }
 
-/// Interrupts the wait of a [`System`] from another thread, through an eventfd that clones share.
+/// Interrupts the wait of a [`System`] from another thread. It holds an eventfd, which all clones
+/// share.
 #[derive(Clone)]
 pub(crate) struct Wakeup(Arc<OwnedFd>);
 
@@ -191,7 +194,7 @@ impl World for System {
     }
 
     fn clear_wakeup(&mut self) {
-        // Every turn of the loop checks the stop flag, so reading the eventfd is enough.
+        // Every pass of the loop checks the stop flag, so it is enough to read the eventfd.
         let _ignored = rustix::io::read(&self.wakeup.0, &mut [0; 8]);
     }
 }

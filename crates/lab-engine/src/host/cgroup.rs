@@ -2,14 +2,14 @@
 //! time in which tasks waited for it. Version 2 of cgroups is supported in full. Many hosts still
 //! have version 1. There, only the CPU quota and the limits of memory and disk are supported.
 //!
-//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`, in which `*` stands
-//! for the group of processes.
+//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`. In the name of a
+//! metric, `*` stands for the name of a group of processes (`process.rs`).
 //!
 //! A controller limits one kind of resource. Version 2 has one hierarchy of folders for all
 //! controllers, and version 1 has a hierarchy for each. A limit can be set at any level of a
-//! hierarchy, so all levels below the root are read. The sample reports the lowest CPU quota.
-//! For memory and for disk, it reports the limit that is closest to being reached
-//! (<https://docs.kernel.org/admin-guide/cgroup-v2.html>).
+//! hierarchy, so all levels from the process's cgroup up to the one below the root are read. The
+//! sample reports the lowest CPU quota. For memory and for disk, it reports the limit with the
+//! highest utilization (<https://docs.kernel.org/admin-guide/cgroup-v2.html>).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const LEVELS_MAX: usize = 16;
 /// Key in [`Mounts`] of version 2, whose hierarchy has all controllers.
 const VERSION_2: &str = "";
 
-/// By controller: the mount point of its hierarchy. The key is `cpu`, `memory`, `blkio`, or
+/// The mount point of each controller's hierarchy. The key is `cpu`, `memory`, `blkio`, or
 /// [`VERSION_2`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mounts(BTreeMap<String, PathBuf>);
@@ -87,7 +87,7 @@ pub(super) struct Cgroup {
 /// Counters of a cgroup.
 #[derive(Debug, Default)]
 struct Counters {
-    /// By level, for each level that has a CPU quota.
+    /// Counters of each CPU quota, by the folder of its level.
     quotas: BTreeMap<PathBuf, Throttling>,
     /// CPU seconds used. Only version 2 reports them.
     cpu_used: Option<f64>,
@@ -95,7 +95,8 @@ struct Counters {
     stalls: [Option<StallMicros>; 3],
     /// Number of times that a memory limit was reached; `None` if the kernel does not report it.
     memory_hits: Option<f64>,
-    /// Numbers of bytes and operations, each under the key of the limit that applies to it.
+    /// Numbers of bytes and operations. The key of a number is the key of the limit that applies to
+    /// it.
     disk: BTreeMap<DiskLimitKey, f64>,
 }
 
@@ -114,7 +115,7 @@ struct Throttling {
 /// `wbps` are bytes read and written per second. `riops` and `wiops` are the operations per second.
 type DiskLimitKey = (PathBuf, String, &'static str);
 
-/// Each resource: its file of stall times in a cgroup, and the metrics of its pressure.
+/// For each resource: its file of stall times in a cgroup, and the metrics of its pressure.
 const STALLS: [(&str, StallMetrics); 3] = [
     ("cpu.pressure", [host!("cgroup.*.psi_cpu_some"), host!("cgroup.*.psi_cpu_full")]),
     ("memory.pressure", [host!("cgroup.*.psi_memory_some"), host!("cgroup.*.psi_memory_full")]),
@@ -296,7 +297,8 @@ impl Counters {
             let Some(previous) = previous.quotas.get(level) else { continue };
             let new_throttled = (now.throttled_periods - previous.throttled_periods).max(0.0);
             let new_periods = (now.periods - previous.periods).max(0.0);
-            // If no period ended since the last sample, the share is unknown and not zero.
+            // If no period ended since the last sample, the share is unknown, which is different
+            // from zero.
             period_share = larger(period_share, share(new_throttled, new_periods));
             let level_share = rate(now.throttled_seconds, previous.throttled_seconds, elapsed);
             time_share = larger(time_share, Some(level_share));
@@ -344,7 +346,8 @@ fn levels_of(mount: &Path, path: &str) -> Vec<PathBuf> {
     leaf.ancestors().take_while(is_below_mount).take(LEVELS_MAX).map(Path::to_owned).collect()
 }
 
-/// Returns the CPU quota of a level in cores, or `None` without a quota.
+/// Returns the CPU quota of a level in cores. Returns `None` if the level has no quota, or if its
+/// files cannot be read.
 fn read_quota(level: &Path) -> Option<f64> {
     let (quota, period) = if let Some(text) = text::read(level.join("cpu.max")) {
         let (quota, period) = text.trim().split_once(' ')?;
@@ -377,8 +380,8 @@ pub fn own_cpu_limit() -> Option<f64> {
 }
 
 /// Returns the folders in which a cgroup with a CPU quota may be created: the cgroup of this
-/// process, and its parent. The parent is needed, because in version 2 a cgroup with processes may
-/// not have children with quotas.
+/// process, and its parent. The parent is included, because in version 2 a cgroup that has
+/// processes may not have children with quotas.
 pub fn own_cpu_cgroups() -> Vec<PathBuf> {
     let mounts = Mounts::read();
     let membership = text::read("/proc/self/cgroup").unwrap_or_default();

@@ -2,13 +2,13 @@
 //! devices (loop, ram) and optical drives. Includes stacked devices (dm, md), and the devices below
 //! them.
 //!
-//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`, in which `*` stands
-//! for the device.
+//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`. In the name of a
+//! metric, `*` stands for the name of the device.
 //!
 //! The formulas are in <https://docs.kernel.org/admin-guide/iostats.html>. Since version 5.0, the
-//! kernel measures utilization by ticks, so it can be too low. A device that serves requests in
-//! parallel may take more load even at a utilization of 100 %. Therefore the analysis also uses
-//! queue and pressure.
+//! kernel measures utilization in clock ticks, so the reported utilization can be too low. A device
+//! that serves requests in parallel may take more load even at a utilization of 100 %. Therefore
+//! the analysis of bottlenecks also uses the queue length and the pressure.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ use super::values::{Values, float, rate, share};
 
 /// Maximum number of devices in a sample. Hosts with more devices are rare.
 const DEVICES_MAX: usize = 32;
-/// Size of a sector in diskstats, which is the same for all devices.
+/// Size of a sector in `/proc/diskstats`, which is the same for all devices.
 const SECTOR_BYTES: f64 = 512.0;
 
 /// Counters of all devices.
@@ -29,7 +29,7 @@ const SECTOR_BYTES: f64 = 512.0;
 pub(super) struct Disks {
     /// Time and counters of the last reading.
     previous: Option<(Instant, BTreeMap<String, DiskStat>)>,
-    /// By device name: true for a whole disk, false for an excluded device.
+    /// For each device name: true if the device is a whole disk, false if it is excluded.
     is_whole: BTreeMap<String, bool>,
 }
 

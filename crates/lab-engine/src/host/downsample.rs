@@ -1,5 +1,6 @@
 //! Stores the samples of a run of any length in bounded memory. If there are too many samples, the
-//! store merges neighbours, so that the whole run stays visible at a lower resolution.
+//! store merges neighbouring samples. So the series still covers the whole run, at a lower
+//! resolution.
 //!
 //! A sample has about a hundred values with long names. The store holds each name once, and a value
 //! takes eight bytes.
@@ -8,17 +9,17 @@ use std::collections::{BTreeMap, HashMap};
 
 use lab_model::results::run::HostSample;
 
-/// Maximum number of samples per host. At the default interval of 500 ms, they cover 8 minutes in
-/// full, and two hours with one sample per 8 seconds. They take less than a megabyte.
+/// Maximum number of samples per host. At the default interval of 500 ms, they cover 8 minutes
+/// without merging, and two hours with one point per 8 seconds. They take less than a megabyte.
 pub const SAMPLES_MAX: usize = 1_000;
 
-/// The samples of a run by host, evenly downsampled.
+/// The samples of a run by host. All points of a host cover the same number of samples.
 #[derive(Debug)]
 pub struct HostSamples {
     /// Maximum number of samples per host.
     max: usize,
     names: Names,
-    /// By host.
+    /// The series of each host, by the name of the host.
     hosts: BTreeMap<String, HostSeries>,
 }
 
@@ -26,7 +27,7 @@ pub struct HostSamples {
 #[derive(Debug, Default)]
 struct Names {
     list: Vec<String>,
-    /// By name: its number.
+    /// The number of each name.
     numbers: HashMap<String, u16>,
 }
 
@@ -147,8 +148,8 @@ impl HostSeries {
     }
 }
 
-/// Returns the weighted mean of two neighbours. If only one neighbour has a value, the value is not
-/// changed. The result has the time of `second`, because a sample describes the time before it.
+/// Returns the weighted mean of two neighbours. A value that only one neighbour has stays as it is.
+/// The result has the time of `second`, because a sample describes the time before it.
 fn merge(first: &Point, first_weight: usize, second: &Point, second_weight: usize) -> Point {
     #[expect(clippy::cast_precision_loss)]
     let second_share = second_weight as f32 / (first_weight + second_weight) as f32;

@@ -1,5 +1,6 @@
 //! Samples the target's host through a prometheus-node-exporter. Requests the exporter's `/metrics`
-//! page every second over plain HTTP. The values have the same names as the values of this host.
+//! page every second over plain HTTP. The values have the same metric names as the values of this
+//! host, on which the load generator runs.
 
 mod counters;
 mod parse;
@@ -16,7 +17,7 @@ use super::{Waiting, push, seconds_since};
 
 use counters::Scrape;
 
-/// Interval between two scrapes. The exporter needs a few milliseconds for each.
+/// Interval between two scrapes. The exporter needs a few milliseconds for each scrape.
 const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 /// The exporter's default port.
 const DEFAULT_PORT: u16 = 9_100;
@@ -53,7 +54,9 @@ pub(super) enum ScrapeFault {
 /// Counts of scrapes.
 #[derive(Debug, Default)]
 pub(super) struct ScrapeCounts {
+    /// Number of scrapes.
     pub(super) total: u64,
+    /// Number of scrapes that failed.
     pub(super) failed: u64,
     /// Why the last failed scrape failed; `None` if no scrape failed.
     pub(super) last_fault: Option<String>,
@@ -87,7 +90,7 @@ impl Exporter {
     /// Scrapes once.
     ///
     /// # Errors
-    /// Fails if there is no response, or no page of node metrics.
+    /// Fails if there is no response with status 200, or if the page has no CPU metrics.
     pub(super) fn scrape(&self) -> Result<Scrape, ScrapeFault> {
         let request = self.agent.get(&self.url).header("accept", "text/plain;version=0.0.4");
         let mut response = request.call()?;

@@ -1,8 +1,8 @@
 //! Finds processes: the ones that listen at an address, and their children. Also finds the sockets
 //! that a process holds.
 //!
-//! Only root can inspect the processes of other users. Without root these processes are not found,
-//! and the result says so.
+//! Only root can inspect the processes of other users. If this process does not run as root, the
+//! processes of other users are not found. In this case, the result of the run contains a message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -46,9 +46,9 @@ pub(super) fn is_listener(socket: &Socket, address: SocketAddr) -> bool {
         && (ip.is_unspecified() || ip == address.ip().to_canonical())
 }
 
-/// Returns the processes that hold one of these sockets, and all their descendants. A server's
-/// worker processes inherit its listening socket, or get their connections from the server's first
-/// process.
+/// Returns the processes that hold one of these sockets, and all their descendants. The descendants
+/// are included because a server's worker processes may get their connections from the server's
+/// first process.
 pub(super) fn find_holders(inodes: &BTreeSet<u64>) -> BTreeSet<u32> {
     if inodes.is_empty() {
         return BTreeSet::new();

@@ -2,7 +2,8 @@
 //! is the share of time in which tasks waited for it. `disk.rs` and `network.rs` sample the
 //! devices, and `process.rs` samples the processes.
 //!
-//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`.
+//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`, for example
+//! `cpu_user`.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,7 @@ struct Counters {
 
 /// Number of CPU states.
 const STATES: usize = 8;
-/// Each CPU state: its name in the node-exporter, and our metric.
+/// For each CPU state: its name in the node-exporter, and our metric.
 const CPU_STATES: [(&str, &HostMetric); STATES] = [
     ("user", host!("cpu_user")),
     ("nice", host!("cpu_nice")),
@@ -77,8 +78,8 @@ impl CpuTimes {
         }
     }
 
-    /// Returns the growth since `previous`, by state. A counter that decreased has no growth. The
-    /// kernel's iowait counter may decrease.
+    /// Returns the growth since `previous`, by state. If a counter decreased, as the kernel's
+    /// iowait counter may do, its growth counts as 0.
     pub(super) fn since(&self, previous: &CpuTimes) -> CpuTimes {
         let growth = |state: usize| (self.by_state[state] - previous.by_state[state]).max(0.0);
         CpuTimes { by_state: std::array::from_fn(growth) }
@@ -96,8 +97,8 @@ impl CpuTimes {
     }
 
     /// Returns the share of busy time. Time that the hypervisor stole counts as busy, because the
-    /// core was not available. Time that waited for IO counts as idle. Returns `None` if no time
-    /// has passed.
+    /// core was not available. Time in which a core waited for IO counts as idle. Returns `None` if
+    /// no time has passed.
     pub(super) fn busy(&self) -> Option<f64> {
         let [_, _, _, idle, iowait, ..] = self.by_state;
         Some(1.0 - share(idle + iowait, self.total())?)
@@ -116,7 +117,7 @@ impl CpuTimes {
 /// waited for the resource. The second is the share in which all tasks waited.
 pub(super) type StallMetrics = [&'static HostMetric; 2];
 
-/// Each resource: its file of stall times in `/proc/pressure`, and the metrics of its pressure.
+/// For each resource: its file of stall times in `/proc/pressure`, and the metrics of its pressure.
 const STALLS: [(&str, StallMetrics); 4] = [
     ("cpu", [host!("psi_cpu_some"), host!("psi_cpu_full")]),
     ("memory", [host!("psi_memory_some"), host!("psi_memory_full")]),
@@ -192,7 +193,8 @@ impl Counters {
 pub(super) const WHOLE_MACHINE: &str = "";
 
 /// Adds the shares of time in which tasks were stalled between two readings. A stalled task waits
-/// for a resource. `owner` is the name of a cgroup's process, or [`WHOLE_MACHINE`].
+/// for a resource. `owner` is the name of the process group whose cgroup was read, or
+/// [`WHOLE_MACHINE`].
 pub(super) fn add_stalls(
     values: &mut Values,
     [some, full]: StallMetrics,
@@ -200,7 +202,8 @@ pub(super) fn add_stalls(
     (now, previous): (StallMicros, StallMicros),
     elapsed: Duration,
 ) {
-    // The kernel's total is slightly inexact, so the share of a short time could exceed 1.
+    // The kernel's totals are slightly inexact. Without the limit, the share could exceed 1 if
+    // `elapsed` is short.
     let stalled = |now, previous| (rate(now, previous, elapsed) / 1e6).min(1.0);
     values.add_of(some, owner, stalled(now.some, previous.some));
     values.add_of(full, owner, stalled(now.full, previous.full));
@@ -225,7 +228,7 @@ fn add_memory(values: &mut Values) {
     values.add(host!("swap_used_bytes"), swap.map(|(total, free)| total - free));
 }
 
-/// Returns the number of logical cores.
+/// Returns the number of logical cores, or 1 if `/proc/stat` cannot be read.
 pub(super) fn count_cores() -> f64 {
     let kernel = KernelStats::current();
     kernel.map_or(1.0, |kernel| float(kernel.cpu_time.len().max(1) as u64))

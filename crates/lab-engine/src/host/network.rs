@@ -1,8 +1,8 @@
 //! Samples network devices and the TCP stack: bytes, drops, retransmits, refused connections and
 //! memory. `sockets.rs` samples single sockets.
 //!
-//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`, in which `*` stands
-//! for the device.
+//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`. In the name of a
+//! metric, `*` stands for the name of the device.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,20 +23,20 @@ const DEVICES_MAX: usize = 16;
 pub(super) struct Network {
     /// Time and counters of the last reading.
     previous: Option<(Instant, Counters)>,
-    /// By device name: the line rate in bytes per second, or `None` if it is unknown.
+    /// Line rate of each device in bytes per second, by device name. `None` if it is unknown.
     line_rates: BTreeMap<String, Option<f64>>,
 }
 
 /// Counters of the network.
 #[derive(Debug)]
 struct Counters {
-    /// By device name.
+    /// Counters of each device, by device name.
     devices: BTreeMap<String, DeviceStatus>,
     /// In the order of [`TCP`]. `None` if the kernel does not report the counter.
     tcp: [Option<f64>; 4],
 }
 
-/// Each TCP counter: its group and field in `/proc/net/snmp` or `/proc/net/netstat`, and the
+/// For each TCP counter: its group and field in `/proc/net/snmp` or `/proc/net/netstat`, and our
 /// metric. A group is a pair of lines with the same first word.
 const TCP: [(&str, &str, &HostMetric); 4] = [
     ("Tcp", "RetransSegs", host!("tcp_retransmits")),

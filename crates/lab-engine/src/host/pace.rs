@@ -1,5 +1,6 @@
-//! Measures and limits the CPU time of watching a host. The cost of some readings grows with the
-//! number of threads or sockets. The longer such a reading takes, the less often it is made.
+//! Measures and limits the CPU time that it takes to watch a host. The cost of some readings grows
+//! with the number of threads or sockets. The longer such a reading takes, the less often it is
+//! repeated.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +40,8 @@ impl Cost {
     }
 }
 
-/// Decides when a reading is due, so that readings keep a minimum interval and a limit of CPU time.
+/// Decides when a reading is due. Readings have a minimum interval, and together use a limited
+/// share of CPU time.
 #[derive(Debug)]
 pub(super) struct Pace {
     interval_min: Duration,
@@ -47,8 +49,8 @@ pub(super) struct Pace {
     cpu_divisor: u32,
     /// Time of the next reading; `None` before the first one.
     next: Option<Instant>,
-    /// Durations of the last readings. The shortest duration is the real cost. Longer durations
-    /// include time in which the thread was preempted.
+    /// Durations of the last four readings. The shortest one counts as the cost, because longer
+    /// ones may include time in which the thread was preempted.
     durations: [Duration; 4],
 }
 
@@ -64,7 +66,7 @@ impl Pace {
         self.next.is_none_or(|next| now >= next)
     }
 
-    /// Records a reading from `from` to `to`, and plans the next one, within a minute at most.
+    /// Records a reading from `from` to `to`, and plans the next one at most a minute after `from`.
     pub(super) fn record(&mut self, from: Instant, to: Instant) {
         self.durations.rotate_left(1);
         self.durations[3] = to.saturating_duration_since(from);

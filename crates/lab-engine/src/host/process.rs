@@ -1,12 +1,12 @@
 //! Samples watched processes: CPU, memory, open files, disk traffic, and totals over the run.
 //!
 //! Processes with the same name and role form a group, such as nginx and its workers. The role is
-//! the reason for which a process is watched: it is the generator, the target, a server behind the
-//! target, or named by the plan. The name of the group is part of the metric names. `threads.rs`
-//! reads the threads, and `cgroup.rs` the limits.
+//! the reason why a process is watched: it is the load generator, the target, or a server behind
+//! the target, or the plan names it. The name of the group is part of the metric names.
+//! `threads.rs` reads the threads, and `cgroup.rs` the limits.
 //!
-//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`, in which `*` stands
-//! for the name of the group.
+//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`. In the name of a
+//! metric, `*` stands for the name of the group.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -20,7 +20,8 @@ use super::pace::Pace;
 use super::threads::{Threads, metric_name_part};
 use super::values::{Values, float, rate};
 
-/// Maximum number of watched processes. If a server has more workers, the rest is not watched.
+/// Maximum number of watched processes. Further processes, such as the workers of a large server,
+/// are not watched.
 pub(super) const PROCESSES_MAX: usize = 256;
 /// Shortest interval between two readings of all threads of a group.
 const THREADS_INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -69,8 +70,8 @@ struct Member {
     /// Start time in ticks since the host's boot. A process that reuses the id has another start
     /// time.
     started: u64,
-    /// CPU seconds that the process had used when the run started, or when the process was found
-    /// later.
+    /// CPU seconds that the process had used at the start of the run. For a process that was found
+    /// later, the CPU seconds at that time.
     cpu_start: f64,
     /// Counters at the last reading.
     last: Counters,
@@ -122,7 +123,7 @@ impl Processes {
         let (started, cpu_start) = (stat.starttime, last.cpu);
         let group = self.find_or_add_group(&stat, role, pid);
         group.members.push(Member { pid, started, cpu_start, last, ended: false });
-        // Sums over a different set of members are not comparable with the previous sums.
+        // With a new member, the sums over all members cannot be compared with the previous sums.
         group.previous = None;
         group.threads.reset();
         true
@@ -187,8 +188,8 @@ impl Processes {
         }
     }
 
-    /// Returns the number of cores that the target may use by its affinity and CPU quota. Returns
-    /// `None` if the target's process is unknown.
+    /// Returns the number of cores that the target's affinity and CPU quota allow it to use.
+    /// Returns `None` if the target's process is unknown, or if its affinity cannot be read.
     pub(super) fn target_cores(&self) -> Option<f64> {
         let groups = self.groups.iter().filter(|group| group.role == ProcessRole::Target);
         let allowed = groups.filter_map(|group| {
@@ -255,7 +256,7 @@ impl Group {
         self.sample_costly(now, values);
     }
 
-    /// Adds the values that are costly to read, if they are due.
+    /// Adds the values that are expensive to read, if their next reading is due.
     fn sample_costly(&mut self, now: Instant, values: &mut Values) {
         let pids: Vec<u32> = self.alive().collect();
         if self.threads_pace.is_due(now) {
@@ -345,15 +346,15 @@ fn read_stat(pid: u32) -> Option<Stat> {
     find_process(pid)?.stat().ok().filter(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
-/// Reads the disk traffic of a process. Only root can read the traffic of other users'
-/// processes.
+/// Reads the disk traffic of a process. Returns `None` if the kernel forbids it, because only root
+/// can read the traffic of other users' processes.
 fn read_disk_bytes(pid: u32) -> Option<DiskBytes> {
     let io = find_process(pid)?.io().ok()?;
     Some(DiskBytes { read: float(io.read_bytes), written: float(io.write_bytes) })
 }
 
-/// Returns the number of open files of a process. Since Linux 6.2, the size of the folder is that
-/// number. Older kernels report 0, so the entries are counted.
+/// Returns the number of open files of a process. Since Linux 6.2, the size of the folder
+/// `/proc/PID/fd` is this number. Older kernels report the size 0, so the entries are counted.
 fn count_files(pid: u32) -> Option<f64> {
     let folder = format!("/proc/{pid}/fd");
     let size = fs::metadata(&folder).ok()?.len();
@@ -361,7 +362,8 @@ fn count_files(pid: u32) -> Option<f64> {
     Some(float(if size > 0 { size } else { count_entries() }))
 }
 
-/// Returns the maximum number of open files of a process, or `None` if it is unlimited.
+/// Returns the maximum number of open files of a process. Returns `None` if the number is unlimited
+/// or cannot be read.
 fn read_files_limit(pid: u32) -> Option<f64> {
     match find_process(pid)?.limits().ok()?.max_open_files.soft_limit {
         procfs::process::LimitValue::Value(limit) => Some(float(limit)),

@@ -1,8 +1,8 @@
 //! Reads the TCP sockets of this host through netlink (`sock_diag`), as `ss` does.
 //!
 //! Netlink is ten times cheaper than `/proc/net/tcp`. It also reports when a socket last sent and
-//! received data, which shows which side waits for the other. Some containers forbid netlink, and
-//! `/proc/net/tcp` is read instead.
+//! received data, which shows which side waits for the other. Some containers forbid netlink. In
+//! these, `/proc/net/tcp` is read instead.
 //!
 //! The messages are documented in <https://man7.org/linux/man-pages/man7/sock_diag.7.html>, and
 //! `struct tcp_info` in
@@ -29,8 +29,8 @@ pub(super) struct Socket {
     /// Number of received bytes that the program has not read. For a listener, the number of
     /// connections that wait to be accepted.
     pub(super) unread: u32,
-    /// For a listener, the maximum length of its accept queue, or 0 if it is unknown. For another
-    /// socket, 0.
+    /// For a listener, the maximum length of its accept queue, or 0 if it is unknown. Always 0 for
+    /// a socket that is no listener.
     pub(super) backlog: u32,
     /// `None` if the kernel does not report these times.
     pub(super) idle: Option<IdleTimes>,
@@ -52,8 +52,9 @@ impl Socket {
         self.idle.is_some_and(|idle| idle.sent < idle.received)
     }
 
-    /// Returns true if the socket sent and received in the same tick of the kernel, so that the
-    /// order is unknown. Either a response came quickly, or a call followed a response at once.
+    /// Returns true if the socket sent and received in the same clock tick of the kernel, so that
+    /// the order is unknown. Either a response arrived quickly after a call, or a call followed a
+    /// response at once.
     pub(super) fn is_unclear(&self) -> bool {
         self.unread == 0 && self.idle.is_some_and(|idle| idle.received == idle.sent)
     }

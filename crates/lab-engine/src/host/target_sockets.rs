@@ -1,14 +1,16 @@
 //! Samples the target's connections, from the kernel's socket table. Counts inbound connections
-//! that wait until the target accepts, reads or answers. Counts outbound connections on which the
-//! target waits for an upstream server.
+//! that wait until the target accepts them, reads a request or responds. Counts outbound
+//! connections on which the target waits for an upstream server.
 //!
-//! A call is in the target while the target owes a response on an inbound connection. The call
-//! waits upstream while an outbound connection awaits a response. By Little's law, the ratio of the
-//! two counts is the share of time that the target waits upstream. Both counts are too low if a
+//! An inbound connection on which the target owes a response stands for a call in the target. An
+//! outbound connection that awaits a response stands for a call that waits for an upstream server.
+//! By Little's law, the number of waiting calls divided by the number of calls in the target is the
+//! share of time that the target waits for upstream servers. Both numbers are too low if a
 //! connection carries several calls at once (HTTP/2). A connection is unclear if its times do not
-//! tell which side must act next.
+//! show which side must act next.
 //!
-//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`.
+//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`, for example
+//! `ports_used`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -40,7 +42,7 @@ pub(super) struct TargetSockets {
     local: bool,
     /// Decides when all sockets are read.
     pace: Pace,
-    /// Decides when processes of the target are searched.
+    /// Decides when the next search for processes of the target is due.
     search_pace: Pace,
     /// First and last port of the ephemeral range.
     ports: (u16, u16),
@@ -99,7 +101,7 @@ impl TargetSockets {
             self.add_inbound(&sockets, values);
             self.add_outbound(&sockets, processes, values);
         }
-        // The search has its own pace, so its time does not count here.
+        // The search has its own interval, so its duration does not count as cost of this reading.
         self.pace.record(started + search_duration, Instant::now());
     }
 

@@ -42,7 +42,8 @@ fn an_interval_out_of_range_is_rejected() {
     assert_eq!(fault.to_string(), "the interval of watching is 50ms; allowed: 100 ms to 1 s");
 }
 
-/// `/proc` has the threads of this process under their own ids, too.
+/// The test watches threads as if they were processes, because `/proc` also has an entry for each
+/// thread id.
 #[test]
 fn too_many_processes_are_reported_as_such() {
     let (end, waits) = std::sync::mpsc::sync_channel::<()>(1);

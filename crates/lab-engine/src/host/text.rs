@@ -49,8 +49,8 @@ pub(super) fn find_pair(text: &str, group: &str, key: &str) -> Option<f64> {
 pub(super) struct StallMicros {
     /// Time during which at least one task waited for the resource.
     pub(super) some: f64,
-    /// Time during which all tasks waited for the resource at once. Zero if the kernel does not
-    /// report it, and for the CPU of a whole host.
+    /// Time during which all tasks waited for the resource at once. It is zero if the kernel does
+    /// not report it, and for the CPU of a whole host.
     pub(super) full: f64,
 }
 

@@ -1,8 +1,8 @@
 //! Samples the threads of watched processes: the busiest threads, and the waits for a core or a
 //! disk.
 //!
-//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`, in which `*` stands
-//! for the name of a group or thread.
+//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`. In the name of a
+//! metric, `*` stands for the name of a group of processes or of a thread.
 //!
 //! `/proc/PID/task/*/schedstat` has three numbers: nanoseconds on a core, nanoseconds for which the
 //! thread was ready to run but had no core, and time slices. The second number shows directly that
@@ -17,7 +17,8 @@ use lab_model::metrics::host::host;
 use super::text;
 use super::values::{Values, float, rate};
 
-/// Maximum number of threads per group that get a series of their own.
+/// Maximum number of threads per group that get their own series: the values of one metric over
+/// time.
 const SERIES_MAX: usize = 8;
 /// Minimum share of one core's time that a thread must use to get its own series.
 const SERIES_SHARE_MIN: f64 = 0.2;
@@ -34,7 +35,7 @@ pub(super) struct Threads {
     last_time: Option<Instant>,
     /// Counters of the last reading, by process id and thread id.
     previous: BTreeMap<ThreadId, Counters>,
-    /// The names of the series, by the threads that have their own series.
+    /// The name of each thread's series, for the threads that have their own series.
     series_names: BTreeMap<ThreadId, String>,
 }
 
@@ -48,13 +49,15 @@ struct Counters {
     cpu: f64,
     /// Seconds for which the thread was ready to run but had no core.
     delay: f64,
-    /// Number of times that the thread waited for something; 0 if it was not read.
+    /// Number of times that the thread gave up its core to wait for something; 0 if it was not
+    /// read.
     voluntary_switches: f64,
     /// Number of times that the kernel preempted the thread; 0 if it was not read.
     involuntary_switches: f64,
 }
 
-/// Times of one thread between two readings, in seconds per second. See [`Counters`].
+/// CPU time and run delay of one thread between two readings, in seconds per second. See
+/// [`Counters`].
 #[derive(Debug, PartialEq)]
 struct Usage {
     thread: ThreadId,
@@ -92,8 +95,8 @@ impl Threads {
         (self.last_time, self.previous) = (Some(now), threads);
     }
 
-    /// Adds the sum of all delays, the busiest thread, and the series of single threads. A series
-    /// has the values of one metric over time.
+    /// Adds the sum of all run delays, the values of the busiest thread, and the values of the
+    /// threads that have their own series.
     fn add_values(&mut self, name: &str, usages: &[Usage], values: &mut Values) {
         let delay: f64 = usages.iter().map(|usage| usage.delay).sum();
         values.add_of(host!("process.*.run_delay"), name, delay);

@@ -32,7 +32,8 @@ impl Values {
     }
 
     /// Returns the values as a sample, sorted by name. If a name was added twice, the first value
-    /// wins. `at` is in seconds since the start of the run.
+    /// wins. `at` is in seconds since the start of the run, and `host` is the name of the host:
+    /// `generator` or `target`.
     pub(super) fn sample(mut self, at: f64, host: &str) -> HostSample {
         self.list.sort_by(|(a, _), (b, _)| a.cmp(b));
         self.list.dedup_by(|(later, _), (first, _)| later == first);
@@ -40,8 +41,8 @@ impl Values {
     }
 }
 
-/// Returns the growth of a counter per second. A decrease counts as no growth: a counter decreases
-/// when it is reset, and the kernel's iowait counter may decrease at any time.
+/// Returns the growth of a counter per second. A decrease counts as growth of 0. A counter
+/// decreases when it is reset, and the kernel's iowait counter may decrease at any time.
 pub(super) fn rate(now: f64, previous: f64, elapsed: Duration) -> f64 {
     // The minimum avoids a division by zero.
     (now - previous).max(0.0) / elapsed.as_secs_f64().max(1e-9)

@@ -1,5 +1,8 @@
-//! Goal: intervals of several threads are merged into the right seconds, and no count is lost.
-//! Method: intervals made by hand.
+//! Goal: intervals of several threads are merged into the right seconds, and no count is lost. An
+//! interval has the counts of one thread over about a second. Method: intervals made by hand.
+//!
+//! The arguments of `interval` are the thread, the start and the end in milliseconds, the number of
+//! calls, and their latency in milliseconds.
 
 use std::time::Duration;
 
@@ -67,6 +70,7 @@ fn a_thread_that_lags_or_ends_does_not_delay_the_others() {
     recorder.add(&interval(1, 1_000, 9_000, 100, 5));
     closed.extend(std::iter::from_fn(|| recorder.close_oldest()));
     let requests: u64 = closed.iter().map(|closed| closed.second.requests).sum();
+    // 1 call and 100 calls of thread 1, and 100 calls of thread 0.
     assert_eq!(requests, 201);
     assert_eq!(recorder.finish().total.traffic.requests, 201);
 }

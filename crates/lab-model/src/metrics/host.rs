@@ -54,8 +54,8 @@ impl HostMetric {
         METRICS.iter().find(|metric| matches(metric.name, name))
     }
 
-    /// Returns the metric's name in a sample, for the device, process or thread `owner`. The owner
-    /// of a thread's metric is `PROCESS.thread.THREAD`.
+    /// Returns the metric's name in a sample. `owner` is the name of the device, process or thread,
+    /// which replaces the `*`. For a metric of a thread, `owner` is `PROCESS.thread.THREAD`.
     pub fn of(&self, owner: &str) -> HostName {
         HostName(match self.around_owner() {
             Some((prefix, suffix)) => format!("{prefix}{owner}{suffix}"),
@@ -63,8 +63,8 @@ impl HostMetric {
         })
     }
 
-    /// Returns the device, process or thread that a name in a sample contains. Returns `None` if
-    /// the name does not belong to this metric, or if the metric has no owner.
+    /// Returns the owner that a name in a sample contains: the device, process or thread. Returns
+    /// `None` if the name does not belong to this metric, or if the metric has no owner.
     pub fn owner<'a>(&self, name: &'a str) -> Option<&'a str> {
         let (prefix, suffix) = self.around_owner()?;
         let is_this_metric =
@@ -128,8 +128,9 @@ macro_rules! host_metrics {
     };
 }
 
-/// All metrics. Metrics of hosts come from this host and from a node-exporter. Metrics of
-/// processes, cgroups and the target's sockets come only from this host.
+/// All metrics. Metrics of hosts come from the load generator's host, and from the target's host if
+/// a node-exporter runs there. Metrics of processes, cgroups and the target's sockets come only
+/// from the load generator's host.
 pub const METRICS: &[HostMetric] = host_metrics! {
     // The machine.
     "cores" Count: "logical cores (node-exporter only)";

@@ -1,8 +1,8 @@
 //! Builds a plan from the options of `weir load URL`.
 //!
 //! The options are first written as the text of a plan, which is then read like every plan. So all
-//! plans have the same reader, limits and defaults. The result stores the text, so the run can be
-//! repeated from it. Diagnostics name the option instead of a line of the text.
+//! plans have the same reader, limits and defaults. The result of the run stores the text, so the
+//! run can be repeated from it. Diagnostics name the option instead of a line of the text.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,12 +26,12 @@ const DURATION_WITH_COUNT: &str = "1h";
 /// Default number of workers in the open model, divided by the rate in iterations per second. With
 /// this number, workers do not run out while iterations take at most 100 ms.
 const WORKERS_PER_RATE: f64 = 0.1;
-/// Maximum default number of workers in the open model.
+/// The default number of workers in the open model is at most this.
 const DEFAULT_WORKERS_MAX: f64 = 5000.0;
 
-/// Options of a load test of a URL. An option that is not set has the default of a plan, except for
-/// 50 connections, 10 s, the closed model, and the family's mix of reads. The reader of plans
-/// validates values, so most options are stored as text.
+/// Options of a load test of a URL. Most options that are not set have the default of a plan. The
+/// other defaults are 50 connections, 10 s, the closed model, and the family's mix of reads. The
+/// reader of plans validates values, so most options are stored as text.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options for a URL")]
 pub struct UrlOptions {
@@ -179,8 +179,8 @@ impl UrlOptions {
             Ok(plan)
         };
         let plan = read_plan(1)?;
-        // Options count requests, but a plan counts iterations. The mix determines the number of
-        // requests per iteration, so the plan is built again if that number is not 1.
+        // Options count requests, but a plan counts iterations. The number of requests per
+        // iteration is known only after the mix was read. If it is not 1, the plan is built again.
         match plan.mixes[plan.scenarios[0].mix].steps.len() {
             1 => Ok(plan),
             steps => read_plan(steps as u64),
@@ -364,12 +364,12 @@ fn quoted(text: &str) -> String {
     json.replace('\u{7f}', "\\u007F")
 }
 
-/// Quotes a text for TOML and escapes `${`, so that the reader replaces nothing in it.
+/// Quotes a text for TOML and escapes `${`, so that the reader does not replace a variable in it.
 fn quoted_name(text: &str) -> String {
     quoted(&text.replace("${", "$${"))
 }
 
-/// The text of a plan, and for each line with a key the option that sets the key.
+/// The text of a plan. For each line with a key, it also has the option that sets the key.
 #[derive(Default)]
 struct PlanText {
     text: String,
@@ -383,7 +383,7 @@ impl PlanText {
         self.text.push('\n');
     }
 
-    /// Writes a line with a key that comes from this option. Writes nothing without a value.
+    /// Writes a line with a key that comes from this option. Writes nothing if `value` is `None`.
     fn write_key(&mut self, option: &'static str, key: &str, value: Option<String>) {
         if let Some(value) = value {
             self.options.push((self.text.matches('\n').count() + 1, option));
@@ -391,7 +391,7 @@ impl PlanText {
         }
     }
 
-    /// Replaces keys and positions in the problems of the text by the options.
+    /// Replaces the keys and positions of the problems by the options that set the keys.
     fn name_options(&self, mut problems: Diagnostics) -> Diagnostics {
         problems.file = None;
         for problem in problems.list.iter_mut().filter(|problem| problem.file.is_none()) {

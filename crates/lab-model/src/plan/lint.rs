@@ -18,17 +18,18 @@ use crate::plan::{Model, Plan, Scenario};
 mod tests;
 
 /// A threshold tolerates a share of failures, such as 1 %. A method is reported if its share of all
-/// calls is below the tolerated share times this factor. All of its calls can fail from some time
-/// until the end of the run without breaking the threshold.
+/// calls is below the tolerated share times this factor. All calls of such a method can fail during
+/// the last part of the run without breaking the threshold.
 ///
-/// At a rising rate, about a third of the calls are sent before the failures begin. So only two
-/// thirds of a method's calls fail. A method with 1.5 times the tolerated share then just meets the
-/// threshold. In the published case (Somnia), the method had 1.087 % of the calls, the threshold
+/// Suppose that the rate rises, and a method begins to fail in the middle of the run. About a third
+/// of the method's calls have been sent by then, so only the other two thirds fail. If the method's
+/// share is 1.5 times the tolerated share, these failures are just as many as the threshold
+/// tolerates. In the published case (Somnia), the method had 1.087 % of the calls, the threshold
 /// tolerated 1 %, and the failures began at 43 to 50 % of the run.
 const BLIND_FACTOR: f64 = 1.5;
 
-/// Minimum number of samples beyond a percentile. Their number varies from run to run: if 100 are
-/// expected, the relative standard error is 10 %.
+/// Minimum number of samples above a percentile. This number varies from run to run. If 100 samples
+/// are expected, its relative standard error is 10 %.
 const SAMPLES_BEYOND_MIN: f64 = 100.0;
 
 /// Minimum duration of a stage. A shorter stage has fewer than five samples of one second.
@@ -68,8 +69,10 @@ fn check_no_threshold(plan: &Plan, warnings: &mut Vec<String>) {
 /// A method and its share of the calls.
 type Share<'a> = (&'a str, f64);
 
-/// Finds thresholds over all calls that the failure of one method cannot break.
+/// Finds thresholds over all calls that do not break even if all calls of one method fail or are
+/// slow.
 fn check_blind_spots(plan: &Plan, warnings: &mut Vec<String>) {
+    // True if the threshold is about all methods together.
     let is_over_all = |threshold: &&Threshold| threshold.selector.method.is_none();
     let failure_limits = plan.thresholds.iter().filter(is_over_all).filter_map(tolerated_failures);
     let tail_limits = plan.thresholds.iter().filter(is_over_all).filter_map(tolerated_tail);
@@ -101,8 +104,8 @@ fn check_blind_spots(plan: &Plan, warnings: &mut Vec<String>) {
     }
 }
 
-/// Returns the methods that have no threshold of their own for any of these metrics. Each has its
-/// share of the calls that `threshold` selects.
+/// Returns the methods that have no threshold of their own for any of these metrics. Each method
+/// comes with its share of the calls that `threshold` selects.
 fn find_unprotected<'a>(
     plan: &'a Plan,
     threshold: &Threshold,
@@ -139,8 +142,8 @@ fn describe_hidden_failures(methods: &[Share<'_>], threshold: &Threshold) -> Opt
     }
 }
 
-/// Warns of methods that can fail late in the run without breaking the threshold. `tolerated` is
-/// the share of failures that the threshold tolerates.
+/// Warns of methods whose calls can all fail from some time on without breaking the threshold.
+/// `tolerated` is the share of failures that the threshold tolerates.
 fn warn_of_late_failures(
     methods: &[Share<'_>],
     tolerated: f64,
@@ -184,13 +187,13 @@ fn list_shares(methods: &[Share<'_>]) -> String {
     list_names(&sorted.iter().map(item).collect::<Vec<_>>())
 }
 
-/// Lists the first names, and the number of the others.
+/// Lists the first eight names, and the number of the others.
 fn list_names(names: &[String]) -> String {
     join_first(names, 8, ", ")
 }
 
-/// Returns the share of failures that a threshold tolerates, and the threshold. Returns `None` if
-/// the threshold does not limit failures, or tolerates none.
+/// Returns the share of failures that a threshold tolerates, and the threshold itself. Returns
+/// `None` if the threshold does not limit failures, or tolerates no failure.
 fn tolerated_failures(threshold: &Threshold) -> Option<(f64, &Threshold)> {
     let is_upper_limit = matches!(threshold.operator, Operator::Less | Operator::LessOrEqual);
     let limits_failures = threshold.selector.metric == Metric::Failed;
@@ -198,8 +201,8 @@ fn tolerated_failures(threshold: &Threshold) -> Option<(f64, &Threshold)> {
         .then_some((threshold.limit, threshold))
 }
 
-/// Returns the share of calls beyond the percentile of a threshold, and the threshold. These calls
-/// may have any latency. Returns `None` if the threshold has no percentile of call times.
+/// Returns the share of calls above the percentile of a threshold, and the threshold itself. These
+/// calls may have any latency. Returns `None` if the threshold has no percentile of call times.
 fn tolerated_tail(threshold: &Threshold) -> Option<(f64, &Threshold)> {
     let has_call_times = matches!(threshold.selector.metric.samples(), Samples::CallTimes(..));
     match threshold.aggregation {
@@ -226,7 +229,7 @@ fn find_share(plan: &Plan, threshold: &Threshold, method: usize) -> Option<f64> 
     shares.map(|shares| shares[method]).reduce(f64::max)
 }
 
-/// Finds percentiles of too few calls.
+/// Finds thresholds about a percentile that has too few samples.
 pub fn check_samples(plan: &Plan, warnings: &mut Vec<String>) {
     for threshold in &plan.thresholds {
         let Aggregation::Percentile(percent) = threshold.aggregation else { continue };
@@ -252,8 +255,8 @@ pub fn check_samples(plan: &Plan, warnings: &mut Vec<String>) {
     }
 }
 
-/// Returns the largest number of samples that a threshold can have, in each window if it has
-/// windows. Returns `None` if the plan does not limit the number.
+/// Returns the maximum number of samples that a threshold can have. For a threshold with a window,
+/// this is the number in one window. Returns `None` if the plan does not limit the number.
 pub fn count_samples(plan: &Plan, threshold: &Threshold) -> Option<f64> {
     let counts_iterations = !threshold.selector.metric.per_method();
     let mut samples = 0.0;
@@ -285,7 +288,7 @@ pub fn count_samples(plan: &Plan, threshold: &Threshold) -> Option<f64> {
     Some(samples)
 }
 
-/// Finds closed scenarios whose pauses bound the rate.
+/// Finds closed scenarios whose pauses limit the rate.
 fn check_pauses(scenario: &Scenario, warnings: &mut Vec<String>) {
     if scenario.model == Model::Closed && !scenario.pause.is_zero() {
         let workers = scenario.level_max();
@@ -306,7 +309,7 @@ fn check_workers(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
         return;
     }
     let peak = scenario.level_max();
-    // The mean duration of iterations in seconds at which all workers are busy.
+    // If iterations take this many seconds in the mean, all workers are busy at the peak rate.
     let sustainable = scenario.workers_max as f64 / peak;
     let latency_limits = plan.thresholds.iter().filter(|threshold| {
         threshold.selector.metric == Metric::Latency
@@ -360,8 +363,8 @@ fn check_grace(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
     }
 }
 
-/// Finds plans whose rate changes. Studies have published the mean rate of such a run as the
-/// capacity of the target.
+/// Finds plans whose rate changes, because studies have mistaken the mean rate of such a run for
+/// the capacity of the target.
 fn check_mean_rate(plan: &Plan, warnings: &mut Vec<String>) {
     let (Some(peak), Planned::Exactly(requests)) = (plan.peak(), plan.requests()) else { return };
     let seconds = plan.duration().as_secs_f64();

@@ -1,12 +1,12 @@
 //! Converts the parameters of a call from the plan to pieces of JSON. A piece is constant text or a
-//! random value, which the engine draws for each call.
+//! random value. The engine draws random values anew for each call.
 //!
 //! In the plan, a generator stands for a random value. A table with the key `draw` is a generator,
 //! and so is `{ block = "latest-100" }`. A table `{ json = "…" }` is literal JSON, and every other
 //! table is a JSON object. The same rules apply within a JSON text.
 //!
 //! An item is a parsed value with its position in the plan's file, and its tree is the value
-//! itself.
+//! itself. The head is the newest block of the chain at the start of the run.
 
 use serde::de::IgnoredAny;
 use serde_json::json;
@@ -33,6 +33,7 @@ const JSON: &str = "json";
 
 const ALLOWED: &str = "a JSON value, or a generator such as { draw = \"block\", behind = 10 }";
 
+// `settings::choice!` declares an enum with the name of each variant in the plan.
 settings::choice! {
     /// The generators of parameters.
     enum Generator {
@@ -53,7 +54,7 @@ settings::choice! {
     }
 }
 
-/// Returns the generators for the reference page, each with its name and keys.
+/// Returns the name and the keys of each generator, for the reference page.
 pub(super) fn generators() -> [(&'static str, TableDoc); 7] {
     [
         ("block", BlockDraw::doc()),
@@ -66,27 +67,30 @@ pub(super) fn generators() -> [(&'static str, TableDoc); 7] {
     ]
 }
 
+// `settings::table!` declares the keys of a table as `key: Type = default;`.
 settings::table! {
-    /// A block number at or below the head at the start of the run, in the family's form.
-    /// `{ block = "latest-100" }` is short for `{ draw = "block", behind = 100 }`.
+    /// A block number, in the form of the target's family. The block is the newest block at the
+    /// start of the run (the head), or an earlier one. `{ block = "latest-100" }` is short for
+    /// `{ draw = "block", behind = 100 }`.
     struct BlockDraw {
         /// Which generator this is.
         draw: Generator = required;
-        /// Blocks behind the head; with `[smallest, largest]` each call draws a number from the
-        /// range.
+        /// Number of blocks from this block to the head. With `[smallest, largest]`, each call
+        /// draws a number from the range.
         behind: Behind = "0";
     }
 }
 
 settings::table! {
-    /// A log filter over a range of blocks that ends behind the head.
+    /// A log filter over a range of blocks. The range ends at or before the newest block at the
+    /// start of the run (the head).
     struct LogsDraw {
         /// Which generator this is.
         draw: Generator = required;
         /// Number of blocks in the range.
         blocks: Integer<1, BLOCKS_BEHIND_MAX> = required;
-        /// Blocks from the range's end to the head; with `[smallest, largest]` each call draws a
-        /// number from the range.
+        /// Number of blocks from the end of the range to the head. With `[smallest, largest]`, each
+        /// call draws a number from the range.
         behind: Behind = "0";
         /// The filter's `address`: a string, a list or a generator.
         address: Param = described "any";
@@ -116,7 +120,8 @@ settings::table! {
     struct AddressDraw {
         /// Which generator this is.
         draw: Generator = required;
-        /// Addresses to draw from. If empty, an address from the newest blocks is drawn.
+        /// Addresses to draw from. If the list is empty, an address from the newest blocks is
+        /// drawn.
         of: List<AnyString> = empty;
     }
 }
@@ -142,7 +147,8 @@ settings::table! {
 }
 
 /// Declares value types that a [`ParamsWriter`] reads. An entry has the name, the Rust type, the
-/// function that reads the value, the allowed values, and the JSON Schema.
+/// function that reads the value, the allowed values, and the JSON Schema. The trait `ValueType`
+/// explains the functions of a value type.
 macro_rules! params_types {
     ($(
         $(#[doc = $doc:literal])+
@@ -193,7 +199,7 @@ macro_rules! params_types {
 }
 
 params_types! {
-    /// The parameters of a call: a list or table, or a JSON text of one.
+    /// The parameters of a call: a list or table, which may also be written as a JSON text.
     Params: Vec<Piece> = ParamsWriter::write_params,
         "a list or table of JSON values and generators, or a JSON text of one",
         { "type": ["array", "object", "string"] };
@@ -215,20 +221,20 @@ struct ParamsWriter<'w, 'r, 'a> {
     /// Position of the value in the plan.
     location: &'w Location,
     reader: &'w mut Reader<'r, 'a>,
-    /// Constant text that was not added to `pieces` yet.
+    /// Constant text that is not in `pieces` yet.
     text: Vec<u8>,
     pieces: Vec<Piece>,
 }
 
 impl ParamsWriter<'_, '_, '_> {
-    /// Writes parameters: a list or table, or a JSON text of one. Returns the pieces.
+    /// Writes parameters: a list or table, which may be written as a JSON text. Returns the pieces.
     fn write_params(&mut self, item: &Item) -> Vec<Piece> {
         match &item.tree {
             Tree::String(text) => match json::parse_item(text, &item.span) {
                 Some(parsed) if json::has_generators(&parsed) => {
                     self.write_value(&parsed);
-                    // Problems within the JSON text are reported already, at the position of the
-                    // whole text. Diagnostics may print that text.
+                    // `write_value` has reported the problems within the JSON text, at the position
+                    // of the whole text. Diagnostics may print that text.
                     self.reader.allow_printing::<Params>(item);
                 }
                 Some(Item { tree: Tree::List(_) | Tree::Table(_), .. }) => self.push(text.trim()),
@@ -252,7 +258,7 @@ impl ParamsWriter<'_, '_, '_> {
         std::mem::take(&mut self.pieces)
     }
 
-    /// Returns the JSON texts of the values of a `one-of`.
+    /// Returns the JSON texts of the values of a `one-of` generator.
     fn write_choices(&mut self, item: &Item) -> Vec<Box<[u8]>> {
         let list = match &item.tree {
             Tree::List(list) if (1..=CHOICES_MAX).contains(&list.len()) => list,
@@ -358,8 +364,8 @@ impl ParamsWriter<'_, '_, '_> {
         self.push("}");
     }
 
-    /// Reports a text such as `"$address"`. Other tools use it for a generator, but here it would
-    /// be sent unchanged.
+    /// Reports a text such as `"$address"`. Other tools replace such a text by a random value, but
+    /// here it would be sent unchanged.
     fn reject_dollar_name(&mut self, item: &Item, text: &str) {
         let name = &text[1..];
         let advice = if Generator::NAMES.contains(&name) {
@@ -453,7 +459,7 @@ impl ParamsWriter<'_, '_, '_> {
         }
     }
 
-    /// Writes a log filter, whose range of blocks is random.
+    /// Writes a log filter with a random range of blocks.
     fn write_logs(&mut self, table: LogsDraw) {
         self.push("{");
         self.push_draw(Draw::LogRange { blocks: *table.blocks, behind: *table.behind });

@@ -1,5 +1,8 @@
 //! Computes the planned load from a plan alone: iterations, rates, and each method's share of all
 //! calls. Some of these numbers depend on the target's speed, and are unknown before a run.
+//!
+//! In an open scenario, iterations start by the clock. In a closed scenario, an iteration starts
+//! when a worker is free. An iteration sends one request for each step of its mix.
 
 use std::time::Duration;
 
@@ -78,8 +81,8 @@ impl Plan {
             };
             self.scenarios.iter().map(rate).sum::<f64>()
         };
-        // Levels are linear within a stage. So the rate is highest just before or just after the
-        // start or the end of a stage.
+        // Levels are linear within a stage, but can jump between stages. So the rate is highest
+        // just before or just after the start or the end of a stage.
         let rates =
             instants.flat_map(|instant| [total_rate(instant, false), total_rate(instant, true)]);
         rates.reduce(f64::max)
@@ -91,8 +94,8 @@ impl Plan {
         self.shares_of(|_| true)
     }
 
-    /// Returns each method's share of the calls of the selected scenarios. Returns `None` in the
-    /// same case as [`Plan::shares`], and if no scenario is selected.
+    /// Returns each method's share of the calls of the selected scenarios. Returns `None` if no
+    /// scenario is selected, or for the same reason as [`Plan::shares`].
     pub fn shares_of(&self, is_selected: impl Fn(&Scenario) -> bool) -> Option<Vec<f64>> {
         let scenarios: Vec<_> =
             self.scenarios.iter().filter(|scenario| is_selected(scenario)).collect();
@@ -124,7 +127,7 @@ impl Plan {
         calls
     }
 
-    /// Adds the mean number of calls of each method in a number of iterations to `sums`.
+    /// Adds to `sums` the mean number of calls of each method in `iterations` iterations.
     fn add_calls(&self, scenario: &Scenario, iterations: f64, sums: &mut [f64]) {
         // Only calls that are chosen by weight are sent as batches. Recorded bodies stay unchanged.
         let calls_per_request =
@@ -155,8 +158,8 @@ impl Plan {
 impl Scenario {
     /// Returns the number of iterations that the scenario starts.
     pub fn iterations(&self) -> Planned {
-        // The area under the curve of levels: iterations in the open model, worker-seconds in the
-        // closed one.
+        // The area under the curve of the level over time. In the open model it is the number of
+        // iterations, in the closed model the number of worker-seconds.
         let area: f64 = self
             .stages
             .iter()

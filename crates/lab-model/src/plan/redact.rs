@@ -4,8 +4,8 @@
 use settings::url::mask_url;
 use settings::{Report, Span};
 
-/// Returns the text with all secrets masked, including those of URLs in comments. `replacements`
-/// has the position and the new text of each value that is replaced for another reason.
+/// Returns the text with all secrets masked, including the secrets of URLs in comments.
+/// `replacements` has the position and the new text of each value that an option overrides.
 pub(super) fn redact_text(
     text: &str,
     report: &Report<'_>,
@@ -25,7 +25,7 @@ pub(super) fn redact_text(
     redacted
 }
 
-/// Masks all URLs in the text between two values, which may be comments.
+/// Masks all URLs in the text between two values. This text may be a comment.
 fn mask_urls(text: &str) -> String {
     if !text.contains("://") {
         return text.to_owned();

@@ -1,5 +1,5 @@
 //! Prints the reference page `docs/plan.md` and the schema `docs/plan.schema.json` from the
-//! declared keys of plans.
+//! declared keys of plans (`plan/tables.rs`).
 
 use std::fmt::Write;
 
@@ -126,7 +126,8 @@ failed = \"rate<0.01\"
 \"latency{method:eth_getLogs}\" = [{ threshold = \"p(99)<700\", window = \"10s\", sustained = \"20s\" }]
 ```
 
-A key is a metric, optionally with the tags `method`, `stage` and `scenario`. An expression is an \
+A key is a metric, optionally with the tags `method`, `stage` and `scenario`. Metrics of iterations \
+have no `method`, and `iteration_time` and metrics of transactions have no tags. An expression is an \
 aggregation, an operator (`<`, `<=`, `>`, `>=`, `==`, `!=`) and a number; times are in milliseconds.
 
 ";

@@ -15,11 +15,12 @@ use super::values;
 #[cfg(test)]
 mod tests;
 
-/// Maximum size of a file. It suffices for one minute with 20,000 average calls per second.
+/// Maximum size of a file in bytes. It suffices for one minute with 20,000 average calls per
+/// second.
 pub(super) const FILE_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of bodies in a file.
 const BODIES_MAX: usize = 2_000_000;
-/// Maximum number of problems of a file that are printed. Further ones are only counted.
+/// Maximum number of problems of a file that are printed. Further problems are only counted.
 const PRINTED_MAX: usize = 20;
 
 /// The allowed content of a line.
@@ -30,8 +31,8 @@ const ALLOWED: &str = "one JSON-RPC body per line, or vegeta's JSON targets";
 pub(super) struct Methods {
     /// The names, at most [`METHODS_MAX`].
     pub(super) names: Vec<Box<str>>,
-    /// True if the list may lack methods, because calls could not be read. Then the check of
-    /// thresholds must not report a method as unknown.
+    /// True if methods may be missing from the list, because calls could not be read. Then the
+    /// check of thresholds must not report a method as unknown.
     pub(super) is_incomplete: bool,
 }
 
@@ -115,7 +116,7 @@ struct Target<'a> {
 /// Reads a line of a file.
 ///
 /// # Errors
-/// Describes why the line is not a request that gets a response.
+/// Describes why the line is not a request to which a server responds.
 fn read_line(line: &[u8], methods: &mut Methods) -> Result<RecordedRequest, String> {
     match serde_json::from_slice::<Target<'_>>(line) {
         Ok(Target { url: Some(_), method, body }) => {
@@ -135,7 +136,7 @@ fn read_line(line: &[u8], methods: &mut Methods) -> Result<RecordedRequest, Stri
 /// Reads a JSON-RPC body: a call or a batch.
 ///
 /// # Errors
-/// Describes why the body is not a request that gets a response.
+/// Describes why the body is not a request to which a server responds.
 pub(super) fn read_body(body: &[u8], methods: &mut Methods) -> Result<RecordedRequest, String> {
     let decoded = call::decode(body, &Limits::DEFAULT).map_err(|refusal| refusal.to_string())?;
     let (calls, is_single) = match decoded {

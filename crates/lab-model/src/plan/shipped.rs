@@ -27,7 +27,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     MIXES.iter().map(|(name, _)| *name)
 }
 
-/// Returns the name of a family's default mix. Its calls do not write to the node.
+/// Returns the name of a family's default mix. The calls of this mix do not write to the node.
 pub fn default_mix(family: Family) -> &'static str {
     family.as_str()
 }

@@ -222,8 +222,8 @@ fn format_number(number: f64) -> String {
     if rounded.abs() >= 1000.0 { format!("{}", rounded.round()) } else { format!("{rounded}") }
 }
 
-/// Formats a duration in hours, minutes and seconds, such as `1h 30m`. A duration with a fraction
-/// of a second, or below a minute, is printed as by `Debug`.
+/// Formats a duration in hours, minutes and seconds, such as `1h 30m`. A duration below a minute,
+/// or with a fraction of a second, has the `Debug` format.
 fn format_duration(duration: Duration) -> String {
     let total_seconds = duration.as_secs();
     if total_seconds < 60 || duration.subsec_nanos() != 0 {

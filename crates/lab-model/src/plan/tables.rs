@@ -1,10 +1,15 @@
 //! The keys of a plan's file, with value types, defaults and documentation. The reader of plans,
 //! `docs/plan.md` and `docs/plan.schema.json` are derived from this declaration.
 //!
+//! `settings::table!` declares the keys of one table as `key: Type = default;`. A default
+//! `described "…"` is in words, because it is not a constant. `struct Table => pub Values` also
+//! declares a struct with only the values. The type `Once<T>` stands for the table `[key]`,
+//! `Listed<T>` for tables `[[key]]`, and `Named<T>` for tables `[key.NAME]`. The numbers in types
+//! such as `Integer<1, 256>` are the smallest and the largest allowed value.
+//!
 //! `plan/values.rs` has the value types that only plans have. `plan/params.rs` has the generators
 //! of parameters, and `plan/threshold_table.rs` has the thresholds. `plan/validate.rs` checks
-//! values against each other. A declaration is `key: Type = default;`, in which `described "…"` is
-//! a default in words. `struct Table => pub Values` also declares a struct with only the values.
+//! values against each other.
 
 use settings::value::{
     AnyString, Bool, Bytes, Duration as Period, File, Integer, List, Listed, Name, Named, Number,
@@ -25,11 +30,11 @@ const SECOND: u64 = 1000;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 3600 * SECOND;
 pub(super) const WEEK: u64 = 7 * 24 * HOUR;
-/// Longest time in milliseconds that histograms record, as in `record::TIME_MAX_NS`.
+/// Longest time that histograms record, in milliseconds. It equals `record::TIME_MAX_NS`.
 const TIME_MAX: u64 = 600 * SECOND;
 const GIB: u64 = 1 << 30;
-/// Maximum number of iterations per second, in thousandths: 10 million, which is far more than one
-/// machine can send.
+/// Maximum rate in thousandths of an iteration per second: 10 million per second. One machine
+/// cannot send nearly as much.
 const RATE_MAX: i64 = 10_000_000_000;
 /// Maximum number of workers of a scenario.
 pub(super) const WORKERS_MAX: u64 = 1_000_000;
@@ -38,7 +43,7 @@ const WEIGHT_MAX: i64 = 1_000_000_000_000_000;
 
 /// A share from 0 to 1. The limits of a `Number` are in thousandths.
 type Share = Number<0, 1000>;
-/// A level of load: iterations per second, or workers.
+/// A level of load: iterations per second in the open model, workers in the closed model.
 type Level = Number<0, RATE_MAX>;
 
 settings::table! {
@@ -46,8 +51,8 @@ settings::table! {
     pub(super) struct PlanFile {
         /// Name of the plan in reports.
         name: Name = described "the file's name";
-        /// Numbers by name, for formulas. A variable may be a formula of the variables above it;
-        /// `--set NAME=NUMBER` overrides a variable for one run.
+        /// Numbers by name, for use in formulas. The value of a variable may itself be a formula of
+        /// the variables above it. `--set NAME=NUMBER` overrides a variable for one run.
         variables: Variables = empty;
         /// The server under load.
         target: Once<TargetTable> = empty;
@@ -55,11 +60,11 @@ settings::table! {
         connections: Once<ConnectionsTable> = empty;
         /// Settings of the whole run.
         run: Once<RunTable> = empty;
-        /// Series of iterations, by rate or by number of workers.
+        /// Series of iterations at a planned rate, or with a planned number of workers.
         scenario: Listed<ScenarioTable> = empty;
         /// Connections that subscribe to notifications during the run.
         subscription: Listed<SubscriptionTable> = empty;
-        /// The requests of iterations, by the name of the mix.
+        /// Mixes: the requests that an iteration sends. Each mix has a name.
         mix: Named<MixTable> = empty;
         /// Conditions that a run must meet to pass.
         thresholds: Thresholds = empty;
@@ -87,9 +92,9 @@ settings::table! {
         /// Additional headers of each request, such as `{ authorization = "Bearer ${env:TOKEN}" }`.
         /// A WebSocket sends them once, in the request that opens it.
         headers: Headers = empty;
-        /// Timeout of a response, from the actual send.
+        /// Maximum time from the actual send of a call to the end of its response.
         timeout: Period<1, TIME_MAX> = "10s";
-        /// Timeout of a connect, TLS and the opening of a WebSocket included.
+        /// Maximum time of a connect, including TLS and the opening of a WebSocket.
         connect_timeout: Period<1, TIME_MAX> = "5s";
         /// Maximum size of a response. A larger response counts as malformed.
         response_bytes_max: Bytes<1024, GIB, usize> = "64MiB";
@@ -101,19 +106,19 @@ settings::table! {
     pub(super) struct ConnectionsTable {
         /// HTTP version. WebSockets need 1.1.
         http: HttpVersion = "1.1";
-        /// Reuse of a connection: until the server closes it, for one request, or for a number of
-        /// requests.
+        /// Reuse of connections. `always`: a connection is used until the server closes it.
+        /// `never`: it is used for one request. A number: it is used for this many requests.
         reuse: Reused = "always";
         /// True if new connections resume TLS sessions.
         tls_resume: Bool = "true";
         /// The only TLS version to offer.
         tls_version: TlsVersion = described "both are offered";
-        /// The only cipher suites to offer, by IANA or OpenSSL name; an empty list offers the
-        /// library's defaults.
+        /// The only cipher suites to offer, by IANA or OpenSSL name. If the list is empty, the
+        /// defaults of the TLS library are offered.
         ciphers: List<Cipher> = empty;
         /// True if certificates are not verified.
         tls_insecure: Bool = "false";
-        /// PEM file of additional trust anchors.
+        /// PEM file of additional trust anchors (CA certificates).
         tls_ca: File = described "none";
     }
 }
@@ -121,44 +126,47 @@ settings::table! {
 settings::table! {
     /// Settings of the whole run.
     pub(super) struct RunTable {
-        /// Random seed: the same plan, seed and chain give the same calls.
+        /// Seed of all random choices. The same plan, seed and chain give the same calls.
         seed: Integer<0, { 1 << 53 }> = "1";
-        /// Number of engine threads. Each has its own core if the machine has enough cores.
+        /// Number of threads that generate the load. Each has its own core if the machine has
+        /// enough cores.
         threads: Integer<1, 256, usize> = "1";
-        /// Warm-up at the start of the run, rounded up to whole seconds: recorded, but excluded
-        /// from the verdict.
+        /// Length of the warm-up at the start of the run, rounded up to whole seconds. Calls of the
+        /// warm-up are recorded, but excluded from the verdict.
         warmup: Period<0, WEEK> = "0s";
     }
 }
 
 settings::table! {
-    /// A series of iterations. All scenarios of a plan run at the same time, each from its own
-    /// start.
+    /// A series of iterations. An iteration sends the requests of a mix in order. All scenarios of
+    /// a plan run at the same time, each from its own start.
     pub(super) struct ScenarioTable {
         /// Name of the scenario in reports and in the tags of thresholds.
         name: Name = described "`scenario-1` for the first, and so on";
         /// Time from the start of the run to the scenario's first stage.
         start: Period<0, WEEK> = "0s";
-        /// `open`: iterations start on schedule, however slow the target is; levels are iterations
-        /// per second. `closed`: a worker starts its next iteration after it has ended one; levels
-        /// are workers.
+        /// When iterations start. `open`: on schedule, however slow the target is. The level of a
+        /// stage is the number of iterations per second. `closed`: when a worker has ended its
+        /// previous iteration. The level of a stage is the number of workers.
         model: Model = "open";
-        /// Stages in order of time. Each defines how the level changes.
+        /// Stages in order of time. Each stage defines how the level of load changes.
         stages: Listed<StageTable> = required;
-        /// The requests of an iteration: a mix of this plan, or a shipped one.
+        /// Name of the mix, which has the requests of an iteration. It is a mix of this plan, or a
+        /// shipped one.
         mix: AnyString = required;
         /// Maximum number of workers. Each runs one iteration at a time on its own connection.
         workers_max: Integer<1, WORKERS_MAX, usize>
             = described "closed: the highest level of the stages; open: must be set";
-        /// Handling of a scheduled iteration if no worker is free. `queue`: it waits, and its
-        /// latency counts from its scheduled time. `drop`: it is dropped and counted. Open model
-        /// only.
+        /// What happens to a scheduled iteration if no worker is free. `queue`: it waits in the
+        /// queue, and its latency counts from its scheduled time. `drop`: it is dropped and
+        /// counted. Open model only.
         delayed: Delayed = "queue";
-        /// Maximum number of queued iterations; further iterations are dropped and counted.
+        /// Maximum number of queued iterations. If the queue is full, further iterations are
+        /// dropped and counted.
         queue_max: Integer<1, 10_000_000, usize> = "1000000";
         /// Pause of a worker after each iteration. Closed model only.
         pause: Period<0, HOUR> = "0s";
-        /// Batching of calls.
+        /// How calls are sent as batches.
         batch: Once<BatchTable> = described "no batches";
         /// Maximum number of iterations. The scenario ends early if it reaches this number.
         iterations: Integer<1, 1_000_000_000_000> = described "no limit";
@@ -169,26 +177,29 @@ settings::table! {
 }
 
 settings::table! {
-    /// A part of a scenario, in the list `stages`. One of these defines its level: `rate` or
-    /// `workers` (constant), `to` (a ramp), `to` with `steps` (a staircase), `spike` (constant,
-    /// after which the previous level returns), or none of them (the previous level continues).
+    /// A part of a scenario, in the list `stages`. These keys define its level: `rate` or `workers`
+    /// is a constant level; `to` is a ramp; `to` with `steps` is a staircase; `spike` is a constant
+    /// level, after which the level before the spike returns. Without any of these keys, the
+    /// previous level continues.
     pub(super) struct StageTable {
         /// Name of the stage, which is unique in its scenario.
         name: Name = described "`stage-1` for the first, and so on";
-        /// Duration of the stage. Zero makes the level jump.
+        /// Duration of the stage. If it is zero, the level jumps.
         duration: Period<0, WEEK> = required;
         /// Constant level in iterations per second. Open model only.
         rate: Level = described "see above";
-        /// Constant level in workers. Closed model only.
+        /// Constant number of workers. Closed model only.
         workers: Number<0, { WORKERS_MAX as i64 * 1000 }> = described "see above";
         /// Level at the start of a ramp.
         from: Level = described "the previous level; 0 for the first stage";
         /// Level at the end of a ramp.
         to: Level = described "see above";
-        /// Number of flat steps of equal length and height; the last step is at `to`. Each step is
-        /// a stage, NAME-1 and so on; a threshold's tag NAME selects all of them.
+        /// Number of flat steps, which have equal length and height. The last step is at `to`. Each
+        /// step becomes a stage with the name NAME-1, NAME-2 and so on. A threshold's tag NAME
+        /// selects all of them.
         steps: Integer<2, 1000, usize> = described "a ramp without steps";
-        /// Constant level of this stage only. The next stage continues from the previous level.
+        /// Constant level of this stage only. The next stage continues from the level before the
+        /// spike.
         spike: Level = described "see above";
     }
 }
@@ -206,8 +217,8 @@ settings::table! {
 }
 
 settings::table! {
-    /// WebSocket connections that subscribe to notifications and hold the subscription until the
-    /// end of the run, beside the scenarios.
+    /// WebSocket connections that subscribe to notifications. They hold the subscription until the
+    /// end of the run, while the scenarios run.
     pub(super) struct SubscriptionTable {
         /// Name of the subscription in reports.
         name: Name = described "`subscription-1` for the first, and so on";
@@ -217,20 +228,23 @@ settings::table! {
         kind: SubscriptionKind = "newHeads";
         /// Number of connections. Each has one subscription.
         connections: Integer<1, WORKERS_MAX, usize> = "1";
-        /// Contracts whose logs are requested; an empty list requests all logs. Logs only.
+        /// Addresses of the contracts whose logs are requested. An empty list requests all logs.
+        /// Only for the kind `logs`.
         addresses: List<Address> = empty;
         /// Threshold: maximum number of connections that fail or end before the end of the run.
         ended_max: Integer<0, WORKERS_MAX> = described "no threshold";
         /// Threshold: maximum number of missing notifications, over all connections.
         missing_max: Integer<0, { 1 << 53 }> = described "no threshold";
-        /// Threshold: maximum number of duplicates, over all connections.
+        /// Threshold: maximum number of duplicate notifications, over all connections.
         duplicates_max: Integer<0, { 1 << 53 }> = described "no threshold";
-        /// Threshold: maximum 99th percentile of the delay.
+        /// Threshold: maximum 99th percentile of the delay of notifications: the time from the
+        /// first arrival of a block or log on any connection to its arrival on each connection.
         delay_p99_max: Period<0, TIME_MAX> = described "no threshold";
     }
 }
 
-/// The keys of one step, in its own table or in that of a mix with a single step.
+/// The keys of one step of a mix. They are in the step's own table, or in the table of the mix if
+/// the mix has a single step.
 pub(super) struct StepKeys<'a> {
     pub(super) location: &'a Location,
     pub(super) calls: &'a Key<Vec<CallTable>>,
@@ -253,26 +267,26 @@ impl StepKeys<'_> {
     }
 }
 
-/// Declares a table with the keys in braces, followed by the keys of a step.
+/// Declares a table that has the keys in braces, and after them the keys of a step.
 macro_rules! step_table {
     ($(#[doc = $doc:literal])+ struct $name:ident { $($own:tt)* }) => {
         settings::table! {
             $(#[doc = $doc])+
             pub(super) struct $name {
                 $($own)*
-                /// Calls of which each iteration sends one, chosen by weight.
+                /// Calls. Each iteration sends one of them, chosen by weight.
                 calls: Listed<CallTable> = empty;
-                /// Expected sum of the weights. A different sum is an error.
+                /// Expected sum of the weights of `calls`. A different sum is an error.
                 weights_sum: Number<0, WEIGHT_MAX> = described "not checked";
-                /// File of request bodies that are sent in order: one JSON body per line, or
-                /// vegeta's JSON targets; `-` for standard input.
+                /// File of request bodies, which are sent in order. It has one JSON body per line,
+                /// or vegeta's JSON targets. `-` reads standard input.
                 requests: File = described "see above";
-                /// Request bodies that are sent in order, as JSON texts.
+                /// Request bodies as JSON texts, which are sent in order.
                 bodies: Bodies = described "see above";
-                /// File of signed transactions that are sent once each, those of a sender in the
-                /// order of their nonces: hexadecimal, one per line, as polycli's
-                /// `--output-raw-tx-only` prints them; `-` for standard input. Each iteration
-                /// sends one of them.
+                /// File of signed transactions. Each iteration sends one of them, and each is sent
+                /// once. The transactions of a sender are sent in the order of their nonces. The
+                /// file is hexadecimal with one transaction per line, as polycli's
+                /// `--output-raw-tx-only` prints them. `-` reads standard input.
                 transactions: File = described "see above";
             }
         }
@@ -289,22 +303,22 @@ macro_rules! step_table {
 }
 
 step_table! {
-    /// The requests of an iteration: one request, or several steps of one request each. A mix of
-    /// one step may omit `step` and set the step's keys itself. Shipped mixes are `somnia`,
-    /// `ethspam`, `chainbench-eth`, `json-bench`, `ethereum`, `harmony` and `bitcoin`.
+    /// The requests of an iteration: one or several steps, each of which sends one request. A mix
+    /// with a single step may omit `step` and have the keys of the step itself. Shipped mixes are
+    /// `somnia`, `ethspam`, `chainbench-eth`, `json-bench`, `ethereum`, `harmony` and `bitcoin`.
     struct MixTable {
         /// Description of the mix and the source of its weights.
         about: AnyString = described "nothing";
-        /// File with the keys of the mix. It replaces all other keys of this table.
+        /// File that has the keys of the mix. They replace the keys of this table.
         file: File = described "none";
-        /// Requests of an iteration, in order.
+        /// Steps of an iteration, in order.
         step: Listed<StepTable> = empty;
     }
 }
 
 step_table! {
-    /// One request of an iteration: one of `calls`, or the next of `requests`, `bodies` or
-    /// `transactions`.
+    /// One request of an iteration. It is one of `calls`, or the next one of `requests`, `bodies`
+    /// or `transactions`.
     struct StepTable {}
 }
 
@@ -314,10 +328,11 @@ settings::table! {
     pub(super) struct CallTable {
         /// Full name of the method.
         method: MethodName = required;
-        /// Parameters: a list or table that may contain generators (see below), or a JSON text of
-        /// such a list or table.
+        /// Parameters: a list or table, which may contain generators (see below). It may also be
+        /// written as a JSON text.
         params: Params = "[]";
-        /// Weight above 0. The call's share is its weight / the sum of all weights of its step.
+        /// Weight of the call, above 0. The call's share of the step is its weight divided by the
+        /// sum of the weights of all calls of the step.
         weight: Number<0, WEIGHT_MAX> = "1";
     }
 }
@@ -327,13 +342,14 @@ settings::table! {
     pub(super) struct ValidityTable => pub Validity {
         /// Minimum share of the scheduled iterations that were started.
         delivered_share_min: Share = "0.99";
-        /// Maximum 99th percentile of the generator's scheduling delay.
+        /// Maximum 99th percentile of the scheduling delay, which is how late the load generator
+        /// itself sends requests.
         scheduling_delay_p99_max: Period<0, TIME_MAX> = "1ms";
-        /// Maximum 99th percentile of the scheduling delay / median latency. Numbers are invalid
-        /// only if both this limit and `scheduling_delay_p99_max` are exceeded.
+        /// Maximum of the ratio: 99th percentile of the scheduling delay / median latency. Numbers
+        /// are invalid only if both this limit and `scheduling_delay_p99_max` are exceeded.
         scheduling_delay_share_max: Number<0, 100_000> = "0.05";
-        /// Maximum share of the time in which the generator's threads were ready to run without a
-        /// core. Above it, other processes on the machine distort the numbers.
+        /// Maximum share of the time in which the load generator's threads were ready to run, but
+        /// had no core. Above it, other processes on the machine distort the numbers.
         waited_share_max: Share = "0.1";
     }
 }
@@ -341,19 +357,20 @@ settings::table! {
 impl Copy for Validity {}
 
 settings::table! {
-    /// A second server whose responses are compared with the target's. Without this table, only
-    /// the form of the target's responses is checked.
+    /// A second server. Its responses are compared with the target's. Without this table, only the
+    /// form of the target's responses is checked.
     pub(super) struct ReferenceTable => pub Reference {
         /// URL of a node whose responses are known to be right.
         url: Url = required;
         /// Share of the calls that are compared.
         share: Share = "0.01";
-        /// JSON pointers, relative to the result, of values that are not compared; `*` stands for
-        /// any name or index.
+        /// JSON pointers of values that are not compared. They are relative to the result, and `*`
+        /// stands for any name or index.
         ignore: List<AnyString> = empty;
-        /// Largest relative difference of two numbers that counts as equal.
+        /// Numbers count as equal if their relative difference is at most this.
         tolerance: Share = "0";
-        /// JSON pointers, relative to the result, of arrays whose order is not compared.
+        /// JSON pointers of arrays in which the order of the elements does not matter. They are
+        /// relative to the result.
         sets: List<AnyString> = empty;
     }
 }
@@ -373,13 +390,13 @@ settings::table! {
 
 settings::table! {
     /// Measurement of the time until transactions are in a block. The target's newest block is
-    /// fetched at intervals on a separate connection, which does not count as load. Only for plans
-    /// with a mix of `transactions`.
+    /// polled on a separate connection, which does not count as load. Only for plans with a mix of
+    /// `transactions`.
     pub(super) struct InclusionTable => pub Inclusion {
         /// Time between two polls of the newest block. It is the resolution of the measured times.
         interval: Period<10, MINUTE> = "100ms";
-        /// Maximum time after the last call in which sent transactions may still get into a block.
-        /// The wait ends early once all of them are in one. `0s` does not wait.
+        /// Maximum time to wait after the last call until the sent transactions are in a block. The
+        /// wait ends early once all of them are in a block. With `0s` there is no wait.
         wait: Period<0, HOUR> = "1m";
     }
 }
@@ -391,19 +408,20 @@ settings::table! {
         rate_start: Number<100, RATE_MAX> = "100";
         /// Highest rate of the search, in iterations per second.
         rate_max: Number<100, RATE_MAX> = "1000000";
-        /// Precision: the search ends when (lowest failing rate - highest passing rate) / highest
-        /// passing rate is at most this.
+        /// The search ends when (lowest failing rate - highest passing rate) / highest passing rate
+        /// is at most this.
         precision: Number<1, 1000> = "0.02";
-        /// Duration of one probe.
+        /// Duration of one probe, which is a short run at one rate. It includes the warm-up.
         probe: Period<SECOND, HOUR> = "10s";
-        /// Warm-up at the start of each probe, rounded up to whole seconds: recorded, but excluded
-        /// from the verdict.
+        /// Length of the warm-up at the start of each probe, rounded up to whole seconds. Calls of
+        /// the warm-up are recorded, but excluded from the verdict.
         probe_warmup: Period<0, HOUR> = "2s";
-        /// Number of probes at each of the two rates next to the boundary. The majority decides.
+        /// Number of probes at each of the two rates next to the boundary between passing and
+        /// failing rates. The majority decides.
         repeats: Integer<1, 99, usize> = "3";
         /// Pause between probes.
         drain: Period<0, HOUR> = "2s";
-        /// Duration of the last run, at the highest passing rate; zero omits it.
+        /// Duration of the last run, which is at the highest passing rate. `0s` omits this run.
         soak: Period<0, WEEK> = "30s";
     }
 }

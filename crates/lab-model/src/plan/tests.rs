@@ -22,7 +22,7 @@ fn cases(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Reads a plan file, with the environment of the tests.
+/// Reads a plan file. Its text can refer to the environment variables `TOKEN` and `EMPTY`.
 fn read_file(file: &Path) -> Result<Plan, Diagnostics> {
     let text = std::fs::read_to_string(file).unwrap();
     let name = file.file_name().unwrap().to_str().unwrap();
@@ -37,6 +37,7 @@ fn read_file(file: &Path) -> Result<Plan, Diagnostics> {
     read_in(&environment, &text, name)
 }
 
+/// Compares `printed` with the file of the expected output beside `file`.
 fn check_expected(file: &Path, printed: &str) {
     assert!(!printed.contains("sekrit"), "{} spills a secret:\n{printed}", file.display());
     let folder = format!("{}/", file.parent().unwrap().display());
@@ -66,7 +67,7 @@ fn valid_plans_are_summarized() {
 }
 
 #[test]
-fn a_stored_text_is_a_valid_plan() {
+fn a_text_without_secrets_is_stored_unchanged() {
     for file in cases("valid") {
         let plan = read_file(&file).unwrap();
         if plan.text.contains("***") || plan.text.contains("${env:TOKEN}") {
@@ -114,6 +115,7 @@ fn every_default_is_valid_and_every_key_has_a_doc() {
 fn one_file_sets_every_key() {
     let file = cases("valid").into_iter().find(|file| file.ends_with("everything.toml")).unwrap();
     let text = std::fs::read_to_string(file).unwrap();
+    // The file uses k6's name of the key `abort`.
     let page = text.replace("abort_on_fail", "abort");
     for (prefix, table) in tables() {
         for key in &table.keys {
@@ -126,7 +128,7 @@ fn one_file_sets_every_key() {
 }
 
 #[test]
-fn the_schema_accepts_every_plan_and_no_misspelt_key() {
+fn the_schema_accepts_every_plan_and_rejects_misspelt_keys() {
     let schema: serde_json::Value = serde_json::from_str(&reference::schema()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let json = |text: &str| serde_json::to_value(text.parse::<toml::Table>().unwrap()).unwrap();
@@ -177,7 +179,7 @@ fn problem_keys(mixes_and_thresholds: &str) -> Vec<String> {
 }
 
 #[test]
-fn other_problems_hide_no_unknown_name() {
+fn unknown_names_are_reported_beside_other_problems() {
     let thresholds = "[thresholds]\n\"failed{method:eth_callMany}\" = 'rate<0.1'\n\
                       \"latency{method:eth_call}\" = 'rate<1'\n\"latency{stage:t}\" = 'p(9)<1'\n";
     let call_many = "thresholds.failed{method:eth_callMany}";
@@ -299,7 +301,9 @@ fn the_rpcstest_study_gets_a_warning_about_its_pauses() {
 }
 
 #[test]
-fn there_are_five_connection_modes() {
+fn variables_select_the_connection_mode() {
+    // The number of requests per connection (0 is no limit), 1 to resume TLS sessions, and the
+    // expected settings of the plan.
     let modes = [
         (1.0, 1.0, Reuse::Never, true),
         (0.0, 1.0, Reuse::Always, true),
@@ -346,7 +350,7 @@ fn plans_are_distinguished_from_gateway_configurations() {
 }
 
 #[test]
-fn stages_are_written_in_readable_forms() {
+fn each_form_of_a_stage_has_the_expected_levels() {
     let text = r#"
         [[scenario]]
         workers_max = 10
@@ -391,7 +395,7 @@ proptest! {
     fn no_shuffled_plan_panics(lines in proptest::collection::vec(plan_line(), 0..30)) {
         let text = lines.join("\n");
         if let Ok(plan) = read(&text, "t", &[("x".to_owned(), 3.0)]) {
-            prop_assert!(plan.stages().count() * plan.methods.len() * 12 < 65_536);
+            prop_assert!(plan.stages().count() * plan.methods.len() * crate::record::Class::ALL.len() < 65_536);
             summary::summarize(&plan);
         }
         is_plan(&text);

@@ -1,8 +1,9 @@
 //! Thresholds in k6's grammar (<https://grafana.com/docs/k6/latest/using-k6/thresholds/>).
 //!
 //! A threshold consists of a selector and an expression. The selector is a metric with tags, such
-//! as `latency{method:eth_call,stage:steady}`. The expression is an aggregation, an operator and a
-//! number, such as `p(95)<300`, `rate<0.01` or `count>0`.
+//! as `latency{method:eth_call,stage:steady}`. The tags choose the samples by method, stage or
+//! scenario. The expression is an aggregation, an operator and a number, such as `p(95)<300`,
+//! `rate<0.01` or `count>0`.
 
 use std::time::Duration;
 
@@ -21,17 +22,17 @@ pub struct Threshold {
     pub operator: Operator,
     /// Limit, in the unit that [`Threshold::unit`] returns.
     pub limit: f64,
-    /// Length of the windows in which the threshold is evaluated separately. `None` evaluates the
-    /// whole run at once.
+    /// Length of a sliding window. The threshold is evaluated at each position of the window.
+    /// `None` evaluates the whole run at once.
     pub window: Option<Duration>,
-    /// Minimum duration of a breach that counts. With zero, every breach counts.
+    /// A breach counts only if it lasts at least this long. With zero, every breach counts.
     pub sustained: Duration,
     /// True if a breach aborts the run (k6: abortOnFail).
     pub abort: bool,
-    /// Time since the start of the run before which a breach does not abort the run (k6:
+    /// Time since the start of the run. An earlier breach does not abort the run (k6:
     /// delayAbortEval).
     pub abort_delay: Duration,
-    /// True if a threshold without data is broken, which is the default.
+    /// True if the threshold counts as broken when the run has no data for it. This is the default.
     pub no_data_fails: bool,
     /// The selector and the expression as written.
     pub text: String,
@@ -42,15 +43,15 @@ pub struct Threshold {
 pub enum Aggregation {
     /// Mean.
     Avg,
-    /// Smallest.
+    /// Smallest sample.
     Min,
-    /// Largest.
+    /// Largest sample.
     Max,
     /// Median.
     Med,
     /// Percentile, 0 to 100.
     Percentile(f64),
-    /// Share, or count per second.
+    /// The share, or the count per second.
     Rate,
     /// Count.
     Count,

@@ -1,10 +1,10 @@
-//! Reads the `[thresholds]` table. Its keys are selectors such as `latency{method:eth_call}`.
-//! `threshold/parse.rs` has the grammar of selectors and expressions, and `validate/thresholds.rs`
-//! checks the names in selectors. `settings::table!` also declares `WrittenThreshold`, which has
-//! only the values of the keys.
+//! Reads the `[thresholds]` table. In `"latency{method:eth_call}" = "p(99)<300"`, the key is a
+//! selector, which selects samples, and the value is an expression. `threshold/parse.rs` has the
+//! grammar of selectors and expressions, and `validate/thresholds.rs` checks the names in
+//! selectors.
 //!
 //! An item is a parsed value with its position in the plan's file, and its tree is the value
-//! itself.
+//! itself. A member is a key of a table with its item.
 
 use serde_json::json;
 use settings::value::{AnyString, Bool, Duration as Period, Json, Once};
@@ -23,20 +23,23 @@ const K6_KEYS: [(&str, &str); 4] = [
     ("delayAbortEval", "abort_delay"),
 ];
 
+// `choice!` declares an enum with the name of each variant in the plan.
 settings::choice! {
-    /// Verdict of a threshold without data.
+    /// Outcome of a threshold for which the run has no data.
     pub(super) enum NoData {
         /// The threshold is broken.
         "fail" => Fail,
-        /// The threshold is kept.
+        /// The threshold is met.
         "pass" => Pass,
     }
 }
 
+// `table!` declares the keys as `key: Type = default;`. It also declares `WrittenThreshold`, which
+// has only the values of the keys.
 settings::table! {
     /// Conditions that a run must meet to pass, in k6's grammar. A key is a selector of samples.
-    /// Its value is an expression, a table with these keys, or a list of both. The metrics are
-    /// listed below.
+    /// Its value is an expression, a table with these keys, or a list of expressions and tables.
+    /// The metrics are listed below.
     pub(super) struct ThresholdTable => pub(super) WrittenThreshold {
         /// The expression, such as `"p(99)<700"`.
         threshold: AnyString = required;
@@ -44,11 +47,11 @@ settings::table! {
         abort: Bool = "false";
         /// A breach before this time does not end the run (k6: `delayAbortEval`).
         abort_delay: Period<0, WEEK> = "0s";
-        /// Length of the windows that are judged one by one.
+        /// Length of a sliding window. The threshold is judged at each position of the window.
         window: Period<SECOND, WEEK> = described "the whole run";
-        /// A breach counts only if it lasts this long.
+        /// A breach counts only if it lasts at least this long.
         sustained: Period<0, WEEK> = "0s";
-        /// Verdict without data (k6: pass).
+        /// Outcome of the threshold if the run has no data for it. k6 passes such a threshold.
         no_data: NoData = "fail";
     }
 }
@@ -56,7 +59,7 @@ settings::table! {
 /// All thresholds of a plan.
 pub(super) struct Thresholds;
 
-/// The thresholds of one selector.
+/// The thresholds with the same selector.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SelectorThresholds {
     /// The selector as written.

@@ -32,21 +32,24 @@ const ALLOWED: &str = "one signed transaction per line, in hexadecimal";
 /// Hash of a transaction.
 pub type Hash = [u8; 32];
 
-/// Signed transactions in the order in which they are sent. Each position has the same sender as in
-/// the file. A sender's transactions fill the sender's positions in the order of their nonces.
+/// Signed transactions in the order in which they are sent. The order is that of the file, except
+/// that each sender's transactions are sorted by nonce within the sender's positions. If the lines
+/// of the file are A's nonce 2, B's nonce 0 and A's nonce 1, the order is A's nonce 1, B's nonce 0
+/// and A's nonce 2.
 #[derive(Clone, Debug, Default)]
 pub struct Transactions {
     /// Index of [`METHOD`] into the plan's methods.
     pub method: usize,
-    /// By transaction: the call that sends it.
+    /// For each transaction: the call that sends it.
     pub requests: Vec<RecordedRequest>,
-    /// By transaction: its hash.
+    /// For each transaction: its hash.
     pub hashes: Vec<Hash>,
-    /// By transaction: the index of the same sender's next transaction, or `None` for the last one.
+    /// For each transaction: the index of the same sender's next transaction. `None` for the last
+    /// one.
     pub next: Vec<Option<u32>>,
-    /// By sender: the index of the first transaction.
+    /// For each sender: the index of the first transaction.
     pub first_of_senders: Vec<u32>,
-    /// Chain of the transactions; `None` if they are valid on every chain (before EIP-155).
+    /// Chain id of the transactions. `None` if they are valid on every chain (before EIP-155).
     pub chain_id: Option<u64>,
 }
 
@@ -74,7 +77,7 @@ struct Decoded {
     chain_id: Option<u64>,
 }
 
-/// Problems of a file: the index of the line, the message, and the allowed content.
+/// Problems of a file. Each has the index of its line, the message, and the allowed content.
 type Problems = Vec<(usize, String, &'static str)>;
 
 /// Reads a file. `method` is the index of [`METHOD`] into the plan's methods.
@@ -83,7 +86,7 @@ type Problems = Vec<(usize, String, &'static str)>;
 /// Returns all problems with their lines:
 ///
 /// - a line that is not a signed transaction,
-/// - a transaction for another chain than the first one,
+/// - a transaction for another chain than the first transaction,
 /// - a nonce that a sender uses twice,
 /// - a gap between the nonces of a sender.
 pub(super) fn read(file: &str, bytes: &[u8], method: usize) -> Result<Transactions, Diagnostics> {
@@ -167,8 +170,8 @@ fn decode_line(line: usize, text: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Returns the chain of the first transaction that names one. Reports the transactions for another
-/// chain.
+/// Returns the chain id of the first transaction that has one, or `None` if no transaction has one.
+/// Reports each transaction with a different chain id.
 fn find_chain(transactions: &[Decoded], problems: &mut Problems) -> Option<u64> {
     let mut chains = transactions
         .iter()
@@ -220,9 +223,9 @@ fn check_nonces(sorted: &[usize], transactions: &[Decoded], problems: &mut Probl
     }
 }
 
-/// Arranges the transactions in the order in which they are sent. A sender keeps its positions in
-/// the file, and its transactions take these positions in the order of their nonces. `senders` has
-/// the indexes of each sender's transactions, sorted by nonce.
+/// Arranges the transactions in the order in which they are sent. A sender's transactions take the
+/// positions that the sender has in the file, in the order of their nonces. `senders` has the
+/// indexes of each sender's transactions, sorted by nonce.
 fn build(
     transactions: Vec<Decoded>,
     senders: &[Vec<usize>],
@@ -230,7 +233,7 @@ fn build(
     chain_id: Option<u64>,
 ) -> Transactions {
     let count = transactions.len();
-    // By position in the new order: the index into `transactions`.
+    // For each position in the new order: the index into `transactions`.
     let mut order = vec![0; count];
     let mut next = vec![None; count];
     let mut first_of_senders = Vec::with_capacity(senders.len());

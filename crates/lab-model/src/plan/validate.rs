@@ -28,7 +28,8 @@ mod transactions;
 /// position must fit into a `u16` (`record::Interval`).
 const SLOTS_MAX: usize = 65_000;
 
-/// Builds the plan. `name` is the name of its file. Returns `None` if the report has errors.
+/// Checks the file and builds the plan. `name` is the name of the file. Returns `None` if the
+/// report has errors.
 pub(super) fn check(
     file: &PlanFile,
     name: &str,
@@ -40,7 +41,7 @@ pub(super) fn check(
     let (scenarios, stage_names) = scenarios::check(file, &mut mixes, &mut methods, report);
     check_slots(stage_names.list.len(), &methods, file, report);
     check_overrides(file, environment, report);
-    // If a mix could not be read, it may have transactions.
+    // A mix that could not be read may have transactions.
     let sends_transactions =
         methods.is_incomplete || scenarios.iter().any(|scenario| scenario.transactions.is_some());
     let thresholds = thresholds::check(file, &methods, &stage_names, sends_transactions, report);
@@ -112,7 +113,8 @@ fn check_slots(stages: usize, methods: &Methods, file: &PlanFile, report: &mut R
     }
 }
 
-/// Reports overrides of variables that the plan does not have, and values that are not finite.
+/// Reports the arguments of `--set` that name a variable that the plan does not have, or whose
+/// value is not finite.
 fn check_overrides(file: &PlanFile, environment: &Environment<'_>, report: &mut Report<'_>) {
     let known: Vec<_> = file.variables.iter().map(|variable| variable.name.as_str()).collect();
     for (name, value) in environment.overrides {
@@ -139,16 +141,17 @@ fn read_target(table: &TargetTable) -> Target {
     target
 }
 
-/// A setting of a plan that does not fit a target with WebSockets.
+/// A setting of a plan that cannot be used with a target with WebSockets.
 pub(super) struct WebSocketConflict {
     pub(super) message: String,
-    /// The settings that fit.
+    /// The settings that such a target allows.
     pub(super) allowed: &'static str,
-    /// True if the HTTP version does not fit, and false if a call does not fit.
+    /// True if the setting is the HTTP version, and false if it is a call.
     is_version: bool,
 }
 
-/// Returns the settings of a plan that do not fit a target with WebSockets.
+/// Returns the settings of a plan that cannot be used with a target with WebSockets. Returns an
+/// empty list for other targets.
 pub(super) fn find_websocket_conflicts(
     target: &Target,
     http: HttpVersion,
@@ -177,7 +180,7 @@ pub(super) fn find_websocket_conflicts(
     conflicts
 }
 
-/// Reports the settings that do not fit a target with WebSockets.
+/// Reports the settings that cannot be used with a target with WebSockets.
 fn check_websocket(
     file: &PlanFile,
     target: &Target,
@@ -192,7 +195,8 @@ fn check_websocket(
     }
 }
 
-/// Builds the settings of connections. Checks the cipher suites, and the file of trust anchors.
+/// Builds the settings of connections. Checks that the cipher suites belong to the TLS version, and
+/// that the file of trust anchors exists.
 fn read_connections(
     table: &ConnectionsTable,
     environment: &Environment<'_>,
@@ -224,7 +228,7 @@ fn read_connections(
 }
 
 /// Builds the settings of a capacity search, and checks them against each other. A probe is a short
-/// run of the search at one rate.
+/// run at one rate, and the soak is a long run at the highest rate that passed.
 fn read_capacity(table: &CapacityTable, report: &mut Report<'_>) -> Capacity {
     let values = table.values();
     let capacity = Capacity { probe_warmup: whole_seconds(values.probe_warmup), ..values };
@@ -243,7 +247,7 @@ fn read_capacity(table: &CapacityTable, report: &mut Report<'_>) -> Capacity {
     capacity
 }
 
-/// Returns the key that an error names: `preferred` if the file sets it, and `other` otherwise.
+/// Returns the key that an error names: `preferred` if the file sets this key, or else `other`.
 fn first_set<'k, T>(preferred: &'k Key<T>, other: &'k Key<T>) -> &'k Key<T> {
     if preferred.is_set() { preferred } else { other }
 }

@@ -1,5 +1,6 @@
-//! The value types that only keys of plans have. `settings::value` has the other value types. The
-//! traits `settings::ValueType` and `settings::Scalar` explain the functions of a value type.
+//! The value types that only keys of plans have. A value type says which values a key accepts, and
+//! how they are read. `settings::value` has the other value types. The traits `settings::ValueType`
+//! and `settings::Scalar` explain the functions of a value type.
 //!
 //! An item is a parsed value with its position in the plan's file, and its tree is the value
 //! itself.
@@ -24,11 +25,12 @@ const METHOD_BYTES_MAX: usize = 128;
 /// Maximum number of requests per connection.
 const REUSE_MAX: u64 = 1_000_000_000;
 
-/// Maximum distance from the head in blocks.
+/// Maximum number of blocks from a block to the head, the newest block at the start of the run.
 pub(super) const BLOCKS_BEHIND_MAX: u64 = 1_000_000_000;
 
-// An entry has a name, the Rust type, the parser, a noun for diagnostics, the allowed values, and
-// an example. The functions after `mask` and `mask_replaced` hide secrets in diagnostics.
+// `string_scalar!` declares value types that are written as a string. An entry has a name, the Rust
+// type, the parser, a noun for diagnostics, the allowed values, and an example. The functions after
+// `mask` and `mask_replaced` hide secrets in diagnostics.
 settings::string_scalar! {
     /// The URL of a server, which may contain secrets.
     pub Url: NodeUrl = NodeUrl::parse_http, "a url",
@@ -48,7 +50,7 @@ settings::string_scalar! {
     /// The address of a contract.
     pub(super) Address: String = address, "an address",
         "0x and 40 hexadecimal digits", "0x0000000000000000000000000000000000000001";
-    /// The name of a method, which labels of metrics and selectors of thresholds contain.
+    /// The name of a method. Labels of metrics and selectors of thresholds contain it.
     pub(super) MethodName: String = method, "the name of a method",
         format!("1 to {METHOD_BYTES_MAX} visible characters, such as \"eth_call\""), "eth_call";
     /// A TLS cipher suite, by IANA or OpenSSL name.
@@ -58,6 +60,8 @@ settings::string_scalar! {
 
 pub(super) use ciphers::Suite;
 
+// `choice!` declares an enum with the name of each variant in the plan. With `for`, it declares the
+// names of an existing enum.
 settings::choice! {
     /// Families of methods.
     pub(super) Families for Family {
@@ -68,7 +72,7 @@ settings::choice! {
 }
 
 settings::choice! {
-    /// Handling of a scheduled iteration if no worker is free.
+    /// What happens to a scheduled iteration if no worker is free.
     pub(super) enum Delayed {
         /// The iteration is queued.
         "queue" => Queue,
@@ -78,7 +82,7 @@ settings::choice! {
 }
 
 settings::choice! {
-    /// What a subscription notifies of.
+    /// What the notifications of a subscription contain.
     pub enum SubscriptionKind {
         /// The header of each new block.
         "newHeads" => Heads,
@@ -162,8 +166,9 @@ impl Pair for Header {
     }
 }
 
-/// Returns true if a header's value consists of an authorization scheme and a reference to an
-/// environment variable. Such a value contains no secret and need not be masked.
+/// Returns true if a header's value is an optional authorization scheme and a reference to an
+/// environment variable, such as `Bearer ${env:TOKEN}`. Such a text contains no secret, so it is
+/// not masked.
 fn is_reference(text: &str) -> bool {
     let Some((scheme, reference)) = text.split_once("${env:") else { return false };
     let is_known_scheme = ["", "Bearer", "Basic", "Token"].contains(&scheme.trim());
@@ -262,7 +267,7 @@ impl ValueType for Bodies {
     }
 }
 
-/// Number of blocks behind the head: one number, or the smallest and the largest number.
+/// Number of blocks from a block to the head: one number, or the smallest and the largest number.
 pub(super) struct Behind;
 
 type Blocks = Integer<0, BLOCKS_BEHIND_MAX>;

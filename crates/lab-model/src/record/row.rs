@@ -1,4 +1,4 @@
-//! Published counts: a row for all calls, or for those of a method.
+//! Published counts and times of calls: one row for all calls, or one row per method.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,63 +8,65 @@ use super::Class;
 /// Calls of one method, or all calls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
-    /// Method, or `all`.
+    /// The method, or `all` for all methods together.
     pub method: String,
-    /// Calls that ended, successfully or not.
+    /// Number of calls that ended, successfully or not.
     pub calls: u64,
-    /// Share of all calls.
+    /// Number of calls of this row / number of all calls.
     pub share: f64,
-    /// Calls per second that ended under load, successfully or not.
+    /// Calls per second, successful or not. Excludes calls that ended after their scenario. In a
+    /// row of a stage, excludes calls that ended after the stage.
     #[serde(default)]
     pub rate: f64,
-    /// Results per second under load (goodput).
+    /// Successful calls per second. Excludes the same calls as `rate`.
     pub goodput: f64,
     /// Failed calls / calls. A 429 is not a failure.
     pub failed_share: f64,
-    /// HTTP 429 / calls.
+    /// Calls with HTTP status 429 / calls.
     pub limited_share: f64,
-    /// By class. Classes without calls are left out.
+    /// Calls by class, which says how a call ended. Classes without calls are left out.
     pub classes: Vec<ClassRow>,
-    /// Latency from the planned send, over all classes.
+    /// Latency: time from a call's scheduled send to the end of its response, over all classes.
     pub latency: Quantiles,
-    /// Time from the real send, over all classes.
+    /// Service time: time from a call's actual send to the end of its response, over all classes.
     pub service: Quantiles,
-    /// Codes of JSON-RPC errors with their counts.
+    /// Codes of JSON-RPC errors, each with its number of calls.
     pub codes: Vec<(i64, u64)>,
 }
 
 /// Calls of one class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClassRow {
-    /// The class.
+    /// The class: how the calls ended.
     pub class: Class,
-    /// Calls.
+    /// Number of calls.
     pub calls: u64,
-    /// Latency from the planned send.
+    /// Latency: time from a call's scheduled send to the end of its response.
     pub latency: Quantiles,
 }
 
 /// A distribution of times, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Quantiles {
-    /// Number of samples. Below 10,000, a p99 is imprecise.
+    /// Number of times. With fewer than 10,000, the 99th percentile is imprecise.
     pub count: u64,
     /// Mean.
     pub mean_ms: f64,
-    /// Smallest.
+    /// Minimum.
     pub min_ms: f64,
     /// Median.
     pub p50_ms: f64,
-    /// 90 %.
+    /// 90th percentile.
     pub p90_ms: f64,
-    /// 95 %.
+    /// 95th percentile.
     pub p95_ms: f64,
-    /// 99 %.
+    /// 99th percentile.
     pub p99_ms: f64,
-    /// 99.9 %.
+    /// 99.9th percentile.
     pub p999_ms: f64,
-    /// Largest.
+    /// Maximum.
     pub max_ms: f64,
-    /// 95 % confidence interval of the p99 by order statistics, if requests are independent.
+    /// 95 % confidence interval of the 99th percentile, by order statistics. It is valid if the
+    /// times are independent of each other.
     pub p99_interval_ms: (f64, f64),
 }

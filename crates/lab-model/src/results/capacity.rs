@@ -1,5 +1,11 @@
-//! The result of a capacity search: `capacity.json`. A probe is a short run of the search at one
-//! rate.
+//! The result of a capacity search: `capacity.json`. The search looks for the highest rate that
+//! meets the thresholds. A probe is a run at one rate. The boundary lies between the highest rate
+//! that passed and the lowest rate that failed.
+//!
+//! The verdict of a probe's run and two further conditions determine the probe's outcome: pass,
+//! fail, or neither. Nearly all probes are short. The soak is a long probe at the highest passing
+//! rate. A baseline is a probe at a low rate, which checks whether the target has recovered from
+//! overload.
 //!
 //! Durations are in seconds, and times of events in seconds since the start of the search. Rates
 //! are in iterations per second over all scenarios.
@@ -26,7 +32,7 @@ pub struct CapacityResult {
     pub started_unix: f64,
     /// Duration of the search.
     pub duration: f64,
-    /// True if the search was stopped early. Its results are partial then.
+    /// True if the search was stopped early, so that its results are partial.
     pub partial: bool,
     /// The plan.
     pub plan: PlanFacts,
@@ -36,22 +42,22 @@ pub struct CapacityResult {
     pub fingerprint: Fingerprint,
     /// Settings of the search.
     pub settings: SearchFacts,
-    /// The thresholds of every probe, as written.
+    /// The thresholds of every probe, as written in the plan.
     pub thresholds: Vec<String>,
-    /// Set if the plan has no thresholds: explains the default ones.
+    /// Explanation of the default thresholds. None if the plan has its own thresholds.
     pub thresholds_by_default: Option<String>,
     /// The answer.
     pub answer: Answer,
-    /// The threshold that broke first, at the lowest failing rate.
+    /// The limit that was broken at the lowest failing rate. None if no rate failed.
     pub binding: Option<Binding>,
-    /// The first bottleneck, at the lowest failing rate.
+    /// The first bottleneck at the lowest failing rate.
     pub bottleneck: Option<Finding>,
-    /// Cost per request of the watched processes, at the highest passing rate.
+    /// CPU cost per request of the watched processes at the highest passing rate.
     pub costs: Vec<ProcessCost>,
     /// All probes in order of time.
     pub probes: Vec<ProbeRow>,
-    /// The universal scalability law fitted to the probes. It is descriptive, and never part of the
-    /// verdict.
+    /// The universal scalability law, fitted to the probes. It only describes the data, and has no
+    /// effect on the answer.
     pub scaling: Option<Scaling>,
     /// Warnings, each with advice.
     pub warnings: Vec<String>,
@@ -62,38 +68,40 @@ pub struct CapacityResult {
 pub struct SearchFacts {
     /// Rate of the first probe.
     pub rate_start: f64,
-    /// The highest allowed rate.
+    /// The highest rate that the search may try.
     pub rate_max: f64,
-    /// Relative width of the interval at which the search ends.
+    /// The search ends when (lowest failing rate - highest passing rate) / highest passing rate is
+    /// at most this.
     pub precision: f64,
     /// Duration of a probe, warm-up included.
     pub probe: f64,
-    /// The part of a probe that is excluded from the verdict.
+    /// Warm-up at the start of each probe. It is excluded from the verdict.
     pub probe_warmup: f64,
-    /// Probes on each side of the boundary. The majority decides.
+    /// Number of probes at each of the two rates next to the boundary. The majority decides.
     pub repeats: usize,
     /// Pause between probes.
     pub drain: f64,
-    /// Duration of the last run at the highest pass; zero for none.
+    /// Duration of the soak, which comes after the other probes. Zero if the search has no soak.
     pub soak: f64,
-    /// Rate of the probes that check whether the target has changed since the start.
+    /// Rate of the baselines.
     pub rate_baseline: f64,
 }
 
+// `named!` gives each variant its name in JSON, and a label for reports if the label differs.
 named! {
     /// Why a search ended.
     pub enum EndReason {
-        /// The boundary is between a passing and a failing rate, at the requested precision.
+        /// The passing rate and the failing rate next to the boundary are as close as requested.
         Converged = "converged",
         /// The highest allowed rate passed.
         RateMax = "rate-max",
-        /// The generator was the limit. The capacity is at least the highest pass.
+        /// The load generator was the limit. The capacity is at least the highest passing rate.
         ClientLimited = "client-limited",
-        /// Probes above the highest pass had no valid numbers.
+        /// Probes above the highest passing rate had no valid numbers.
         Invalid = "invalid",
-        /// The lowest rate failed.
+        /// No rate passed, down to the lowest rate that the search tries.
         NothingPassed = "nothing-passed",
-        /// The search reached its limit of probes.
+        /// The search reached its maximum number of probes.
         ProbesMax = "probes-max",
         /// The search was stopped, or the target became unreachable.
         Stopped = "stopped",
@@ -107,76 +115,83 @@ pub struct Answer {
     pub end: EndReason,
     /// The answer as a sentence.
     pub sentence: String,
-    /// Highest passing rate below all failing rates.
+    /// Highest passing rate that is below all failing rates. None if there is no such rate.
     pub highest_pass: Option<f64>,
-    /// Lowest failing rate.
+    /// Lowest failing rate. None if no rate failed.
     pub lowest_fail: Option<f64>,
-    /// True if the capacity is only a lower bound.
+    /// True if no rate failed, so that the highest passing rate is only a lower bound of the
+    /// capacity.
     pub at_least: bool,
-    /// False if a rate passed above one that failed: the boundary is not sharp, or the target
-    /// changed during the search.
+    /// False if a rate passed although a lower rate failed. Then the boundary is not sharp, or the
+    /// target changed during the search.
     pub monotone: bool,
     /// How thresholds break at the boundary.
     pub boundary: Boundary,
-    /// True if the highest pass held for the duration of the soak; none without a soak.
+    /// True if the last soak passed, and false if it failed. If a soak fails, the search tries
+    /// another one at a lower rate. None if no soak ran, or if the last soak neither passed nor
+    /// failed.
     pub soak_held: Option<bool>,
-    /// Describes how the target differs from its state at the start, if it did not recover.
+    /// Describes how the target's baselines became worse, if it did not recover from an overload.
+    /// None if it recovered from every overload, or if there was none.
     pub degraded: Option<String>,
 }
 
 named! {
     /// How thresholds break at the boundary.
     pub enum Boundary {
-        /// Far within the thresholds on one side and far outside on the other, without warning.
+        /// Suddenly: values are far within the thresholds at the passing rate, and far outside at
+        /// the failing rate.
         Cliff = "cliff",
-        /// Thresholds are approached gradually.
+        /// Gradually: values approach the thresholds as the rate rises.
         Gradual = "gradual",
-        /// One of the two sides is unknown.
+        /// Unknown: the passing and the failing rate are too far apart, or data about one of them
+        /// are missing.
         Unknown = "unknown",
     }
 }
 
-/// The first breach.
+/// The limit that was broken at the lowest failing rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Binding {
-    /// The threshold as written, or another criterion of the verdict.
+    /// The threshold as written in the plan, or another criterion of the verdict.
     pub threshold: String,
-    /// The method, if a single one breaks it.
+    /// The method that broke the limit, if it was a single one.
     pub method: Option<String>,
     /// The observed value in the threshold's unit.
     pub observed: Option<f64>,
-    /// The limit in the threshold's unit.
+    /// The allowed value in the threshold's unit.
     pub limit: Option<f64>,
-    /// The rate at which it broke.
+    /// The rate at which the limit was broken.
     pub rate: f64,
-    /// Index into [`CapacityResult::probes`].
+    /// The probe in which the limit was broken, as an index into [`CapacityResult::probes`].
     pub probe: usize,
 }
 
-/// Cost per request of a watched process.
+/// CPU cost per request of a watched process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessCost {
-    /// The process, as host samples name it.
+    /// Name of the process, as in the metrics of the host.
     pub process: String,
     /// CPU milliseconds per HTTP request.
     pub cpu_ms_per_request: f64,
-    /// Index into [`CapacityResult::probes`] of the probe that it was measured in.
+    /// The probe in which the cost was measured, as an index into [`CapacityResult::probes`].
     pub probe: usize,
 }
 
 named! {
     /// The purpose of a probe.
     pub enum Kind {
-        /// At a low rate, to check whether the target has changed since the start. It never passes
-        /// or fails.
+        /// A probe at a low rate, which checks whether the target has recovered. Its outcome does
+        /// not count for the capacity.
         Baseline = "baseline",
-        /// Raises or lowers the rate until the boundary is between two rates.
+        /// A probe at twice or half the previous rate, until one rate has passed and another one
+        /// has failed.
         Climb = "climb",
-        /// Between the highest pass and the lowest failure.
+        /// A probe between the highest passing rate and the lowest failing rate.
         Bisect = "bisect",
-        /// Repeats one side of the boundary.
+        /// A repeated probe at one of the two rates next to the boundary.
         Repeat = "repeat",
-        /// A long run at the highest pass.
+        /// A long probe at the highest passing rate. If it fails, further soaks have lower rates.
         Soak = "soak",
     }
 }
@@ -184,13 +199,15 @@ named! {
 named! {
     /// The outcome of a probe.
     pub enum ProbeOutcome {
-        /// All thresholds were met.
+        /// The run is valid and did not fail, enough iterations started, and the backlog did not
+        /// grow.
         Pass = "pass",
-        /// A threshold was broken.
+        /// The verdict of the run is a failure, too few iterations started, or the backlog grew.
         Fail = "fail" | "FAIL",
-        /// The generator was the limit. Neither pass nor failure.
+        /// The load generator was the limit, so the probe neither passed nor failed.
         ClientLimited = "client-limited",
-        /// The numbers are not valid. Neither pass nor failure.
+        /// The numbers are not valid, or there are too few calls for a percentile. The probe
+        /// neither passed nor failed.
         Invalid = "invalid",
     }
 }
@@ -210,60 +227,65 @@ pub struct ProbeRow {
     pub drained: f64,
     /// The outcome.
     pub outcome: ProbeOutcome,
-    /// The verdict on the run alone.
+    /// The verdict of the probe's run. A probe passes only under two further conditions: enough
+    /// iterations start, and the backlog does not grow.
     pub run_verdict: Outcome,
-    /// The reasons, most important first. Empty for a plain pass.
+    /// The reasons for the outcome, most important first. Empty for a pass without a remark.
     pub reasons: Vec<String>,
-    /// Distance to the nearest limit as a share of the limit: above 0 within it, below 0 outside.
+    /// Distance to the nearest limit, as a share of the limit and at most 1. It is positive within
+    /// the limit and negative outside. None if the probe neither passed nor failed.
     pub margin: Option<f64>,
     /// Iterations per second that ended after the warm-up.
     pub rate_ended: f64,
     /// Started / scheduled iterations after the warm-up.
     pub delivered_share: f64,
-    /// Growth of iterations in flight and queued iterations, per second.
+    /// Growth of the backlog, in iterations per second. The backlog is the number of iterations in
+    /// flight or queued.
     pub backlog_growth: f64,
-    /// Mean number of busy workers.
+    /// Mean number of iterations in flight, which is the number of busy workers.
     pub in_flight: f64,
     /// Mean number of queued iterations.
     pub waiting: f64,
     /// Calls per second that ended.
     pub calls_per_second: f64,
-    /// Results per second.
+    /// Successful calls per second.
     pub goodput: f64,
     /// Failed calls / calls.
     pub failed_share: f64,
-    /// HTTP 429 / calls.
+    /// Calls with HTTP status 429 / calls.
     pub limited_share: f64,
-    /// From the planned send, all methods and classes together.
+    /// Time from a call's scheduled send to the end of its response, over all methods and classes.
     pub latency: Quantiles,
-    /// From the real send, all methods and classes together.
+    /// Time from a call's actual send to the end of its response, over all methods and classes.
     pub service: Quantiles,
-    /// 99th percentile of the generator's scheduling delay.
+    /// 99th percentile of the generator's scheduling delay: how late it sent requests.
     pub scheduling_delay_p99_ms: f64,
     /// Thresholds and their outcomes.
     pub thresholds: Vec<ThresholdOutcome>,
-    /// The first bottleneck, if any.
+    /// The first bottleneck, if one was found.
     pub bottleneck: Option<Finding>,
-    /// Folder of its run beside `capacity.json`, or none if the run was not saved.
+    /// Folder of the probe's run, relative to the folder of `capacity.json`. None if the run was
+    /// not saved.
     pub folder: Option<String>,
 }
 
 /// The universal scalability law (Gunther, Guerrilla Capacity Planning, 2007):
-/// X(N) = λN ÷ (1 + σ(N−1) + κN(N−1)), with N the measured mean number of iterations in flight.
+/// X(N) = λN ÷ (1 + σ(N−1) + κN(N−1)). X is the rate in iterations per second. N is the mean number
+/// of iterations in flight, as measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Scaling {
     /// λ: iterations per second at N = 1.
     pub lambda: f64,
-    /// σ: contention, the share that is serial.
+    /// σ, contention: the share of the work that cannot run in parallel.
     pub sigma: f64,
-    /// κ: coherency, the cost of each pair.
+    /// κ, coherency: the cost that each pair of iterations in flight adds.
     pub kappa: f64,
-    /// N at the maximum of X, or none if X grows without limit.
+    /// N at the maximum of X. None if X grows without limit.
     pub peak_in_flight: Option<f64>,
-    /// X at its maximum.
+    /// The maximum of X. None if X grows without limit.
     pub peak_rate: Option<f64>,
-    /// Share of the variance that the fit explains.
+    /// R²: the share of the variance that the fit explains.
     pub r_squared: f64,
-    /// Number of probes it was fitted to.
+    /// Number of probes to which the law was fitted.
     pub points: usize,
 }

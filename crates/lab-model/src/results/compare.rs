@@ -21,11 +21,11 @@ pub struct CompareResult {
     pub variants: Vec<VariantRow>,
     /// Settings that differ between the variants.
     pub mismatches: Vec<Mismatch>,
-    /// Differences of every other variant from the first, by method and metric.
+    /// Differences between each other variant and the baseline, by method and metric.
     pub differences: Vec<Difference>,
-    /// Values per core and per request, for variants from different machines.
+    /// Values per core and per request, for variants that ran on different machines.
     pub normalised: Vec<NormalRow>,
-    /// The conclusion, one sentence per other variant.
+    /// The conclusions: one sentence for each variant except the baseline.
     pub conclusions: Vec<String>,
     /// Warnings, each with advice.
     pub warnings: Vec<String>,
@@ -36,97 +36,101 @@ pub struct CompareResult {
 pub struct VariantRow {
     /// Its name.
     pub name: String,
-    /// `weir`, `k6`, `vegeta` or `erigon`.
+    /// The tool that made the runs: `weir`, `k6`, `vegeta` or `erigon`.
     pub tool: String,
-    /// Runs that were used. Runs are the unit of replication.
+    /// Number of runs that were used. The statistics compare runs, not single requests.
     pub runs: usize,
     /// Runs that were left out, each with the reason.
     pub left_out: Vec<String>,
-    /// Target, plan and machine in one line, as far as known.
+    /// Target, plan and machine in one line, as far as they are known.
     pub described: String,
 }
 
-/// A setting that differs between the variants.
+/// A setting that differs between the baseline and another variant, or between two runs of one
+/// variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Mismatch {
     /// The setting: `plan`, `seed`, `chain`, `head`, `machine`, …
     pub what: String,
-    /// Value of the first variant.
+    /// Value of the baseline, or of the first run.
     pub a: String,
-    /// Value of the other variant.
+    /// Value of the other variant, or of the other run.
     pub b: String,
-    /// The other variant's name.
+    /// The other variant's name, or the names of the two runs.
     pub variant: String,
     /// The severity.
     pub weight: Weight,
-    /// The consequence.
+    /// The consequence of the mismatch.
     pub why: String,
 }
 
+// `named!` gives each variant its name in JSON, and a label for reports if the label differs.
 named! {
     /// Severity of a mismatch.
     pub enum Weight {
-        /// For information.
+        /// The mismatch is only for information.
         Note = "note",
-        /// It may cause a difference.
+        /// The mismatch may cause a difference of the values.
         Warn = "warn",
-        /// The values are not comparable.
+        /// The values are not comparable because of the mismatch.
         Refuse = "refuse",
     }
 }
 
-/// One metric of one method, of the first variant and another.
+/// One metric of one method, compared between the baseline and another variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     /// The other variant's name.
     pub variant: String,
-    /// The method, `all`, or for other tools' results what they call it.
+    /// The method, or `all` for all methods together. Results of other tools have the tool's own
+    /// name instead.
     pub method: String,
     /// The metric.
     pub metric: Metric,
-    /// The first variant's value: the median over its runs, in the metric's unit.
+    /// The baseline's value: the median over its runs, in the metric's unit.
     pub a: f64,
-    /// The other variant's value.
+    /// The other variant's value: the median over its runs, in the metric's unit.
     pub b: f64,
-    /// Runs, or blocks of time within the single run, of the first variant.
+    /// Number of the baseline's runs, or of the blocks of time within its single run.
     pub a_count: usize,
-    /// Runs or blocks of the other variant.
+    /// Number of the other variant's runs, or of the blocks of time within its single run.
     pub b_count: usize,
-    /// Relative change from the first to the other, or the plain difference for shares.
+    /// Relative change from `a` to `b`. For a metric that is a share, the difference `b - a`.
     pub change: f64,
-    /// 95 % interval of the change; none if there are too few data.
+    /// 95 % confidence interval of the change. None if there are too few data.
     pub interval: Option<(f64, f64)>,
-    /// Probability of such a difference between equal variants, corrected for the number of metrics
-    /// (Holm).
+    /// p-value: the probability of such a difference if the variants are equal. It is corrected for
+    /// the number of metrics (Holm). None if there are too few data.
     pub p: Option<f64>,
-    /// Smallest relevant change, in the unit of `change`.
+    /// Floor: the smallest change that matters, in the unit of `change`.
     pub floor: f64,
-    /// The statistical basis.
+    /// The data on which the verdict is based.
     pub basis: Basis,
     /// The verdict.
     pub verdict: ComparisonVerdict,
 }
 
 named! {
-    /// A compared metric.
+    /// A compared metric. Latency is the time from a call's scheduled send to the end of its
+    /// response. Service time starts at the actual send.
     pub enum Metric {
-        /// Mean, from the planned send, in milliseconds.
+        /// Mean latency in milliseconds.
         LatencyMean = "latency_mean" | "latency mean, ms",
-        /// Median, from the planned send, in milliseconds.
+        /// Median latency in milliseconds.
         LatencyP50 = "latency_p50" | "latency p50, ms",
-        /// 95th percentile, from the planned send, in milliseconds.
+        /// 95th percentile of the latency in milliseconds.
         LatencyP95 = "latency_p95" | "latency p95, ms",
-        /// 99th percentile, from the planned send, in milliseconds.
+        /// 99th percentile of the latency in milliseconds.
         LatencyP99 = "latency_p99" | "latency p99, ms",
-        /// Mean, from the real send, in milliseconds.
+        /// Mean service time in milliseconds.
         ServiceMean = "service_mean" | "service mean, ms",
-        /// Median, from the real send, in milliseconds.
+        /// Median service time in milliseconds.
         ServiceP50 = "service_p50" | "service p50, ms",
-        /// 95th percentile, from the real send, in milliseconds.
+        /// 95th percentile of the service time in milliseconds.
         ServiceP95 = "service_p95" | "service p95, ms",
-        /// 99th percentile, from the real send, in milliseconds.
+        /// 99th percentile of the service time in milliseconds.
         ServiceP99 = "service_p99" | "service p99, ms",
-        /// Results per second.
+        /// Successful calls per second.
         Goodput = "goodput" | "results/s",
         /// Failed calls / calls.
         FailedShare = "failed_share" | "failed, %",
@@ -134,7 +138,7 @@ named! {
 }
 
 impl Metric {
-    /// Returns true for shares, which are compared by difference instead of by ratio.
+    /// Returns true if the metric is a share. Shares are compared by difference, not by ratio.
     pub fn is_share(self) -> bool {
         self == Metric::FailedShare
     }
@@ -150,18 +154,19 @@ impl Metric {
 pub struct NormalRow {
     /// The variant's name.
     pub variant: String,
-    /// The generator's machine.
+    /// The load generator's machine.
     pub machine: String,
-    /// Cores that the target may use; none if unknown, as for a remote target.
+    /// Number of cores that the target may use. None if it is unknown, for example because the
+    /// target is remote.
     pub cores: Option<f64>,
-    /// Results per second, all methods.
+    /// Successful calls per second, over all methods.
     pub goodput: Option<f64>,
-    /// Results per second and core.
+    /// Successful calls per second, divided by the number of cores.
     pub goodput_per_core: Option<f64>,
-    /// Median latency, all methods, in milliseconds.
+    /// Median latency over all methods, in milliseconds.
     pub p50_ms: Option<f64>,
-    /// 99th percentile, all methods, in milliseconds.
+    /// 99th percentile of the latency over all methods, in milliseconds.
     pub p99_ms: Option<f64>,
-    /// CPU milliseconds per request of the watched processes together.
+    /// CPU milliseconds per request, summed over the watched processes.
     pub cpu_ms_per_request: Option<f64>,
 }

@@ -1,5 +1,5 @@
-//! The result of `weir equal`: the responses of two servers to the same calls. A habit is a known
-//! difference between the clients that servers run.
+//! The result of `weir equal`, which compares the responses of two servers to the same calls. A
+//! habit is a known way in which correct clients (geth, Besu, …) respond differently.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,40 +24,41 @@ pub struct EqualResult {
     pub verdict: EqualVerdict,
     /// True if known habits of clients count as differences.
     pub strict: bool,
-    /// True if known habits of clients could be allowed: the servers do not report the same client
-    /// version.
+    /// True if known habits of clients may explain differences. False if both servers report the
+    /// same client version.
     pub habits_apply: bool,
     /// The first server.
     pub a: ServerFacts,
     /// The second server.
     pub b: ServerFacts,
-    /// `ethereum`, `harmony` or `bitcoin`.
+    /// Family of the servers' methods: `ethereum`, `harmony` or `bitcoin`.
     pub family: String,
-    /// The newest block that the calls name: both servers have it.
+    /// Number of the newest block that the calls name. Both servers have this block.
     pub block: Option<u64>,
-    /// Calls that were sent to both servers.
+    /// Number of calls that were sent to both servers.
     pub calls: u64,
     /// Calls that were not sent, by method and reason.
     pub skipped: Vec<SkippedCalls>,
-    /// By method, in alphabetical order.
+    /// Counts of calls by method, in alphabetical order.
     pub methods: Vec<MethodRow>,
-    /// Differences, grouped by method, class, pointer and habit. Those that count come first.
+    /// Differences, grouped by method, class, pointer and habit. The groups that count in the
+    /// verdict come first.
     pub differences: Vec<DifferenceRow>,
-    /// Number of groups of differences that are not listed, because there are too many.
+    /// Number of groups that `differences` does not list, because there are too many.
     pub differences_more: u64,
     /// Warnings, each with advice.
     pub warnings: Vec<String>,
 }
 
+// `named!` gives each variant its name in JSON, and a label for reports if the label differs.
 named! {
     /// The conclusion of the comparison.
     pub enum EqualVerdict {
-        /// No response differs, apart from allowed differences.
+        /// All responses are equal, or their differences are allowed.
         Equal = "equal" | "EQUAL",
-        /// A response differs.
+        /// At least one response differs.
         Different = "different" | "DIFFERENT",
-        /// No response differs, but neither server responded to some calls, or no call was
-        /// compared.
+        /// No difference was found, but some calls could not be compared, or there were no calls.
         CannotTell = "cannot-tell" | "CANNOT TELL",
     }
 }
@@ -67,11 +68,12 @@ named! {
 pub struct ServerFacts {
     /// Its URL with secrets masked.
     pub url: String,
-    /// Its version as it reports it (web3_clientVersion or the family's equivalent).
+    /// Client version that the server reports (`web3_clientVersion` or the equivalent of the
+    /// family).
     pub client: Option<String>,
     /// Chain id, if the server reports it.
     pub chain_id: Option<String>,
-    /// Its newest block at the start.
+    /// Number of its newest block at the start of the comparison.
     pub head: Option<u64>,
 }
 
@@ -89,11 +91,11 @@ pub struct SkippedCalls {
 named! {
     /// Why a call was not sent.
     pub enum SkipReason {
-        /// It may change something, or must go to one node only.
+        /// The call may change something, or must go to one node only.
         Unsafe = "unsafe" | "not safe to repeat",
-        /// Its response depends on the node and not on the chain.
+        /// The response depends on the node, not on the chain.
         NodeSpecific = "node-specific" | "depends on the node",
-        /// The method is in no method table.
+        /// The method is not in the method table of any family.
         Unknown = "unknown" | "unknown method",
     }
 }
@@ -103,32 +105,35 @@ named! {
 pub struct MethodRow {
     /// The method.
     pub method: String,
-    /// Calls that were sent to both servers.
+    /// Number of calls that were sent to both servers.
     pub calls: u64,
-    /// Calls with equal responses. The order of members and white space may differ.
+    /// Number of calls with equal responses. The order of members and white space may differ.
     pub equal: u64,
-    /// Calls whose responses differ only by known habits of clients or ignored values.
+    /// Number of calls with only allowed differences: known habits of clients, and values that the
+    /// user ignores.
     pub allowed: u64,
-    /// Calls whose responses differ.
+    /// Number of calls with at least one difference that is not allowed.
     pub different: u64,
-    /// Calls to which neither server responded.
+    /// Number of calls that could not be compared. Neither server responded, or the responses
+    /// differed while the servers had different newest blocks.
     pub unanswered: u64,
 }
 
-/// A group of differences of the same kind.
+/// A group of differences with the same method, class, pointer and habit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DifferenceRow {
     /// The method.
     pub method: String,
     /// The class.
     pub class: DifferenceClass,
-    /// JSON pointer (RFC 6901) relative to the response, with `*` for every array index.
+    /// JSON pointer (RFC 6901) of the difference, relative to the response. `*` stands for any
+    /// array index.
     pub pointer: String,
-    /// True if the difference makes the servers different.
+    /// True if the difference counts in the verdict. False if it is allowed.
     pub counts: bool,
-    /// The known habit that explains the difference.
+    /// Name of the known habit that explains the difference, if there is one.
     pub habit: Option<String>,
-    /// Calls with such a difference.
+    /// Number of calls with such a difference.
     pub calls: u64,
     /// The first difference of the group.
     pub example: DifferenceExample,
@@ -139,29 +144,29 @@ pub struct DifferenceRow {
 pub struct DifferenceExample {
     /// The request, truncated if long.
     pub request: String,
-    /// JSON pointer relative to the response.
+    /// JSON pointer of the difference, relative to the response.
     pub pointer: String,
-    /// The first server's value there, truncated if long.
+    /// The first server's value at the pointer, truncated if long.
     pub a: String,
-    /// The second server's value there, truncated if long.
+    /// The second server's value at the pointer, truncated if long.
     pub b: String,
 }
 
 named! {
     /// Class of a difference.
     pub enum DifferenceClass {
-        /// One value is written in two ways: letter case or padding of hexadecimal numbers, notation
-        /// of decimal numbers.
+        /// Both servers return the same value in different notation. Hexadecimal numbers differ in
+        /// letter case or padding, and decimal numbers in notation.
         Spelling = "spelling",
-        /// Arrays have the same elements in different order.
+        /// The arrays have the same elements in different order.
         Order = "order",
-        /// Only one object has the member.
+        /// Only one of the two objects has the member.
         MissingMember = "missing-member" | "missing member",
-        /// One value is null.
+        /// Only one of the two values is null.
         Null = "null" | "null against value",
         /// The values have different JSON types.
         Type = "type" | "different type",
-        /// Arrays have different lengths.
+        /// The arrays have different lengths.
         Length = "length" | "different length",
         /// The values differ.
         Value = "value" | "different value",
@@ -173,9 +178,9 @@ named! {
         ErrorMessage = "error-message" | "error message",
         /// The data of the errors differ.
         ErrorData = "error-data" | "error data",
-        /// One body is not a JSON-RPC response to the call.
+        /// One of the two bodies is not a JSON-RPC response to the call.
         NotJsonRpc = "not-json-rpc" | "not a JSON-RPC response",
-        /// One server did not respond.
+        /// One of the two servers did not respond.
         NoResponse = "no-response" | "no response",
     }
 }

@@ -1,6 +1,9 @@
-//! The result of a study of load runs: `study.json` of `weir study load`. A round runs each variant
-//! under each plan. The A/A control repeats the baseline, so its differences from the baseline are
-//! noise.
+//! The result of a study of load runs: `study.json` of `weir study load`.
+//!
+//! A study compares variants, such as servers with different settings. The first variant is the
+//! baseline. A round runs each variant once under each plan. A study can have cases instead of
+//! plans. A case is a plan with values for settings of the servers. The A/A control is a variant
+//! that repeats the baseline, so its differences from the baseline are noise.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,7 +31,7 @@ pub struct LoadStudyResult {
     pub started: String,
     /// True if the study was interrupted.
     pub partial: bool,
-    /// Why no further round was run.
+    /// Reason why the study ended.
     pub end: EndReason,
     /// Order, number and limits of the rounds.
     pub design: StudyDesign,
@@ -36,12 +39,13 @@ pub struct LoadStudyResult {
     pub variants: Vec<VariantFacts>,
     /// One comparison for each plan or case.
     pub plans: Vec<PlanResult>,
-    /// Rates, CPU, handshakes and access-log lines of each variant under each plan or case.
+    /// Request rates, CPU time, TLS handshakes and access-log lines of each variant under each plan
+    /// or case.
     #[serde(default)]
     pub counts: Vec<CountRow>,
     /// All rounds in order, without the warm-up rounds.
     pub rounds: Vec<RoundRow>,
-    /// Drifts during the study: of the machine, and of the baseline under each plan.
+    /// Drift of the machine's speed, and of the baseline's latency under each plan.
     pub drifts: Vec<Drift>,
     /// The conclusions, as sentences.
     pub conclusions: Vec<String>,
@@ -49,6 +53,7 @@ pub struct LoadStudyResult {
     pub warnings: Vec<String>,
 }
 
+// `named!` gives each variant its name in JSON, and a label for reports if the label differs.
 named! {
     /// Why a study ended.
     pub enum EndReason {
@@ -58,7 +63,7 @@ named! {
         RoundsMax = "rounds-max" | "the maximum number of rounds",
         /// A further round would exceed the time limit.
         TimeMax = "time-max" | "the time limit",
-        /// Several consecutive rounds had a run that could not be made.
+        /// In several consecutive rounds, at least one run failed to start or to finish.
         Faults = "faults" | "runs that could not be made",
         /// The user stopped the study.
         Interrupted = "interrupted" | "an interrupt",
@@ -68,9 +73,10 @@ named! {
 named! {
     /// Order of the variants within the rounds.
     pub enum RunOrder {
-        /// Forwards and backwards in turn: A B C, C B A.
+        /// Every second round has the reverse order: A B C, C B A.
         Abba = "abba" | "ABBA",
-        /// Each variant takes each position equally often, and follows each other one equally often.
+        /// Each variant takes each position equally often, and follows each other variant equally
+        /// often.
         LatinSquare = "latin-square" | "Latin square",
     }
 }
@@ -82,7 +88,7 @@ named! {
         Never = "never",
         /// Before each round.
         Round = "round" | "before each round",
-        /// Before each run; only the servers of one variant run at a time.
+        /// Before each run. Only the servers of one variant run at a time.
         Run = "run" | "before each run",
     }
 }
@@ -92,20 +98,20 @@ named! {
 pub struct StudyDesign {
     /// Order of the variants within the rounds.
     pub order: RunOrder,
-    /// Number of rounds after which each variant has had each position equally often.
+    /// Number of rounds after which each variant has run equally often at each position.
     pub block: usize,
     /// When the servers of the variants are restarted.
     pub restart: Restart,
-    /// Rounds before the first counted one.
+    /// Number of warm-up rounds. They run first, and are not counted.
     pub warm_up_rounds: usize,
-    /// Smallest number of counted rounds.
+    /// Minimum number of counted rounds.
     pub rounds_min: usize,
-    /// Largest number of counted rounds.
+    /// Maximum number of counted rounds.
     pub rounds_max: usize,
-    /// Required half-width of the confidence intervals of [`StudyDesign::precision_of`], as a share
-    /// of the baseline's value.
+    /// The study may end when each confidence interval of the metric [`StudyDesign::precision_of`]
+    /// has at most this half-width, as a share of the baseline's value.
     pub precision: f64,
-    /// The metric whose intervals decide if a further round is needed.
+    /// The metric whose confidence intervals decide if a further round is needed.
     pub precision_of: Metric,
     /// Time limit in seconds.
     pub time_max: f64,
@@ -116,22 +122,22 @@ pub struct StudyDesign {
 pub struct VariantFacts {
     /// Its name.
     pub name: String,
-    /// Name of the variant that it repeats, for the A/A control.
+    /// For the A/A control: the name of the variant that it repeats.
     pub control_of: Option<String>,
-    /// URL of its target with secrets masked; none if the plan's target is used.
+    /// URL of its target with secrets masked. None if it uses the plan's target.
     pub target: Option<String>,
-    /// Its plans: file names.
+    /// File names of its plans.
     pub plans: Vec<String>,
     /// Values of the plans' variables.
     pub variables: Vec<(String, f64)>,
-    /// Names of its servers that the study starts.
+    /// Names of the servers that the study starts for the variant.
     pub servers: Vec<String>,
-    /// SHA-256, in hexadecimal, of the servers' commands, files and environment variables. None
-    /// without servers.
+    /// SHA-256, in hexadecimal, of the servers' commands, files and environment variables. None if
+    /// the variant has no servers.
     pub servers_hash: Option<String>,
 }
 
-/// The comparison of all variants under one plan.
+/// The comparison of all variants under one plan or case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanResult {
     /// The plan's name.
@@ -142,17 +148,17 @@ pub struct PlanResult {
     pub left_out: Vec<String>,
     /// The variants compared with the baseline.
     pub comparison: CompareResult,
-    /// The A/A control compared with the baseline; none without a control.
+    /// The A/A control compared with the baseline. None if the study has no control.
     pub control: Option<CompareResult>,
-    /// Largest half-width of a confidence interval of [`StudyDesign::precision_of`], as a share of
-    /// the baseline's value. None if an interval is missing.
+    /// The widest confidence interval of the metric [`StudyDesign::precision_of`]: its half-width,
+    /// as a share of the baseline's value. None if an interval is missing.
     pub precision: Option<f64>,
 }
 
-/// One round: each variant under each plan.
+/// One round: a run of each variant under each plan or case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RoundRow {
-    /// Its number, from 1.
+    /// Number of the round, from 1.
     pub round: usize,
     /// Start of its first run as RFC 3339.
     pub started: String,
@@ -160,7 +166,7 @@ pub struct RoundRow {
     pub runs: Vec<StudyRunRow>,
 }
 
-/// One run.
+/// One run: one variant under one plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StudyRunRow {
     /// The plan's name.
@@ -169,32 +175,32 @@ pub struct StudyRunRow {
     pub variant: String,
     /// Start in seconds since 1970.
     pub started_unix: f64,
-    /// Duration with the start of servers, in seconds.
+    /// Duration in seconds, including the start of the servers.
     pub seconds: f64,
-    /// The verdict of the run; none if the run could not be made.
+    /// The verdict of the run. None if the run failed to start or to finish.
     pub outcome: Option<Outcome>,
-    /// Why the run is not used.
+    /// Reason why the run is not used. None if it is used.
     pub left_out: Option<String>,
     /// Median latency over all methods, in milliseconds.
     pub p50_ms: Option<f64>,
-    /// Results per second over all methods.
+    /// Successful calls per second over all methods.
     pub goodput: Option<f64>,
-    /// Time of a fixed computation on this machine before the run, in milliseconds. It shows
-    /// changes of the machine's speed.
+    /// Milliseconds that a fixed computation took on this machine before the run. They show changes
+    /// of the machine's speed.
     pub calibration_ms: f64,
-    /// Counts of the run; none if the run could not be made.
+    /// Counts of the run. None if the run failed to start or to finish.
     #[serde(default)]
     pub counts: Option<RunCounts>,
 }
 
-/// Counts of one run, with its warm-up.
+/// Counts of one run. They include the warm-up, except where stated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunCounts {
     /// Duration of the load in seconds.
     pub seconds: f64,
-    /// HTTP requests that ended.
+    /// Number of HTTP requests that ended.
     pub requests: u64,
-    /// HTTP requests with status 429.
+    /// Number of HTTP requests with status 429.
     pub limited: u64,
     /// Successful calls per second, without warm-up.
     pub goodput: f64,
@@ -204,15 +210,15 @@ pub struct RunCounts {
     pub p50_ms: f64,
     /// 95th percentile of the latency in milliseconds, without warm-up.
     pub p95_ms: f64,
-    /// CPU seconds of the target's processes; none if they are unknown.
+    /// CPU seconds of the target's processes. None if they are unknown.
     pub server_cpu: Option<f64>,
-    /// Full TLS handshakes.
+    /// Number of full TLS handshakes.
     pub handshakes_full: u64,
-    /// TLS handshakes that resumed a session.
+    /// Number of TLS handshakes that resumed a session.
     pub handshakes_resumed: u64,
     /// CPU limit of the variant's servers, if the case sets one.
     pub cpu_limit: Option<CpuLimit>,
-    /// Requests in the server's access log; none without an access log.
+    /// Requests in the server's access log. None if there is no access log.
     pub access_log: Option<AccessLogCounts>,
 }
 
@@ -228,21 +234,24 @@ pub struct CpuLimit {
 named! {
     /// How a CPU limit is enforced.
     pub enum CpuLimitKind {
-        /// The CPU quota of a cgroup, as for the limit of a pod.
+        /// By the CPU quota of a cgroup, in the same way as Kubernetes limits a pod.
         Quota = "quota",
-        /// CPU affinity: the servers run on some cores only. Used if no cgroup can be created.
+        /// By CPU affinity: the servers run only on some of the cores. This is used if no cgroup
+        /// can be created.
         Affinity = "affinity" | "CPU affinity",
     }
 }
 
-/// Requests of the load generator in an access log.
+/// Requests of the load generator in a server's access log. Requests of other clients are not
+/// counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AccessLogCounts {
-    /// Lines of requests of the load generator.
+    /// Number of requests in the log.
     pub requests: u64,
-    /// Requests of the load generator with status 429.
+    /// Number of requests with status 429 in the log.
     pub limited: u64,
-    /// For each second of the run: requests that the generator counted, requests in the log.
+    /// For each second of the run: the number of requests that the generator counted, and the
+    /// number of requests in the log.
     pub seconds: Vec<(u64, u64)>,
 }
 
@@ -253,8 +262,8 @@ impl AccessLogCounts {
     }
 }
 
-/// Counts of one variant under one plan or case: medians over its runs. Runs that the comparison
-/// leaves out are included.
+/// Counts of one variant under one plan or case. Each is the median over its runs, including the
+/// runs that the comparison leaves out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CountRow {
     /// Name of the plan or case.
@@ -263,13 +272,13 @@ pub struct CountRow {
     pub variant: String,
     /// Number of runs.
     pub runs: usize,
-    /// The verdicts of the runs, each once.
+    /// The verdicts of the runs, without repetitions.
     pub outcomes: Vec<Outcome>,
     /// HTTP requests per second.
     pub requests: f64,
     /// Successful calls per second.
     pub goodput: f64,
-    /// HTTP requests with status 429 per second.
+    /// HTTP requests per second with status 429.
     pub limited: f64,
     /// Failed calls / calls.
     pub failed_share: f64,
@@ -277,7 +286,7 @@ pub struct CountRow {
     pub p50_ms: f64,
     /// 95th percentile of the latency in milliseconds.
     pub p95_ms: f64,
-    /// CPU milliseconds of the target's processes per HTTP request; none if they are unknown.
+    /// CPU milliseconds of the target's processes per HTTP request. None if they are unknown.
     pub cpu_ms_per_request: Option<f64>,
     /// Full TLS handshakes per second.
     pub handshakes_full: f64,
@@ -285,22 +294,22 @@ pub struct CountRow {
     pub handshakes_resumed: f64,
     /// CPU limit of the variant's servers.
     pub cpu_limit: Option<CpuLimit>,
-    /// Access log compared with the generator's count; none without an access log.
+    /// Counts of the access log and of the load generator. None if there is no access log.
     pub access_log: Option<AccessLogRow>,
 }
 
-/// An access log compared with the generator's count.
+/// Requests that a server's access log counts, and requests that the load generator counted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AccessLogRow {
     /// Requests per second in the log: the median over the runs.
     pub requests: f64,
-    /// Requests in the logs of all runs.
+    /// Number of requests in the logs of all runs.
     pub total: u64,
-    /// Requests that the generator counted in all runs.
+    /// Number of requests that the generator counted in all runs.
     pub generator_total: u64,
-    /// Requests with status 429 in the logs of all runs.
+    /// Number of requests with status 429 in the logs of all runs.
     pub limited: u64,
-    /// Requests with status 429 that the generator counted in all runs.
+    /// Number of requests with status 429 that the generator counted in all runs.
     pub generator_limited: u64,
     /// Largest difference between the two counts of one second.
     pub second_difference_max: u64,
@@ -311,22 +320,23 @@ pub struct AccessLogRow {
 pub struct Drift {
     /// The subject of the drift.
     pub subject: DriftSubject,
-    /// The plan, for a drift of the baseline.
+    /// The plan under which the baseline drifted. None for a drift of the machine.
     pub plan: Option<String>,
-    /// One value for each round, in milliseconds: the median of its runs.
+    /// One value for each round, in milliseconds: the median over the runs of the round.
     pub values: Vec<f64>,
-    /// Change from the first third of the rounds to the last third, as a share of the first.
+    /// Change from the first third of the rounds to the last third, as a share of the value in the
+    /// first third.
     pub change: f64,
     /// Difference between the largest and the smallest value, as a share of the smallest.
     pub spread: f64,
-    /// Two-sided p-value of a trend (Mann–Kendall test); none with fewer than four rounds.
+    /// Two-sided p-value of a trend (Mann–Kendall test). None if there are fewer than four rounds.
     pub p: Option<f64>,
 }
 
 named! {
     /// The subject of a drift.
     pub enum DriftSubject {
-        /// The time of a fixed computation on the machine of the generator.
+        /// The time of a fixed computation on the load generator's machine.
         Machine = "machine" | "time of a fixed computation on this machine",
         /// The median latency of the baseline.
         Baseline = "baseline" | "median latency of the baseline",

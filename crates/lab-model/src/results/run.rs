@@ -3,6 +3,11 @@
 //!
 //! Reports, comparisons, exports and the capacity search read only this result. Times of events are
 //! in seconds since the start of the run.
+//!
+//! A scenario schedules iterations, and each iteration sends one or more calls. A stage is a part
+//! of a scenario in which the load is constant or changes linearly. A worker runs one iteration at
+//! a time. The class of a call says how it ended. The reference is a second server whose responses
+//! count as right.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,7 +35,7 @@ pub struct RunResult {
     pub started_unix: f64,
     /// Duration of the measurement.
     pub duration: f64,
-    /// True if the run was stopped early. Its results are partial then.
+    /// True if the run was stopped early, so that its results are partial.
     pub partial: bool,
     /// The plan.
     pub plan: PlanFacts,
@@ -42,31 +47,31 @@ pub struct RunResult {
     pub verdict: Verdict,
     /// Thresholds and their outcomes.
     pub thresholds: Vec<ThresholdOutcome>,
-    /// Further findings about the target, besides the thresholds.
+    /// Findings about the target that no threshold covers.
     #[serde(default)]
     pub findings: Vec<String>,
     /// Warnings: doubts about the run first, advice about the plan last.
     pub warnings: Vec<String>,
     /// All calls together, without warm-up.
     pub overall: Row,
-    /// By method, without warm-up.
+    /// Calls by method, without warm-up.
     pub methods: Vec<Row>,
-    /// By stage.
+    /// Calls and iterations by stage, warm-up included.
     pub stages: Vec<StageRow>,
-    /// By second.
+    /// Time series, warm-up included.
     pub series: Vec<Second>,
     /// Facts about the load generator.
     pub generator: Generator,
-    /// Connections, handshakes, bytes, statuses.
+    /// Connections, TLS handshakes, bytes and HTTP statuses.
     pub wire: WireFacts,
-    /// Samples of hosts.
+    /// Samples of the metrics of the hosts.
     pub host: Vec<HostSample>,
-    /// Facts about hosts, and totals over the run.
+    /// Facts about the hosts, and totals over the run.
     #[serde(default)]
     pub watched: HostFacts,
-    /// The first bottleneck, if a threshold failed or a search ended.
+    /// The first bottleneck. None if nothing failed.
     pub bottleneck: Option<Finding>,
-    /// Responses compared with those of a reference, if the plan has one.
+    /// Comparison of responses with those of the reference. None if the plan has no reference.
     #[serde(default)]
     pub compared: Option<Compared>,
     /// Subscriptions of the plan.
@@ -77,41 +82,43 @@ pub struct RunResult {
     pub transactions: Option<TransactionsRow>,
 }
 
-/// Responses compared with those of a reference.
+/// Comparison of sampled responses of the target with those of the reference. If two responses
+/// differ, both servers are called a second time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Compared {
     /// The reference's URL with secrets masked.
     pub reference: String,
-    /// Calls that were compared.
+    /// Number of calls that were compared.
     pub compared: u64,
-    /// Responses that differed again when both servers were called again, or that a moving chain
-    /// cannot explain.
+    /// Number of wrong responses of the target. A response is wrong if the servers' second
+    /// responses differ too, or if no new block can explain the first difference.
     pub wrong: u64,
-    /// Responses that differed at first but not when both servers were called again, as the chain
-    /// may have moved in between.
+    /// Number of differences that a new block may explain: the servers' first responses differed,
+    /// and their second responses did not.
     pub moved: u64,
-    /// Calls without a response from the reference.
+    /// Number of calls without a response from the reference.
     pub unanswered: u64,
-    /// Sampled calls that were not compared because the reference was slower than the run.
+    /// Number of sampled calls that were not compared because the reference was slower than the
+    /// run.
     pub skipped: u64,
     /// By method: its name, the number of compared calls, and the number of wrong responses.
     pub methods: Vec<(String, u64, u64)>,
-    /// The first few differences of each method.
+    /// The first few wrong responses of each method.
     pub examples: Vec<Difference>,
 }
 
 /// A response that differs from the reference's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
-    /// Method.
+    /// The method.
     pub method: String,
     /// The request, truncated if long.
     pub request: String,
     /// JSON pointer of the first value that differs.
     pub pointer: String,
-    /// The target's value there, truncated if long.
+    /// The target's value at the pointer, truncated if long.
     pub target: String,
-    /// The reference's value there, truncated if long.
+    /// The reference's value at the pointer, truncated if long.
     pub reference: String,
 }
 
@@ -122,61 +129,62 @@ pub struct StageRow {
     pub scenario: String,
     /// Name of the stage.
     pub stage: String,
-    /// `open` (level is iterations per second) or `closed` (level is workers).
+    /// `open`: the level of load is iterations per second. `closed`: it is the number of workers.
     pub model: String,
-    /// Start since the start of the run.
+    /// Start of the stage, in seconds since the start of the run.
     pub from: f64,
-    /// End since the start of the run.
+    /// End of the stage, in seconds since the start of the run.
     pub to: f64,
-    /// Level at its start.
+    /// Level of load at the start of the stage.
     pub level_from: f64,
-    /// Level at its end.
+    /// Level of load at the end of the stage.
     pub level_to: f64,
-    /// Iterations scheduled, started, ended, dropped, interrupted.
+    /// Counts of the iterations that were scheduled in the stage.
     pub iterations: Iterations,
-    /// Iterations started per second.
+    /// Started iterations per second.
     pub rate_started: f64,
     /// All calls of the stage.
     pub overall: Row,
-    /// By method.
+    /// Calls of the stage by method.
     pub methods: Vec<Row>,
 }
 
-/// One second of a run.
+/// One point of the time series: one second, or several seconds in a long run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Second {
-    /// End of the second since the start of the run.
+    /// End of the second, in seconds since the start of the run.
     pub at: f64,
-    /// Iterations scheduled.
+    /// Number of iterations that were scheduled in this second.
     pub scheduled: u64,
-    /// Iterations started.
+    /// Number of iterations that started.
     pub started: u64,
-    /// Iterations dropped.
+    /// Number of iterations that were dropped.
     pub dropped: u64,
-    /// HTTP requests ended.
+    /// Number of HTTP requests that ended.
     pub requests: u64,
-    /// 99th percentile of the scheduling delay.
+    /// 99th percentile of the scheduling delay: how late the generator sent requests.
     pub scheduling_delay_p99_ms: f64,
-    /// Share of the engine threads' time that was neither idle nor waiting, 0 to 1.
+    /// Share of the time, 0 to 1, in which the load generator's threads were neither idle nor
+    /// waiting.
     pub generator_busy: f64,
-    /// Calls in flight at its end.
+    /// Number of calls in flight at the end of the second.
     pub in_flight: u64,
-    /// Busy workers at its end.
+    /// Number of busy workers at the end of the second.
     pub workers_busy: u64,
-    /// Queued iterations at its end.
+    /// Number of queued iterations at the end of the second.
     pub waiting: u64,
-    /// By method; methods without calls are left out.
+    /// Calls by method. Methods without calls are left out.
     pub methods: Vec<MethodSecond>,
 }
 
-/// One method in one second.
+/// Calls of one method that ended in one second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MethodSecond {
     /// The method.
     pub method: String,
-    /// Stage that most of its calls belong to, as an index into [`RunResult::stages`].
+    /// The stage to which most of the calls belong, as an index into [`RunResult::stages`].
     pub stage: usize,
-    /// Calls by class; classes without calls are left out.
+    /// Number of calls by class. Classes without calls are left out.
     pub classes: Vec<(Class, u64)>,
     /// Median latency.
     pub p50_ms: f64,
@@ -189,97 +197,101 @@ pub struct MethodSecond {
 }
 
 impl Second {
-    /// Counts the calls of the classes that `is_counted` selects.
+    /// Returns the number of calls in the classes that `is_counted` selects.
     pub fn count(&self, is_counted: impl Fn(Class) -> bool) -> u64 {
         self.methods.iter().map(|method| method.count(&is_counted)).sum()
     }
 }
 
 impl MethodSecond {
-    /// Counts the calls of the classes that `is_counted` selects.
+    /// Returns the number of calls in the classes that `is_counted` selects.
     pub fn count(&self, is_counted: impl Fn(Class) -> bool) -> u64 {
         self.classes.iter().filter(|(class, _)| is_counted(*class)).map(|(_, calls)| calls).sum()
     }
 }
 
-/// Facts about the load generator.
+/// Facts about the load generator, without the warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Generator {
-    /// Iterations of the run.
+    /// Counts of iterations.
     pub iterations: Iterations,
-    /// Started / scheduled.
+    /// Started / scheduled iterations.
     pub delivered_share: f64,
-    /// Scheduling delay of sends, caused by the generator.
+    /// Scheduling delay: how late the generator itself sent requests.
     pub scheduling_delay: Quantiles,
-    /// Largest busy share of any second, 0 to 1.
+    /// Largest busy share ([`Second::generator_busy`]) of any second, 0 to 1.
     pub busy_max: f64,
-    /// CPU seconds of the engine threads.
+    /// CPU seconds of the load generator's threads.
     pub cpu: f64,
-    /// CPU microseconds of the engine threads per HTTP request.
+    /// CPU microseconds of the load generator's threads per HTTP request.
     pub cpu_us_per_request: f64,
-    /// Seconds that the engine threads were runnable without a core.
+    /// Seconds for which the load generator's threads were ready to run, but had no core.
     pub run_delay: f64,
-    /// Times of iterations, from the scheduled time to the end.
+    /// Time from an iteration's scheduled start to its end.
     pub iteration_time: Quantiles,
 }
 
-/// Connections, handshakes, bytes, statuses.
+/// Connections, TLS handshakes, bytes and HTTP statuses, without the warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WireFacts {
-    /// Counts.
+    /// Counts of connections and bytes.
     pub traffic: Traffic,
-    /// TCP connect times.
+    /// Time of TCP connects.
     pub connect: Quantiles,
-    /// Times of full TLS handshakes.
+    /// Time of full TLS handshakes.
     pub handshake_full: Quantiles,
-    /// Times of resumed TLS handshakes.
+    /// Time of resumed TLS handshakes.
     pub handshake_resumed: Quantiles,
-    /// Resumed / all handshakes; none without TLS.
+    /// Resumed / all TLS handshakes. None if there was no handshake.
     pub resumption: Option<f64>,
-    /// Times to open WebSockets, after TCP and TLS.
+    /// Time to open WebSockets, after the TCP connect and the TLS handshake.
     #[serde(default)]
     pub upgrade: Quantiles,
-    /// HTTP requests by status.
+    /// Number of HTTP requests by status.
     pub statuses: Vec<(u16, u64)>,
-    /// Close frames of the server by code; 1005 stands for none.
+    /// Number of the server's WebSocket close frames by code. 1005 stands for a frame without a
+    /// code.
     #[serde(default)]
     pub close_codes: Vec<(u16, u64)>,
-    /// Retry-After of responses with status 429.
+    /// Values of Retry-After headers in responses with status 429.
     pub retry_after: Quantiles,
 }
 
-/// One sample of a host.
+/// One sample of a host's metrics.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostSample {
     /// Seconds since the start of the run.
     pub at: f64,
-    /// `generator` (this host) or `target` (by node-exporter).
+    /// `generator` for the host of the load generator, or `target` for the host that a
+    /// node-exporter reports.
     pub host: String,
-    /// Metric names (`cpu_user`, `psi_io_some`, `process.geth.cpu`, …) with their values, sorted by
-    /// name; the names and units are listed in docs/measuring.md.
+    /// Names of metrics (`cpu_user`, `psi_io_some`, `process.geth.cpu`, …) with their values,
+    /// sorted by name. docs/host-metrics.md lists the names and units.
     pub values: Vec<(String, f64)>,
 }
 
-/// Facts about hosts, and totals over the run.
+/// Facts about the hosts, and totals over the run. "This host" is the host of the load generator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostFacts {
-    /// True if the target's address is one of this host's.
+    /// True if the target's address belongs to this host.
     pub target_local: bool,
-    /// True if a node-exporter reported the target's host.
+    /// True if a node-exporter reported metrics of the target's host.
     pub exporter: bool,
     /// Logical cores of this host.
     pub cores: f64,
-    /// Cores that the target's processes may use, by affinity and cgroup quota; none if no process
-    /// of the target was found.
+    /// Number of cores that the target's processes may use, by CPU affinity and cgroup quota. None
+    /// if no process of the target was found.
     pub target_cores: Option<f64>,
-    /// Watched processes, this one first.
+    /// Watched processes. The load generator is the first one.
     pub processes: Vec<ProcessFacts>,
-    /// Servers that the target is connected to, the one that it waited for most first.
+    /// Servers to which the target is connected. The server for which the target waited most comes
+    /// first.
     #[serde(default)]
     pub upstreams: Vec<UpstreamFacts>,
-    /// Values that could not be read, one sentence each. A rule that needs one cannot decide.
+    /// One sentence about each kind of value that could not be read. The analysis cannot use these
+    /// values.
     pub missing: Vec<String>,
-    /// Share of one core that watching used.
+    /// Share of one core that the watching itself used.
     pub cost: f64,
 }
 
@@ -294,46 +306,47 @@ impl HostFacts {
     }
 }
 
-/// A watched process, or several with the same name and role.
+/// A watched process, or several processes with the same name and role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessFacts {
     /// Name in the metrics `process.NAME.…` and `cgroup.NAME.…`.
     pub name: String,
     /// Reason why it is watched.
     pub role: ProcessRole,
-    /// Process ids, without those that have ended unless all have.
+    /// Ids of the processes that were alive at the end. If none was alive, the ids of all of them.
     pub pids: Vec<u32>,
-    /// CPU seconds, user and system, from the start of the run.
+    /// User and system CPU seconds since the start of the run.
     pub cpu: f64,
-    /// CPU milliseconds per HTTP request of the run.
+    /// CPU milliseconds per HTTP request of the run. None if the run sent no request.
     pub cpu_ms_per_request: Option<f64>,
-    /// Largest resident memory.
+    /// Largest resident memory in bytes.
     pub memory_bytes_max: f64,
-    /// True if one of them started or ended while it was watched.
+    /// True if one of the processes started or ended while it was watched.
     pub restarted: bool,
 }
 
-/// A server that the target is connected to.
+/// A server to which the target is connected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UpstreamFacts {
     /// Address and port.
     pub address: String,
-    /// The process that listens there, if it is on this host.
+    /// Name of the process that listens at the address, if it is on the host of the load generator.
     pub process: Option<String>,
     /// Mean number of connections on which the target waited for a response.
     pub waiting: f64,
 }
 
+// `named!` gives each variant its name in JSON, and a label for reports if the label differs.
 named! {
     /// Why a process is watched.
     pub enum ProcessRole {
-        /// This process, the load generator.
+        /// It is the load generator.
         Generator = "generator",
-        /// The listener of the target's address, or a child of it.
+        /// It listens at the target's address, or is a child of a process that listens there.
         Target = "target",
-        /// A server that the target is connected to.
+        /// It is a server to which the target is connected.
         Upstream = "upstream" | "behind the target",
-        /// A process that the plan names.
+        /// The plan names it.
         Watched = "watched",
     }
 }

@@ -13,8 +13,8 @@ pub fn run() -> String {
     pretty(&schemars::schema_for!(RunResult))
 }
 
-/// Returns the schema of a result as this version writes it: every field is present, and there is
-/// no other field.
+/// Returns the schema of a result exactly as this version writes it. The schema requires every
+/// field and allows no others.
 pub fn closed<T: JsonSchema>() -> String {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let mut schema = settings.into_generator().into_root_schema_for::<T>();

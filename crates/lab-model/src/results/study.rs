@@ -1,6 +1,8 @@
-//! The result of a study of syncs: `study.json`. A sync is the download of the chain by a node, and
-//! a variant is a set of such runs under the same conditions. A bin is a range of block heights.
-//! The tip is the newest block of the chain.
+//! The result of a study of syncs: `study.json`.
+//!
+//! In a sync, a node downloads the chain. A run is one sync, and a variant is a set of runs under
+//! the same conditions. The samples of a run have the node's block height over time. The tip is the
+//! newest block of the chain. A bin is a range of block heights, and all bins have the same width.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +13,7 @@ use crate::named::named;
 /// Version of this format.
 pub const SCHEMA: &str = "weir.study/1";
 
-/// The result of a study. A course is the growth of a node's height over time during one run.
+/// The result of a study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StudyResult {
     /// [`SCHEMA`].
@@ -23,25 +25,26 @@ pub struct StudyResult {
     pub name: String,
     /// The question of the study, if it has one.
     pub question: Option<String>,
-    /// Source of its courses.
+    /// Source of the runs' samples.
     pub source: Source,
-    /// Order of its runs, in words.
+    /// Order and arrangement of the runs, in words.
     pub design: Option<String>,
     /// How times of two variants are compared.
     pub align: Align,
-    /// Blocks in a bin.
+    /// Number of blocks in a bin.
     pub bin: u64,
-    /// Block time of the chain in seconds, which decides when a run is at the tip.
+    /// Time between two blocks of the chain, in seconds. It decides when a run is at the tip.
     pub block_time: f64,
     /// True if stalls were subtracted from the times.
     pub stalls_subtracted: bool,
     /// True if the study ended early.
     pub partial: bool,
-    /// Heights at which times are compared, ascending. The last one decides the verdict.
+    /// Heights at which times are compared, ascending. The highest one that every run reached
+    /// decides the verdict.
     pub heights: Vec<u64>,
     /// The variants. The first one is the baseline.
     pub variants: Vec<VariantRow>,
-    /// Every other variant against the first.
+    /// Comparisons of the first variant with each of the other variants.
     pub against: Vec<Against>,
     /// The conclusions. The first one is the verdict.
     pub conclusions: Vec<Conclusion>,
@@ -49,8 +52,9 @@ pub struct StudyResult {
     pub warnings: Vec<String>,
 }
 
+// `named!` gives each variant its name in JSON, and a label for reports if the label differs.
 named! {
-    /// Source of courses.
+    /// Source of samples.
     pub enum Source {
         /// Logs of nodes.
         Logs = "logs",
@@ -68,11 +72,11 @@ named! {
 }
 
 named! {
-    /// How times of two courses are compared.
+    /// How times of two runs are compared.
     pub enum Align {
-        /// By wall clock, for runs that run side by side.
+        /// By wall clock, for runs that take place at the same time.
         Clock = "clock",
-        /// By the time since the start of each course.
+        /// By the time since the start of each run.
         Start = "start",
     }
 }
@@ -86,26 +90,26 @@ pub struct VariantRow {
     pub runs: Vec<RunRow>,
     /// Runs that were left out, each with the reason.
     pub left_out: Vec<String>,
-    /// Median over runs of each bin's rate, in blocks per second.
+    /// For each bin: the median rate over the runs, in blocks per second.
     pub rates: Vec<Option<f64>>,
-    /// Median over runs of each bin's hit ratio.
+    /// For each bin: the median hit ratio of the page cache over the runs.
     pub hit_ratios: Vec<Option<f64>>,
-    /// Median over runs of each bin's page accesses per block.
+    /// For each bin: the median number of page accesses per block over the runs.
     pub pages_per_block: Vec<Option<f64>>,
-    /// Median over runs of each bin's pages read per block.
+    /// For each bin: the median number of cache misses per block over the runs.
     pub misses_per_block: Vec<Option<f64>>,
 }
 
-/// One run of a variant.
+/// One run of a variant. A value is None if the samples do not contain it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunRow {
-    /// Source of the run.
+    /// Label of the run: a file, or a number such as `run 2`.
     pub label: String,
     /// Time of its first sample, RFC 3339.
     pub first: String,
     /// Time of its last sample, RFC 3339.
     pub last: String,
-    /// Seconds from its start to its last sample.
+    /// Seconds from the start of the run to its last sample.
     pub elapsed: f64,
     /// Number of samples.
     pub samples: usize,
@@ -117,13 +121,14 @@ pub struct RunRow {
     pub height: u64,
     /// The highest height that peers announced.
     pub announced: Option<u64>,
-    /// When the run reached the tip. Cache values and values by height end at the tip.
+    /// When the run reached the tip. None if it did not reach the tip.
     pub tip: Option<Tip>,
-    /// When its cache was full.
+    /// When the page cache of the node was full, before the run reached the tip. None if the cache
+    /// was still growing, or was emptied repeatedly.
     pub cache_full: Option<CacheFull>,
-    /// Largest size of its cache, in bytes.
+    /// Largest size of the page cache, in bytes.
     pub used_max: Option<u64>,
-    /// All accesses to its cache.
+    /// Counts of accesses to the page cache before the run reached the tip.
     pub accesses: Option<Accesses>,
     /// Share of the accesses that were hits.
     pub hit_ratio: Option<f64>,
@@ -133,19 +138,19 @@ pub struct RunRow {
     pub disk_max: Option<u64>,
     /// CPU seconds used.
     pub cpu: Option<f64>,
-    /// Times until the run reached the heights of the study.
+    /// Times that the run took to reach the heights of the study.
     pub times: Vec<TimeTo>,
     /// Periods in which the height did not grow.
     pub stalls: Vec<Stall>,
-    /// Number of stalls that are not listed.
+    /// Number of further stalls, which `stalls` does not list.
     pub stalls_more: usize,
     /// Number of blocks that peers did not deliver in time.
     pub timeouts: usize,
-    /// Values by height.
+    /// Values by height, until the run reached the tip.
     pub bins: Vec<Bin>,
-    /// The course, downsampled: seconds since its start, height.
+    /// The samples of the run, downsampled: seconds since its start, and height.
     pub points: Vec<(f64, u64)>,
-    /// Notes on how the run was read.
+    /// Notes on how the samples were read.
     pub notes: Vec<String>,
 }
 
@@ -154,24 +159,24 @@ pub struct RunRow {
 pub struct TimeTo {
     /// The height.
     pub height: u64,
-    /// Seconds from the start to the first sample at or above the height. None if the height was
-    /// not reached, or if the first sample was above it.
+    /// Seconds from the start of the run to its first sample at or above the height. None if the
+    /// run did not reach the height, or already began at or above it.
     pub elapsed: Option<f64>,
-    /// Seconds of stalls before this time.
+    /// Seconds of stalls before the run reached the height.
     pub stalled: f64,
-    /// True if the run was at the tip before this height. The time then shows how fast blocks are
-    /// made.
+    /// True if the run reached the tip below this height. Then the time depends on how fast the
+    /// chain makes blocks, not on the speed of the sync.
     pub above_tip: bool,
 }
 
-/// Accesses to a page cache during one interval, or over many.
+/// Counts of accesses to a node's page cache during one or more intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Accesses {
-    /// Pages that were in the cache.
+    /// Accesses to pages that were in the cache.
     pub hit: u64,
-    /// Pages that had to be read.
+    /// Accesses to pages that were not in the cache and had to be read.
     pub miss: u64,
-    /// Dirty pages that were written to make room.
+    /// Dirty pages that were written to disk to make room in the cache.
     pub spill: u64,
 }
 
@@ -186,7 +191,7 @@ impl Accesses {
         }
     }
 
-    /// Returns the number of pages: hits and misses.
+    /// Returns the number of accesses: hits plus misses.
     pub fn pages(self) -> u64 {
         self.hit.saturating_add(self.miss)
     }
@@ -197,18 +202,18 @@ impl Accesses {
     }
 }
 
-/// When a cache was full.
+/// When a node's page cache was full.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CacheFull {
-    /// Seconds since the start of the course.
+    /// Seconds since the start of the run.
     pub elapsed: f64,
     /// Height at this time.
     pub height: u64,
-    /// Largest size in the run, in bytes.
+    /// Largest size of the cache before the run reached the tip, in bytes.
     pub ceiling: u64,
 }
 
-/// The values of a course between two heights.
+/// The values of a run within one bin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bin {
     /// Lowest height of the bin.
@@ -217,176 +222,184 @@ pub struct Bin {
     pub to: u64,
     /// Number of samples in the bin.
     pub samples: usize,
-    /// Blocks from the first to the last sample.
+    /// Blocks between the first and the last sample in the bin.
     pub blocks: u64,
-    /// Seconds from the first to the last sample.
+    /// Seconds between the first and the last sample in the bin.
     pub seconds: f64,
-    /// Blocks per second; none for fewer than two samples.
+    /// Blocks per second. None if the bin has fewer than two samples.
     pub rate: Option<f64>,
-    /// Share of the accesses in the bin that were hits.
+    /// Share of the page accesses in the bin that were hits.
     pub hit_ratio: Option<f64>,
-    /// Page accesses per block, over intervals within the bin that added blocks. Intervals without
-    /// blocks are not counted.
+    /// Page accesses per block. Intervals between samples without a new block are not counted.
     pub pages_per_block: Option<f64>,
-    /// Pages read per block, of the same intervals.
+    /// Cache misses per block. Intervals between samples without a new block are not counted.
     pub misses_per_block: Option<f64>,
 }
 
-/// A change of the faster variant.
+/// A height at which the other variant becomes the faster one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RateCross {
-    /// Height at which the change is.
+    /// Height at which the faster variant changes.
     pub height: u64,
-    /// True if the first variant is the faster one from there on.
+    /// True if the first variant is the faster one from this height on.
     pub to_first: bool,
 }
 
 /// A stall: a period in which the height does not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stall {
-    /// Seconds since the start of the course.
+    /// Start of the stall, in seconds since the start of the run.
     pub from: f64,
     /// Length in seconds.
     pub seconds: f64,
     /// Height during the stall.
     pub height: u64,
-    /// Lines about blocks that peers did not deliver, from one period before it to one after it.
+    /// Number of blocks that peers did not deliver in time during the stall, or within one sample
+    /// period before or after it.
     pub timeouts: usize,
-    /// True if the course ends in the stall.
+    /// True if the run ended during the stall.
     pub open: bool,
 }
 
-/// When a course reached the tip.
+/// When a run reached the tip.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tip {
-    /// Seconds since the start of the course.
+    /// Seconds since the start of the run.
     pub elapsed: f64,
     /// Height at this time.
     pub height: u64,
 }
 
-/// A variant against the first.
+/// A comparison of the first variant with another one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Against {
     /// The first variant's name.
     pub first: String,
     /// The other variant's name.
     pub other: String,
-    /// Runs of both side by side, in order.
+    /// Comparisons of the first runs of both variants, of their second runs, and so on.
     pub pairs: Vec<PairRow>,
-    /// When both came to the tip; none unless every run of both did.
+    /// When both variants reached the tip. None if a run of either variant did not reach it.
     pub tip: Option<TipLead>,
-    /// Times to heights over all runs.
+    /// For each height of the study: the times that the variants took to reach it, over all runs.
     pub times: Vec<TimeRow>,
-    /// True for each bin in which the first variant is faster by medians; none if they are equal.
+    /// For each bin: true if the first variant has the higher median rate, and false if the other
+    /// one has. None if the rates are equal or unknown.
     pub faster: Vec<Option<bool>>,
-    /// Changes of the faster side by height.
+    /// Heights at which the faster variant changes.
     pub rate_crosses: Vec<RateCross>,
 }
 
-/// A pair of runs of the two variants.
+/// A pair of runs of the two variants. At each time, the run with the greater height leads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PairRow {
-    /// The first variant's run.
+    /// Label of the first variant's run.
     pub first: String,
-    /// The other run.
+    /// Label of the other variant's run.
     pub other: String,
-    /// Largest lead of the first run in blocks, and largest lead of the other run.
+    /// Largest lead of the first run in blocks, and largest lead of the other run. None for a run
+    /// that never leads.
     pub blocks: (Option<BlockLead>, Option<BlockLead>),
-    /// Largest lead of the first run in seconds, and largest lead of the other run, at the edges of
-    /// bins and at the last height.
+    /// Largest lead of the first run in seconds, and largest lead of the other run. Only the edges
+    /// of bins and the last height are considered. None for a run that never leads.
     pub seconds: (Option<TimeLead>, Option<TimeLead>),
     /// Changes of the leader.
     pub crosses: Vec<Cross>,
-    /// Lead of the other run in seconds: at the edges of bins, the study's heights and the last
-    /// height, and between them.
+    /// Lead of the other run in seconds, by height. The heights are the edges of bins, the study's
+    /// heights, the last height, and more heights between them.
     pub by_height: Vec<TimeLead>,
-    /// Lead of the first run in blocks over time, downsampled: seconds since its start, blocks.
+    /// Lead of the first run in blocks over time, downsampled: seconds since the start of the first
+    /// run, and blocks.
     pub by_time: Vec<(f64, f64)>,
 }
 
-/// Lead of the first course at one time.
+/// Lead of the first run in blocks, at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockLead {
-    /// Seconds since the start of the first course.
+    /// Seconds since the start of the first run.
     pub elapsed: f64,
-    /// Unix time in seconds, by the clock of the first course.
+    /// Unix time in seconds, by the clock of the first run.
     pub at: f64,
-    /// Blocks by which the first course is ahead; negative if the second course is ahead.
+    /// Blocks by which the first run is ahead. Negative if the other run is ahead.
     pub blocks: f64,
 }
 
-/// Lead of the second course at one height.
+/// Lead of the other run in seconds, at one height.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeLead {
     /// The height.
     pub height: f64,
-    /// Seconds by which the second course reached the height earlier; negative if the first did.
+    /// Seconds by which the other run reached the height earlier. Negative if the first run was
+    /// earlier.
     pub seconds: f64,
 }
 
 /// A change of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cross {
-    /// Seconds since the start of the first course.
+    /// Seconds since the start of the first run.
     pub elapsed: f64,
-    /// Unix time in seconds, by the clock of the first course.
+    /// Unix time in seconds, by the clock of the first run.
     pub at: f64,
-    /// Height of the first course at this time.
+    /// Height of the first run at this time.
     pub height: u64,
-    /// True if the first course leads from this time on.
+    /// True if the first run leads from this time on.
     pub to_first: bool,
 }
 
-/// When two variants came to the tip, each the median of its runs.
+/// When two variants reached the tip. The time of a variant is the median over its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TipLead {
-    /// Seconds of the first variant, since it began.
+    /// Seconds from the start to the tip, for the first variant.
     pub first: f64,
-    /// Seconds of the other.
+    /// Seconds from the start to the tip, for the other variant.
     pub other: f64,
-    /// Seconds by which the first was earlier; negative if the other was earlier.
+    /// Seconds by which the first variant was earlier. Negative if the other one was earlier.
     pub seconds: f64,
 }
 
-/// Times of both variants to a height.
+/// Times that two variants took to reach a height.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeRow {
     /// The height.
     pub height: u64,
-    /// True if the height was above the tip for a run, so that the time does not compare the
-    /// variants.
+    /// True if a run reached the tip below this height. Then the times do not compare the speed of
+    /// the variants.
     pub above_tip: bool,
-    /// The times; none if a variant did not reach the height.
+    /// The times. None if a variant did not reach the height.
     pub comparison: Option<TimeComparison>,
 }
 
-/// Times of two variants to one height.
+/// Comparison of the times that two variants took to reach a height.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeComparison {
-    /// Median seconds of the first variant.
+    /// Median time of the first variant's runs, in seconds.
     pub a: f64,
-    /// Median seconds of the other.
+    /// Median time of the other variant's runs, in seconds.
     pub b: f64,
-    /// Runs of the first variant that reached it.
+    /// Number of the first variant's runs that reached the height.
     pub a_count: usize,
-    /// Runs of the other variant that reached it.
+    /// Number of the other variant's runs that reached the height.
     pub b_count: usize,
-    /// Seconds between the fastest and the slowest run of the first variant; none for a single run.
+    /// Seconds between the fastest and the slowest run of the first variant. None if a single run
+    /// reached the height.
     pub a_spread: Option<f64>,
-    /// Seconds between the fastest and the slowest run of the other variant; none for a single run.
+    /// Seconds between the fastest and the slowest run of the other variant. None if a single run
+    /// reached the height.
     pub b_spread: Option<f64>,
-    /// Seconds of each pair of runs, other minus first. Empty for unpaired runs.
+    /// For each pair of runs: the other run's seconds minus the first run's seconds. Empty if runs
+    /// are not paired.
     pub pairs: Vec<f64>,
-    /// Relative change from the first to the other.
+    /// Relative change from the first variant's time to the other's.
     pub change: f64,
-    /// 95 % interval of the change.
+    /// 95 % confidence interval of the change. None if there are too few runs.
     pub interval: Option<(f64, f64)>,
-    /// Probability of such a difference between equal variants.
+    /// p-value: the probability of such a difference if the variants are equal. None if there are
+    /// too few runs.
     pub p: Option<f64>,
-    /// Smallest relevant change, or the resolution of the samples if that is larger.
+    /// Floor: the smallest change that matters. It is at least the resolution of the samples.
     pub floor: f64,
-    /// The statistical basis.
+    /// The data on which the verdict is based.
     pub basis: Basis,
     /// The verdict. Better means that the other variant is faster.
     pub verdict: ComparisonVerdict,
@@ -397,17 +410,17 @@ named! {
     pub enum About {
         /// Which variant is faster.
         Verdict = "verdict",
-        /// How much repeats of one variant differ.
+        /// How much the runs of one variant differ.
         Repeats = "repeats",
-        /// Where one course overtakes the other.
+        /// Where one run overtakes the other.
         Heights = "heights",
-        /// Where one rate overtakes the other.
+        /// Where one variant's rate overtakes the other's.
         Rates = "rates",
         /// What the counters show about the cause.
         Cause = "cause",
         /// Whether the variants do the same work per block.
         Work = "work",
-        /// The tip of the chain, or a stop below it.
+        /// Whether runs reached the tip of the chain, or stopped below it.
         Tip = "tip",
         /// Stalls.
         Stalls = "stalls",
@@ -419,10 +432,10 @@ named! {
 pub struct Conclusion {
     /// Topic of the sentence.
     pub about: About,
-    /// The variant, if there are several others.
+    /// The variant that the sentence compares with the first one. It may be missing if the study
+    /// has only one such variant.
     pub variant: Option<String>,
-    /// Better, worse or same for a conclusion about the variants, `cannot-tell` if there is none,
-    /// and none for a sentence about the data.
+    /// The verdict, if the sentence says which variant is faster. None for other sentences.
     pub word: Option<ComparisonVerdict>,
     /// The sentence.
     pub text: String,

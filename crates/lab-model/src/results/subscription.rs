@@ -5,49 +5,52 @@ use serde::{Deserialize, Serialize};
 
 use super::Quantiles;
 
-/// A subscription that a number of connections held. Notifications that arrived in the warm-up are
-/// left out.
+/// One subscription of the plan over all its connections. Notifications that arrived in the warm-up
+/// are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SubscriptionRow {
     /// Its name in the plan.
     pub name: String,
     /// The server's URL with secrets masked.
     pub url: String,
-    /// `newHeads` or `logs`.
+    /// What the server reports: `newHeads` for new blocks, or `logs`.
     pub kind: String,
-    /// Planned connections.
+    /// Number of planned connections.
     pub connections: u64,
-    /// Connections on which the server confirmed the subscription.
+    /// Number of connections on which the server confirmed the subscription.
     pub subscribed: u64,
-    /// Connections that were still open at the end of the run.
+    /// Number of connections that were still open at the end of the run.
     pub open: u64,
-    /// Reasons why the other connections failed or ended, each with its number of connections.
+    /// Reasons why connections failed or ended before the end of the run, each with its number of
+    /// connections.
     pub ended: Vec<(String, u64)>,
     /// Time from the start of the connect to the confirmation of the subscription.
     pub subscribe_time: Quantiles,
-    /// Notifications, duplicates included.
+    /// Number of notifications, duplicates included.
     pub notifications: u64,
-    /// Fewest notifications of a subscribed connection.
+    /// Smallest number of notifications on one connection. Only connections with a confirmed
+    /// subscription are considered.
     pub notifications_min: u64,
-    /// Most notifications of a subscribed connection.
+    /// Largest number of notifications on one connection.
     pub notifications_max: u64,
-    /// Notifications of a block or log that the connection had received before.
+    /// Number of notifications about a block or log that the same connection had received before.
     pub duplicates: u64,
-    /// Blocks or logs that a connection did not receive, although it received earlier and later
-    /// ones; none for logs of a single connection.
+    /// Number of blocks or logs that a connection did not receive, although it received earlier and
+    /// later ones. None if missing logs cannot be detected, because no other connection requests
+    /// the same logs.
     pub missing: Option<u64>,
-    /// Connections with at least one missing block or log.
+    /// Number of connections with at least one missing block or log.
     pub connections_missing: u64,
-    /// Blocks that arrived after a later block. They are not missing.
+    /// Number of blocks that arrived after a later block. They do not count as missing.
     pub out_of_order: u64,
-    /// Blocks at a height that the connection had received before with another hash, or logs that
-    /// the server withdrew, because of a reorg.
+    /// Number of blocks and logs that a reorg replaced. A block counts if the connection had
+    /// received another hash for its height. A log counts if the server withdrew it.
     pub reorged: u64,
-    /// Messages that are neither a notification of the subscription nor valid.
+    /// Number of messages that are not a valid notification of the subscription.
     pub unreadable: u64,
     /// Time from the first arrival of a block or log on any connection of the run to its arrival on
-    /// this one.
+    /// each connection of the subscription.
     pub delay: Quantiles,
-    /// Time from a block's timestamp to its arrival, by the clock of this host.
+    /// Time from a block's timestamp to its arrival, by the clock of the load generator's host.
     pub age: Quantiles,
 }

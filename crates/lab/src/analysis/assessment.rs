@@ -2,7 +2,9 @@
 //! recommendations, risks and next steps.
 //!
 //! A finding is a fact that the data show. A caveat is a reason why something may not be concluded.
-//! A figure is one metric of one method in a comparison.
+//! A variant is one of the compared systems; the first variant is the baseline. A figure is one
+//! metric of one method in a comparison. A soak is a long run at the highest rate that passed a
+//! capacity search. A closed load has workers that send the next call only after the last response.
 //!
 //! Every recommendation rests on a finding, and every risk and next step on a finding or a caveat.
 //! A run whose numbers are invalid, or that the generator limited, gives no finding, only a caveat.
@@ -28,8 +30,9 @@ use crate::analysis::comparability::{Fact, Facts};
 /// A result with its name.
 #[derive(Clone, Debug)]
 pub struct Labelled<T> {
-    /// Name of its folder or file. For a comparison that this report made, the name of the plan.
-    /// For a comparison of a study, the names of the study and the plan.
+    /// Name of the folder or file from which the result was read. For a comparison that this report
+    /// made, the name of the plan. For a comparison of a study, the names of the study and the
+    /// plan.
     pub label: String,
     /// The result.
     pub result: T,
@@ -87,8 +90,8 @@ pub struct Evidence {
     pub systems: Vec<System>,
     /// The valid runs of the systems by plan.
     pub plans: Vec<PlanRuns>,
-    /// Comparisons of runs: first those of the systems, then those of studies, then those that were
-    /// read from files.
+    /// Comparisons of runs: first the comparisons of the systems, then the comparisons of studies,
+    /// then the comparisons that were read from files.
     pub comparisons: Vec<Labelled<CompareResult>>,
     /// Comparisons of capacities.
     pub capacities: Vec<CapacityComparison>,
@@ -120,7 +123,8 @@ impl Evidence {
     }
 }
 
-/// The result on which a finding or a caveat rests. Numbers are indexes of lists of [`Evidence`].
+/// The result on which a finding or a caveat rests. The numbers are indexes into the lists of
+/// [`Evidence`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each field is an index of a list of `Evidence`")]
 pub enum Source {
@@ -153,15 +157,16 @@ pub struct Finding {
     pub sources: Vec<Source>,
 }
 
-/// The part of a run in which all calls of a method failed.
+/// How far the failures of a method extend over a run.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each field is a number of the sentence in wording/assessment.rs")]
 pub enum Extent {
-    /// The whole run.
+    /// All calls of the method failed in the whole run.
     Run,
-    /// A stage with its level, but not the whole run.
+    /// All calls of the method failed in one stage, but not in the whole run. The fields describe
+    /// that stage and its level.
     Stage { name: String, level_from: f64, level_to: f64, closed: bool },
-    /// Only a part of the method's calls failed in each stage.
+    /// There is no stage in which all calls of the method failed.
     Part,
 }
 
@@ -169,8 +174,8 @@ pub enum Extent {
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each field is a number of the sentence in wording/assessment.rs")]
 pub enum FindingKind {
-    /// Calls of a method fail. `overall` is the failed share of all calls of the run; `extent` is
-    /// the part of the run in which all calls of the method failed.
+    /// Calls of a method fail. `overall` is the failed share of all calls of the run; `extent`
+    /// states how far the failures extend over the run.
     MethodFails {
         method: String,
         calls: u64,
@@ -185,7 +190,8 @@ pub enum FindingKind {
     ThresholdBroken { threshold: String, observed: f64, unit: Unit },
     /// A run failed for a reason that no other finding shows, such as a threshold without data.
     RunFails { reason: String },
-    /// The target did not start all iterations in time.
+    /// Fewer iterations started in time than the plan scheduled. `share` is the share of the
+    /// scheduled iterations that started in time.
     NotDelivered { share: f64 },
     /// The target rejects calls with HTTP 429.
     RateLimited { share: f64 },
@@ -198,20 +204,22 @@ pub enum FindingKind {
     CapacityAtLeast { pass: f64 },
     /// Even the lowest rate failed.
     NothingPassed { fail: f64 },
-    /// The limit that breaks first above the capacity, at `rate`. `method` is `None` if no single
-    /// method breaks it.
+    /// The first threshold that breaks above the capacity. `rate` is the rate at which it breaks.
+    /// `method` is `None` if no single method breaks it.
     LimitBroken { threshold: String, method: Option<String>, rate: f64 },
-    /// Thresholds break without warning above the capacity, which is between `pass` and `fail`.
+    /// The capacity is between `pass` and `fail`. Above the capacity, thresholds break without
+    /// warning.
     Cliff { pass: f64, fail: f64 },
     /// The capacity did not hold for the duration of the soak.
     SoakBroke { pass: f64 },
     /// The target did not recover from a load above its capacity.
     NotRecovered,
-    /// `better` and `worse` figures of a variant differ from the baseline's. `by_runs` is true if
-    /// every difference rests on several runs of each variant.
+    /// A variant differs from the baseline: it is better in `better` figures, and worse in `worse`
+    /// figures. `by_runs` is true if every difference rests on several runs of each variant.
     Differs { baseline: String, variant: String, better: usize, worse: usize, by_runs: bool },
-    /// Capacities of two systems differ. `baseline` and `variant` are their indexes; `better` is
-    /// true if the variant's capacity is higher.
+    /// Capacities of two systems differ. `baseline` and `variant` are the indexes of the systems.
+    /// `better` is true if the variant's capacity is higher. `by_runs` is true if the difference
+    /// rests on several searches of each system.
     CapacityDiffers { baseline: usize, variant: usize, better: bool, by_runs: bool },
 }
 
@@ -227,7 +235,7 @@ impl FindingKind {
 
     /// Returns true if the finding rests on single runs. Another run may show the opposite, because
     /// the spread between runs is unknown.
-    pub fn is_of_single_runs(&self) -> bool {
+    pub fn rests_on_single_runs(&self) -> bool {
         use FindingKind::*;
         matches!(self, Differs { by_runs: false, .. } | CapacityDiffers { by_runs: false, .. })
     }
@@ -260,11 +268,12 @@ pub enum Conclusion {
     Measured { system: usize, plan: String, runs: usize },
     /// A finding, by its index.
     Finding(usize),
-    /// No figure of two variants differs, and `same` of `total` figures are known to be the same.
+    /// No figure differs between two variants. In `same` of `total` figures, the data show that any
+    /// difference is too small to matter.
     Same { comparison: usize, variant: String, same: usize, total: usize },
 }
 
-/// A reason why something may not be concluded. Lists of sources belong to one system.
+/// A reason why something may not be concluded. All sources of a list belong to one system.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each field is a part of the sentence in wording/assessment.rs")]
 pub enum Caveat {
@@ -306,13 +315,14 @@ pub enum Caveat {
     Refused { comparison: usize },
     /// Two compared systems differ in several properties.
     UnlikeSystems(UnlikeSystems),
-    /// Figures of two variants for which the data do not decide.
+    /// For `figures` of `total` figures, the data do not show which of two variants is better.
     CannotTell { comparison: usize, variant: String, figures: usize, total: usize },
     /// Figures of two variants differ, but not all differences rest on several runs of each.
     OneRunEach { comparison: usize, variant: String },
-    /// Capacities of two systems differ, but not by several searches of each.
+    /// Capacities of two systems differ, but the difference does not rest on several searches of
+    /// each.
     OneSearchEach { capacities: usize },
-    /// Capacities of two systems for which the data do not decide.
+    /// The data do not show which of two systems has the higher capacity.
     CapacitiesCannotTell { capacities: usize },
 }
 
@@ -351,7 +361,7 @@ pub enum Basis {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each field is a part of the sentence in wording/assessment.rs")]
 pub enum Risk {
-    /// A failing method is hidden by figures over all calls.
+    /// Figures over all calls hide a failing method.
     HiddenFailure { method: String },
     /// The target breaks without warning.
     BreaksSuddenly,

@@ -64,8 +64,8 @@ pub fn find(result: &RunResult, validity: Validity, broken_at: Option<f64>) -> O
 
 /// Length of the window before the breach, in seconds.
 const WINDOW_BEFORE: f64 = 1.0;
-/// Length of the window after the breach, in seconds. It is longer than the part before, because
-/// overload is clearest once it has begun.
+/// Length of the window after the breach, in seconds. It is longer than the window before the
+/// breach, because an overload shows most clearly after it has begun.
 const WINDOW_AFTER: f64 = 2.0;
 
 /// A run, with values that several checks need. Means cover the window around the breach.
@@ -88,7 +88,8 @@ struct Context<'a> {
     cores: f64,
     /// Names of the target's processes that were observed; empty if none was.
     target_names: Vec<&'a str>,
-    /// True if the target runs in the generator's process. Their CPU use cannot be separated then.
+    /// True if the target runs in the generator's process. The CPU use of target and generator
+    /// cannot be separated then.
     in_process: bool,
 }
 

@@ -65,7 +65,7 @@ pub struct Facts {
     pub scheme: Option<String>,
     /// The target's client version (`web3_clientVersion`).
     pub client: Option<String>,
-    /// Number of the chain's head at the start.
+    /// Number of the chain's newest block (the head) at the start of the run.
     pub head: Option<u64>,
     /// The generator's machine.
     pub machine: Option<Fingerprint>,
@@ -78,13 +78,13 @@ pub struct Facts {
 /// Top-level keys of a plan that do not change the requests.
 const KEYS_WITHOUT_EFFECT: &[&str] =
     &["name", "thresholds", "threshold", "validity", "watch", "capacity"];
-/// Top-level keys that name the target. Variants are expected to differ in them.
+/// Top-level keys that name the target. Compared runs are expected to differ in these keys.
 const KEYS_OF_TARGET: &[&str] = &["target", "reference"];
-/// Maximum distance of two heads, in blocks. Up to this distance, parameters that depend on the
-/// head select similar data.
+/// Maximum distance of two runs' heads, in blocks. Up to this distance, parameters that depend on
+/// the head select similar data.
 const HEADS_APART_MAX: u64 = 128;
-/// Maximum difference between two shares of a method's calls that counts as chance, for runs of
-/// about a thousand calls.
+/// A method's shares in two runs may differ by up to this much by chance, if the runs have about a
+/// thousand calls.
 const SHARES_APART_MAX: f64 = 0.03;
 /// Maximum number of differing settings that are listed by name. Further settings are counted.
 const LISTED_SETTINGS_MAX: usize = 8;
@@ -129,7 +129,7 @@ pub enum Fact {
     Seed,
     /// Engine threads.
     Threads,
-    /// The chain's head.
+    /// The number of the chain's newest block.
     Head,
     /// Scheme of the target's URL: `https` includes TLS, `http` does not.
     Scheme,
@@ -145,7 +145,7 @@ pub enum Fact {
     Governor,
     /// Cores that the generator may use.
     CpuLimit,
-    /// Whether the target is on the generator's machine.
+    /// True if the target is on the generator's machine.
     TargetLocal,
     /// Kernel version of the generator's machine.
     Kernel,
@@ -162,13 +162,14 @@ pub enum Value {
     Text(String),
     /// The plan does not have the setting.
     NotSet,
-    /// The machine has no such limit or name.
+    /// The machine does not have this property, for example a CPU limit.
     Absent,
     /// A share of all calls.
     Share(f64),
-    /// A number of settings.
+    /// The number of further settings that differ.
     Settings(usize),
-    /// Further settings differ. The value of the other run is [`Value::Settings`].
+    /// The second run's value of [`Fact::MoreSettings`]. The first run's value is
+    /// [`Value::Settings`].
     Differ,
     /// True if the target is on the generator's machine.
     TargetLocal(bool),
@@ -328,7 +329,8 @@ fn add_settings(add: &mut Add<'_>, a: &Facts, b: &Facts) {
 
 /// Returns the facts about a machine that are compared.
 fn machine_facts(fingerprint: &Fingerprint) -> [(Fact, Value); 9] {
-    // Rounded, because firmware reserves a varying part of the same memory modules.
+    // The memory is rounded to whole GiB, because firmware reserves a varying part of equal memory
+    // modules.
     let gibibytes = (fingerprint.memory_bytes as f64 / f64::from(1 << 30)).round_ties_even();
     [
         (Fact::Host, Value::text(&fingerprint.host)),

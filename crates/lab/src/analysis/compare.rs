@@ -1,5 +1,5 @@
 //! Classifies the difference of a metric between two variants: better, worse, negligible, the same,
-//! or cannot tell.
+//! or cannot tell. A variant is one of the compared systems, with one or more runs.
 //!
 //! The unit of replication is the run, never the request. Requests of one run are correlated, so
 //! thousands of them carry little more information than a few. A difference counts only if its
@@ -33,12 +33,13 @@ const RELATIVE_FLOOR: f64 = 0.025;
 const SHARE_FLOOR: f64 = 0.001;
 /// Changes up to this size are rounding errors of sums.
 const ROUNDING_ERROR: f64 = 1e-9;
-/// Smallest number of calls of a run for its failure share to be judged by the number of calls.
+/// The failure share of a run is judged by the number of the run's calls only if the run has at
+/// least this many calls.
 const CALLS_MIN: u64 = 20;
 /// This many calls of one run count as one independent call, because failures cluster. It applies
 /// only if the spread of the run's seconds is unknown.
 const CALLS_PER_INDEPENDENT: f64 = 10.0;
-/// Smallest number of seconds of a run for their spread to be used.
+/// The spread of a run's seconds is used only if the run has at least this many seconds.
 const SECONDS_MIN: usize = 3;
 /// Smaller values are raised to this value before their logarithm is computed, because 0 has no
 /// logarithm.
@@ -95,12 +96,12 @@ pub struct UnjudgedDifference {
 /// Design of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Design {
-    /// True if run n of one variant belongs to run n of the other.
+    /// True if run n of one variant forms a pair with run n of the other.
     pub paired: bool,
     /// Spread of this metric between equal runs (A/A); `None` if it was not measured.
     pub spread: Option<f64>,
-    /// True if the interval of paired runs must also cover a bootstrap over the pairs, which
-    /// allows for skewed differences.
+    /// True if the interval of paired runs must also cover the interval of a bootstrap over the
+    /// pairs. The bootstrap allows for skewed differences.
     pub bootstrap: bool,
 }
 
@@ -191,9 +192,10 @@ fn compare_pairs(
     })
 }
 
-/// Returns the bias that a drift over the session may add to the difference of every pair. It
-/// arises if one variant always runs first; the order of the runs is not known here. It is half of
-/// the drift from one pair to the next, or 0 if the pairs do not rise or fall with their order.
+/// Returns the bias that a drift over the session may add to the difference of every pair. The bias
+/// arises if one variant always runs first. The order of the runs is not known here, so the bias is
+/// always assumed. It is half of the drift from one pair to the next, or 0 if the pairs do not rise
+/// or fall with their order.
 fn drift_within_pairs(x: &[f64], y: &[f64]) -> f64 {
     let levels: Vec<f64> = x.iter().zip(y).map(|(x, y)| f64::midpoint(*x, *y)).collect();
     match (ranks::mann_kendall(&levels), levels.as_slice()) {
@@ -245,9 +247,9 @@ fn compare_one_with_several(x: &[f64], y: &[f64]) -> Option<TestResult> {
     Some(compare_few_runs((estimate_x, estimate_y)))
 }
 
-/// Compares variants with too few runs for a test, by the seconds or the calls of their single
-/// runs. The estimates allow for the autocorrelation of the seconds. The floor is raised to the
-/// usual difference between equal runs.
+/// Compares variants with too few runs for a test. Uses the seconds or the calls of their single
+/// runs instead. The estimates allow for the autocorrelation of the seconds. The floor is raised to
+/// the usual difference between equal runs.
 fn compare_seconds(
     mut difference: Difference,
     a: &Values,
@@ -288,8 +290,9 @@ fn compare_seconds(
     difference
 }
 
-/// Estimates a share of one run. Its variance comes from the number of calls, or from the spread of
-/// the seconds if that gives a larger variance.
+/// Estimates a share of one run. The variance of the estimate comes from the number of calls, or
+/// from the spread of the seconds if this gives a larger variance. `None` if the run has fewer than
+/// 20 calls, or if their number is unknown.
 fn estimate_from_calls(values: &Values) -> Option<Estimate> {
     let share = *values.runs.first()?;
     let calls = values.calls.filter(|calls| *calls >= CALLS_MIN)? as f64;
@@ -377,7 +380,8 @@ fn judge(difference: &Difference) -> ComparisonVerdict {
     let Some(((low, high), p)) = difference.interval.zip(difference.p) else {
         return ComparisonVerdict::CannotTell;
     };
-    // The lower floor is the reciprocal of the upper one: half and twice are equally far from 1.
+    // For ratios, the lower floor is the reciprocal of the upper floor: half and twice are equally
+    // far from 1.
     let lower_floor = if difference.metric.is_share() {
         -difference.floor
     } else {

@@ -12,9 +12,9 @@ use lab_model::results::run::Second;
 #[cfg(test)]
 mod tests;
 
-/// Weight of a failed call relative to a successful one when the start is moved backwards. With 9,
-/// the start moves back while more than one call in ten failed. A server that fails above some rate
-/// fails only a few calls at first.
+/// Weight of a failed call, relative to a successful one, while the start of the period is moved
+/// back. With 9, the start moves back while more than one call in ten failed. A server that fails
+/// above some rate fails only a few calls at first.
 const ONSET_FAILURE_WEIGHT: i64 = 9;
 /// Smallest number of failed calls in a period; fewer may be chance.
 const FAILED_MIN: u64 = 10;
@@ -26,19 +26,19 @@ pub struct FailurePeriod {
     pub from: f64,
     /// End of the period, in seconds since the start of the run; `None` if no later call succeeded.
     pub until: Option<f64>,
-    /// Calls of the method that count in the period.
+    /// Number of calls of the method that count in the period.
     pub calls: u64,
-    /// Failed calls of the period.
+    /// Number of failed calls of the period.
     pub failed: u64,
-    /// Calls before the period that did not fail.
+    /// Number of calls before the period that did not fail.
     pub succeeded_before: u64,
     /// Class of the most frequent failure.
     pub class: Class,
-    /// Iterations that the run started per second when the period began.
+    /// Number of iterations per second that the run started when the period began.
     pub rate: f64,
 }
 
-/// Calls of one method that count in one second.
+/// Numbers of calls of one method that count in one second.
 #[derive(Clone, Copy, Default)]
 struct Bucket {
     /// Calls that did not fail.
@@ -61,12 +61,12 @@ impl Bucket {
     }
 }
 
-/// Returns the period in which most calls of `method` failed, if there was one. `timeout` is the
-/// call timeout in seconds.
+/// Returns the period in which most calls of `method` failed. `None` if there was no such period,
+/// or if fewer than ten calls failed in it. `timeout` is the call timeout in seconds.
 ///
 /// The period is the segment with the largest sum (Kadane's algorithm; Bentley, Programming Pearls,
-/// column 8), where a failed call counts 1 and a successful one -1. It is then extended backwards
-/// over a time in which more than one call in ten failed.
+/// column 8), where a failed call counts 1 and a successful one -1. The start of the period is then
+/// moved back over the time in which more than one call in ten failed.
 pub fn find(series: &[Second], method: &str, timeout: f64) -> Option<FailurePeriod> {
     let buckets = count_by_second(series, method, timeout);
     let (first_index, last_index) = find_largest_segment(&buckets)?;
@@ -107,6 +107,7 @@ fn count_by_second(series: &[Second], method: &str, timeout: f64) -> Vec<Bucket>
         let Some(row) = second.methods.iter().find(|row| row.method == method) else { continue };
         for &(class, count) in &row.classes {
             if class == Class::Timeout {
+                // The calls of a second end in the middle of that second, on average.
                 let ended_at = (bucket_start(series, index) + second.at) / 2.0;
                 let scheduled_at = (ended_at - timeout).max(0.0);
                 let scheduled_index = series.partition_point(|second| second.at <= scheduled_at);
@@ -141,9 +142,9 @@ fn find_largest_segment(buckets: &[Bucket]) -> Option<(usize, usize)> {
     Some((first_bucket, last_bucket))
 }
 
-/// Returns the start of a period whose first bucket with mostly failed calls is `first_index`. It
-/// is the earlier index with the largest sum of scores from there up to `first_index`. If no such
-/// sum is positive, it is `first_index`.
+/// Moves the start of a period back over the seconds in which only some calls failed. `first_index`
+/// is the first bucket in which most calls failed. Returns the earlier index from which the sum of
+/// scores up to `first_index` is largest, or `first_index` if no such sum is positive.
 fn find_onset(buckets: &[Bucket], first_index: usize) -> usize {
     let (mut best, mut best_sum, mut sum) = (first_index, 0, 0_i64);
     for (index, bucket) in buckets[..first_index].iter().enumerate().rev() {

@@ -2,7 +2,8 @@
 //! null, stalls, and drift of the latency. A subscription has a finding if its connections end, or
 //! if its notifications are missing or repeated.
 //!
-//! A target stalls if it responds to hardly any call for a second. Advice about the plan is in
+//! A target stalls if it responds to hardly any call for a second. A closed load has workers that
+//! wait for each response; an open load starts calls at a planned rate. Advice about the plan is in
 //! `plan/lint.rs`; doubts about the generator are in `validity.rs`.
 
 use lab_model::plan::{Model, Plan};
@@ -19,22 +20,23 @@ mod tests;
 const FAILING_SHARE: f64 = 0.01;
 /// Smallest number of failed calls, or of null results, that is reported. Fewer may be chance.
 const CALLS_MIN: u64 = 10;
-/// Smallest number of seconds in which stalls and drift are searched.
+/// Stalls and drift are searched only in runs of at least this many seconds.
 const SECONDS_MIN: usize = 5;
 /// A stalled second has less than this share of the median number of ended requests.
 const STALLED_SHARE: f64 = 0.75;
 /// A second counts as stalled only if a call that ends in it, or in the next one, took at least
 /// this many milliseconds.
 const STALL_MS: f64 = 100.0;
-/// That call must also take at least this multiple of the median of all per-second latency medians.
+/// The call of `STALL_MS` must also take at least this multiple of the median of all per-second
+/// latency medians.
 const STALL_LATENCY_RATIO_MIN: f64 = 10.0;
-/// Smallest median number of ended requests per second for the search for stalls. With fewer, a
-/// low second may be chance.
+/// Stalls are searched only if at least this many requests end in the median second. With fewer
+/// requests, a second with few of them may be chance.
 const MEDIAN_REQUESTS_MIN: f64 = 20.0;
 /// Drift is reported if the latencies in the first and the last third of the run differ by at least
 /// this factor. The latency is the mean of per-second medians.
 const DRIFT_RATIO_MIN: f64 = 2.0;
-/// Smallest difference of both means for drift to be reported, in milliseconds.
+/// Drift is reported only if these two means differ by at least this many milliseconds.
 const DRIFT_MS: f64 = 1.0;
 /// Drift is reported if the p-value of the trend (Mann-Kendall test) is below this.
 const DRIFT_P: f64 = 0.05;
@@ -66,9 +68,9 @@ pub enum Finding {
 pub struct Stalls {
     /// Ends of the stalled seconds, in seconds since the start of the run.
     pub at: Vec<f64>,
-    /// Requests that are missing in the stalled seconds, as a share of the expected requests of the
-    /// run.
-    pub missing: f64,
+    /// Share of the run's expected requests that are missing because of the stalls. The median
+    /// number of requests per second is expected.
+    pub missing_share: f64,
     /// The longest call in the stalled seconds, in milliseconds.
     pub longest_ms: f64,
 }
@@ -151,8 +153,8 @@ fn find_all_null(input: FindingsInput<'_>, row: &Row) -> Option<Finding> {
         .then(|| Finding::AllNull { method: row.method.clone(), nulls })
 }
 
-/// Returns the stalls of the target. `None` without stalls, if a scenario is open or has pauses, or
-/// if the run has too few seconds or requests.
+/// Returns the stalls of the target. `None` if the target did not stall, if a scenario is open or
+/// has pauses, or if the run has too few seconds or requests.
 pub fn find_stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
     let is_unpaced = |scenario: &lab_model::plan::Scenario| {
         scenario.model == Model::Closed && scenario.pause.is_zero()
@@ -175,11 +177,12 @@ pub fn find_stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
         requests(second) < STALLED_SHARE * median_requests && longest_ms(*index) >= stall_ms
     };
     let stalled: Vec<(usize, &&Second)> = seconds.iter().enumerate().filter(is_stalled).collect();
-    let missing: f64 =
+    // Requests that are missing in the stalled seconds, in units of a second's median requests.
+    let missing_seconds: f64 =
         stalled.iter().map(|(_, second)| 1.0 - requests(second) / median_requests).sum();
     (median_requests >= MEDIAN_REQUESTS_MIN && !stalled.is_empty()).then(|| Stalls {
         at: stalled.iter().map(|(_, second)| second.at).collect(),
-        missing: missing / seconds.len() as f64,
+        missing_share: missing_seconds / seconds.len() as f64,
         longest_ms: stalled.iter().map(|(index, _)| longest_ms(*index)).fold(0.0, f64::max),
     })
 }

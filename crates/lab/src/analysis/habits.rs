@@ -33,10 +33,11 @@ pub struct Habit {
     /// segments. Empty for all pointers.
     #[serde(default)]
     pointers: Vec<String>,
-    /// Clients, one of which must be one of the two servers. Empty for all clients.
+    /// Names of clients in lower case. At least one of the two servers must run one of them. Empty
+    /// for all clients.
     #[serde(default)]
     clients: Vec<String>,
-    /// Spellings; empty for all.
+    /// How the spellings of the value differ. Empty for all spellings.
     #[serde(default)]
     spellings: Vec<Spelling>,
     /// For missing members: JSON texts of the value that is present. Empty for all values.
@@ -45,10 +46,10 @@ pub struct Habit {
     /// For error codes: ranges that both codes must be in. Empty for all codes.
     #[serde(default)]
     codes: Vec<(i64, i64)>,
-    /// For values: maximum difference of two quantities as a share.
+    /// For values: maximum difference of two quantities, as a share of the larger quantity.
     tolerance: Option<f64>,
-    /// True if the value depends on the head of the node. Such a difference is always allowed, even
-    /// between nodes of the same version.
+    /// True if the value depends on the node's newest block. Such a difference is always allowed,
+    /// even between nodes of the same version.
     #[serde(default)]
     pub depends_on_head: bool,
 }

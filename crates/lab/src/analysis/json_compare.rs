@@ -1,5 +1,5 @@
 //! Compares two JSON-RPC responses and returns the first difference that a plan does not allow.
-//! `json_compare/all.rs` walks through the values, and can also return all differences.
+//! `json_compare/all.rs` walks through the values. It can also return all differences.
 //!
 //! The order of members and white space are ignored. Numbers are compared exactly by value,
 //! whatever their size and notation. Only the codes of errors are compared, because each client

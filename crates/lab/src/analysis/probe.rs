@@ -2,8 +2,8 @@
 //! and the changes of each target's state. The targets and their methods bound the memory, so a
 //! probe may run without end.
 //!
-//! A turn is one call to each target. Times are durations since the start of the probe. This code
-//! does not send, wait or read a clock.
+//! A turn is one call to each target. A head is the newest block that a target reports. Times are
+//! durations since the start of the probe. This code does not send, wait or read a clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,8 +19,9 @@ mod tests;
 const TIME_MIN_NANOS: u64 = 1_000;
 /// Significant decimal digits of these histograms. With two, a histogram takes about 30 kB.
 const SIGNIFICANT_DIGITS: u8 = 2;
-/// Number of heads that are stored for each target. Some targets have already reported the head of
-/// the next turn while others respond to this one, so the previous head is needed too.
+/// Number of heads that are stored for each target. While some targets still respond in one turn,
+/// others have already reported the head of the next turn. So each target needs the heads of two
+/// turns.
 const HEADS_MAX: usize = 2;
 /// Maximum number of characters of the reason of a failed call.
 const REASON_CHARS_MAX: usize = 160;
@@ -53,7 +54,8 @@ pub struct ProbeState {
 pub struct TargetState {
     /// Name in metrics and messages.
     pub name: String,
-    /// Client, chain and family; `None` until the target has responded to the first calls.
+    /// Client, chain and family of the chain's methods (such as Ethereum); `None` until the target
+    /// has responded to the first calls.
     pub facts: Option<TargetFacts>,
     /// Status of the target.
     pub status: Status,
@@ -63,7 +65,7 @@ pub struct TargetState {
     pub calls: BTreeMap<(String, Class), u64>,
     /// Latencies of calls with a result, by method.
     pub latencies: BTreeMap<String, Times>,
-    /// Calls that were not sent, because the previous one was still in flight.
+    /// Number of calls that were not sent, because the previous call was still in flight.
     pub calls_skipped: u64,
     /// Number of times that the target failed.
     pub outages: u64,
@@ -111,7 +113,7 @@ pub struct FinishedCall<'a> {
     pub latency: Duration,
     /// Number of the turn in which the call was made.
     pub turn: u64,
-    /// Number of the head; `None` if the call did not return it.
+    /// Block number of the head; `None` if the call did not return a head.
     pub head: Option<u64>,
     /// Reason why the call failed; ignored if it succeeded.
     pub reason: &'a str,

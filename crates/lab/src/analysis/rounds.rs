@@ -1,8 +1,9 @@
 //! Arranges the runs of a load study in rounds, decides when the study ends, and measures drift.
 //!
-//! A round is one run of every variant. The runs of a round are compared with each other, so a slow
-//! change of the machine between rounds affects all variants alike. `study/load/runner.rs` runs the
-//! rounds; `analysis/compare.rs` compares them.
+//! A load study compares variants: targets, or configurations of a target. A round is one run of
+//! every variant. The runs of a round are compared with each other, so a slow change of the machine
+//! between rounds affects all variants alike. `study/load/runner.rs` runs the rounds;
+//! `analysis/compare.rs` compares them.
 
 use std::time::Duration;
 
@@ -20,10 +21,10 @@ const FAULTY_ROUNDS_MAX: usize = 3;
 
 /// Returns the order of the variants in a round, by index. Rounds count from 0.
 ///
-/// With [`RunOrder::Abba`], every second round has the reverse order. In the Latin square each
-/// variant runs equally often at each place, and follows each other variant equally often. Source:
-/// Williams, Australian Journal of Scientific Research A 2, 1949. An odd number of variants needs a
-/// second, reversed square for this.
+/// With [`RunOrder::Abba`], every second round has the reverse order. With
+/// [`RunOrder::LatinSquare`], each variant runs equally often at each place, and follows each other
+/// variant equally often. An odd number of variants needs a second, reversed square for this.
+/// Source: Williams, Australian Journal of Scientific Research A 2, 1949.
 pub fn order(order: RunOrder, variants: usize, round: usize) -> Vec<usize> {
     match order {
         RunOrder::Abba => {
@@ -69,19 +70,20 @@ pub struct Limits {
     pub rounds_max: usize,
     /// Time limit.
     pub time_max: Duration,
-    /// Number of rounds after which the order is balanced. The precision ends a study only after
-    /// a multiple of it.
+    /// Number of rounds after which the order is balanced. The precision ends a study only after a
+    /// multiple of this number.
     pub block: usize,
 }
 
 /// The state of a study between two rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Rounds that were run.
+    /// Number of rounds that were run.
     pub rounds: usize,
-    /// Rounds that can be compared. If this number differs between plans, it is the lowest one.
+    /// Number of rounds that can be compared. If the study has several plans with different
+    /// numbers, this is the lowest number.
     pub usable: usize,
-    /// Consecutive rounds at the end in which a run failed.
+    /// Number of consecutive rounds, up to the last round, in which a run failed.
     pub failed_rounds: usize,
     /// True if all confidence intervals are narrow enough.
     pub precise: bool,
@@ -111,7 +113,8 @@ pub fn end(progress: Progress, limits: Limits) -> Option<EndReason> {
 }
 
 /// Measures the drift of positive values, one for each round. `None` for fewer than two values, or
-/// if a value is not positive. `plan` is the plan of the runs, for a drift of the baseline.
+/// if a value is not positive. `plan` is the name of the runs' plan. It is `None` for the drift of
+/// the machine, which concerns all plans.
 pub fn drift(subject: DriftSubject, plan: Option<String>, values: Vec<f64>) -> Option<Drift> {
     if values.len() < 2 {
         return None;

@@ -1,10 +1,10 @@
 //! The search for the highest rate that keeps the thresholds: chooses the next probe and summarizes
 //! all probes.
 //!
-//! The history of probes is the whole state, so a search can be repeated from its record. The
-//! search doubles the rate until a probe fails, and then bisects. It repeats probes on both sides
-//! of the boundary between passing and failing rates until a majority decides. It ends with a soak
-//! (a long run) at the highest rate that passed.
+//! A probe is a short run at one rate. The history of probes is the whole state, so a search can be
+//! repeated from its record. The search doubles the rate until a probe fails, and then bisects. It
+//! repeats probes on both sides of the boundary between passing and failing rates until a majority
+//! decides. It ends with a soak (a long run) at the highest rate that passed.
 //!
 //! A probe neither passes nor fails if the generator was the limit or if its numbers are invalid. A
 //! baseline is a probe at a low rate. After each probe that did not pass, a baseline checks if the
@@ -105,9 +105,9 @@ pub enum Step {
 const WAITS_MAX: u32 = 3;
 /// Maximum number of times that the first rate is halved if it fails: down to 1/64.
 const HALVINGS_MAX: i32 = 6;
-/// Smallest precision of an interval whose upper rate did not fail, because the generator was the
-/// limit there or the numbers were invalid. It is coarse, because that rate is no limit of the
-/// target.
+/// A ceiling is a rate at which the generator was the limit, or the numbers were invalid. An
+/// interval below a ceiling is not narrowed below this relative width. The width is coarse, because
+/// a ceiling is no limit of the target.
 const CEILING_PRECISION: f64 = 0.1;
 /// The search ends after this many invalid baselines in a row.
 const INVALID_BASELINES_MAX: usize = 2;
@@ -139,7 +139,7 @@ pub fn next(settings: &Settings, history: &[Probe]) -> Step {
     if let Some(rate) = levels.rate_once_invalid() {
         return probe_step(Kind::Repeat, rate);
     }
-    // `upper` is the lowest rate that failed, or that neither passed nor failed.
+    // `upper` is the lowest rate that did not pass: it failed, or it is a ceiling.
     match (levels.highest_pass(), levels.upper()) {
         (None, None) => probe_step(Kind::Climb, round_rate(settings.rate_start)),
         (None, Some(_)) => step_down(settings, &levels),
@@ -150,9 +150,9 @@ pub fn next(settings: &Settings, history: &[Probe]) -> Step {
     }
 }
 
-/// Returns the baseline that must run before any other probe. One runs at the start. After a probe
-/// that did not pass, baselines run until the target has recovered. `None` if no baseline is
-/// needed.
+/// Returns the baseline that must run before any other probe. One baseline runs at the start. After
+/// a probe that did not pass, baselines run until the target has recovered. `None` if no baseline
+/// is needed.
 fn next_baseline(settings: &Settings, history: &[Probe]) -> Option<Step> {
     let baseline =
         |drains| Step::Probe { kind: Kind::Baseline, rate: settings.rate_baseline, drains };
@@ -176,7 +176,7 @@ fn count_trailing_invalid(history: &[Probe]) -> usize {
     history.iter().rev().take_while(invalid).count()
 }
 
-/// Returns why the search ends after invalid baselines, the last of which is `last_probe`.
+/// Returns why the search ends after invalid baselines. `last_probe` is the last of them.
 fn end_without_baseline(last_probe: &Probe) -> EndReason {
     match last_probe.outcome {
         ProbeOutcome::ClientLimited => EndReason::ClientLimited,
@@ -229,6 +229,7 @@ fn recovery_drains(history: &[Probe]) -> u32 {
 /// Returns a probe at half the lowest rate so far. Ends the search if that rate would be too low.
 fn step_down(settings: &Settings, levels: &Levels) -> Step {
     let lowest = levels.lowest().unwrap_or(settings.rate_start);
+    // The slack of 1 % allows for rounded rates.
     if lowest > settings.rate_start * f64::powi(0.5, HALVINGS_MAX) * 1.01 {
         return probe_step(Kind::Climb, round_rate(lowest / 2.0));
     }
@@ -290,7 +291,8 @@ fn step_after_soak(settings: &Settings, history: &[Probe]) -> Option<Step> {
     Some(Step::End(reason_of_end(&levels, upper)))
 }
 
-/// Returns why the search ends, where `upper` is the upper end of the interval.
+/// Returns why the search ends. `upper` is the upper end of the interval; `None` if the highest
+/// rate that was tried passed.
 fn reason_of_end(levels: &Levels, upper: Option<f64>) -> EndReason {
     match (upper, levels.ceiling()) {
         (None, _) => EndReason::RateMax,
@@ -357,7 +359,7 @@ pub struct Summary {
     pub baselines_invalid: bool,
 }
 
-/// Summarizes the probes of a search, which need not be over.
+/// Summarizes the probes of a search. The search may still be running.
 pub fn summarize(settings: &Settings, history: &[Probe]) -> Summary {
     let levels = Levels::group(history);
     let lowest_fail = levels.lowest_fail();
@@ -435,8 +437,8 @@ fn find_change(history: &[Probe]) -> Option<Change> {
     })
 }
 
-/// A contradiction between two groups of probes: one group passed a rate at or above a rate that
-/// the other group failed.
+/// A contradiction between two groups of probes: a rate passed in one group, and the same or a
+/// lower rate failed in the other group.
 struct Contradiction {
     /// Highest rate that passed.
     passed: f64,
@@ -446,8 +448,8 @@ struct Contradiction {
     fails_below: usize,
 }
 
-/// Returns the contradiction between the passes of `good` and the fails of `bad`. `None` if the
-/// lowest fail is above the highest pass, or if one group contradicts itself.
+/// Returns the contradiction between the rates that passed in `good` and the rates that failed in
+/// `bad`. `None` if the lowest fail is above the highest pass, or if one group contradicts itself.
 fn find_contradiction(good: &[&Probe], bad: &[&Probe]) -> Option<Contradiction> {
     let rates = |probes: &[&Probe], outcome| -> Vec<f64> {
         probes.iter().filter(|probe| probe.outcome == outcome).map(|probe| probe.rate).collect()

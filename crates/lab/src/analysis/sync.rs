@@ -1,7 +1,8 @@
 //! Analysis of sync speed: block heights over time.
 //!
-//! A [`SyncRun`] is one run of one variant: a node that synchronizes with its chain. It has samples
-//! of the node's block height, and counters of its page cache if they are known (`sync/sample.rs`).
+//! A sync study compares variants of a node, for example with different settings. A [`SyncRun`] is
+//! one run of one variant, in which the node synchronizes with its chain. It has samples of the
+//! node's block height, and of its page cache if the cache is known (`sync/sample.rs`).
 //!
 //! - `sync/run.rs` analyses one run.
 //! - `sync/lead.rs` compares two runs.

@@ -7,8 +7,8 @@
 //!   breaks the threshold. With `sustained`, the windows must stay outside for that time;
 //! - with `sustained` alone: over windows of one second, which must stay outside for that time.
 //!
-//! Windows cover only the time of the stages that a threshold selects. Only late calls end after
-//! that time. The caller leaves out the warm-up.
+//! Windows cover only the time of the stages that a threshold selects. They ignore later seconds,
+//! because only late calls end in these seconds. The caller leaves out the warm-up.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -46,14 +46,15 @@ pub struct ThresholdResult {
     /// The content of the note; `None` if the outcome needs no note.
     pub remark: Option<Remark>,
     /// True if the server's own error responses broke the threshold, so the generator cannot be the
-    /// cause. They must be more than half of the counted calls. Over the whole run they alone must
-    /// also exceed the limit, unless the threshold aborted the run.
-    pub by_server: bool,
-    /// Distance of the value to the limit of a broken threshold, in the threshold's unit. With
-    /// `sustained`, the value stayed at least that far outside for the whole time. Infinite if
-    /// missing data broke the threshold. `None` if the threshold was kept, or if the distance is
-    /// unknown.
-    pub beyond: Option<f64>,
+    /// cause. These responses must be more than half of the counted calls. For a threshold over the
+    /// whole run that did not abort the run, the share of these responses among all calls must also
+    /// be outside the limit.
+    pub is_server_fault: bool,
+    /// Distance from the limit of a broken threshold to the observed value, in the threshold's
+    /// unit. With `sustained`, the value stayed at least that far outside of the limit for the
+    /// whole time. Infinite if missing data broke the threshold. `None` if the threshold was kept,
+    /// or if the distance is unknown.
+    pub excess: Option<f64>,
 }
 
 /// Details of a threshold's outcome.
@@ -369,10 +370,10 @@ struct ThresholdState {
     worst: Option<(f64, Counts)>,
     /// The current breach; `None` while the value is within its limit.
     breach: Option<Breach>,
-    /// The first breach that lasted for `sustained`, with its length; used with windows only. The
-    /// threshold then stays broken.
+    /// The first breach that lasted for `sustained`, with its length. From then on the threshold
+    /// stays broken. Always `None` without windows.
     broken: Option<(Breach, Duration)>,
-    /// Start of the breach that aborted the run. The threshold then stays broken.
+    /// Start of the breach that aborted the run. From then on the threshold stays broken.
     aborting_breach: Option<Duration>,
 }
 
@@ -381,9 +382,9 @@ struct ThresholdState {
 struct Breach {
     /// Start of the second in which the breach began.
     from: Duration,
-    /// Distance to the limit: the smallest one of all windows of the breach, or the latest one
-    /// without windows.
-    beyond: f64,
+    /// Distance from the limit to the value: the smallest distance in all windows of the breach.
+    /// Without windows, the latest distance.
+    excess: f64,
 }
 
 impl ThresholdState {
@@ -398,8 +399,8 @@ impl ThresholdState {
             }
         }
         if let Some(breach) = self.breach.filter(|_| in_windows) {
-            // Time without load does not count, because no call ends then, so nothing could end the
-            // breach.
+            // Time without load does not count: no call ends in this time, so no value could end
+            // the breach.
             let lasted = to.min(collector.window_end).saturating_sub(breach.from);
             // A second of the run may be slightly shorter than one second.
             let is_long = lasted + Duration::from_millis(100) >= self.threshold.sustained;
@@ -423,9 +424,9 @@ impl ThresholdState {
         if is_within_limit(&self.threshold, value) {
             self.breach = None;
         } else {
-            let beyond = (value - self.threshold.limit).abs();
-            let breach = self.breach.get_or_insert(Breach { from, beyond });
-            breach.beyond = if in_windows { breach.beyond.min(beyond) } else { beyond };
+            let excess = (value - self.threshold.limit).abs();
+            let breach = self.breach.get_or_insert(Breach { from, excess });
+            breach.excess = if in_windows { breach.excess.min(excess) } else { excess };
         }
         if in_windows {
             self.windows += 1;
@@ -445,7 +446,8 @@ impl ThresholdState {
         }
     }
 
-    /// Returns true if the threshold is broken now, or was broken for good earlier.
+    /// Returns true if the threshold is broken now, or if an earlier breach counts for the rest of
+    /// the run.
     fn is_broken(&self, in_windows: bool) -> bool {
         self.aborting_breach.is_some()
             || if in_windows { self.broken.is_some() } else { self.breach.is_some() }
@@ -475,7 +477,7 @@ impl ThresholdState {
         let server_alone_breaks = in_windows
             || self.aborting_breach.is_some()
             || !is_within_limit(&self.threshold, server_error_share);
-        let by_server = !kept && server_alone_breaks && counts.by_server * 2 > counts.counted;
+        let is_server_fault = !kept && server_alone_breaks && counts.by_server * 2 > counts.counted;
         let outcome = ThresholdOutcome {
             text: self.threshold.text.clone(),
             metric: Some(self.threshold.selector.metric),
@@ -486,17 +488,16 @@ impl ThresholdState {
             broken_at: broken_at.map(|at| at.as_secs_f64()),
             note: None,
         };
-        let distance = |worst: f64| (worst - self.threshold.limit).abs();
-        // After an abort the value may be within its limit again. The distance is then unknown.
-        let beyond = match (in_windows, self.threshold.sustained.is_zero()) {
-            (false, _) => self.breach.map(|breach| breach.beyond),
+        // After an abort the value may be within its limit again. The excess is then unknown.
+        let excess = match (in_windows, self.threshold.sustained.is_zero()) {
+            (false, _) => self.breach.map(|breach| breach.excess),
             // One window breaks the threshold, so the worst window counts.
-            (true, true) => self.worst.map(|(worst, _)| distance(worst)),
-            (true, false) => self.broken.map(|(breach, _)| breach.beyond),
+            (true, true) => self.worst.map(|(worst, _)| (worst - self.threshold.limit).abs()),
+            (true, false) => self.broken.map(|(breach, _)| breach.excess),
         };
-        let beyond = if observed.is_none() { Some(f64::INFINITY) } else { beyond };
+        let excess = if observed.is_none() { Some(f64::INFINITY) } else { excess };
         let remark = self.remark(observed);
-        ThresholdResult { outcome, remark, by_server, beyond: beyond.filter(|_| !kept) }
+        ThresholdResult { outcome, remark, is_server_fault, excess: excess.filter(|_| !kept) }
     }
 
     /// Returns details of the outcome. `observed` is the reported value; `None` without data.

@@ -30,7 +30,7 @@ const HEAVY_BYTES_PER_SECOND: f64 = 50e6;
 /// A method is reported as heavy if it has at least this share of the response bytes.
 const HEAVY_METHOD_SHARE: f64 = 0.5;
 /// The pauses limited the rate if the achieved rate is at least this share of the rate that the
-/// pauses alone allow. The target then took at most a tenth of the time.
+/// pauses alone allow. If so, the target took at most a tenth of the time.
 const PACED_SHARE: f64 = 0.9;
 
 /// Smallest number of calls for a p99. With fewer, the 95 % interval of the p99 reaches from the
@@ -131,9 +131,9 @@ pub enum Doubt {
 pub struct Delivered {
     /// Share of the scheduled iterations that started in time.
     pub share: f64,
-    /// Iterations that started in time.
+    /// Number of iterations that started in time.
     pub started: u64,
-    /// Scheduled iterations.
+    /// Number of scheduled iterations.
     pub scheduled: u64,
 }
 
@@ -153,8 +153,8 @@ pub struct Doubts {
     pub pauses: Vec<Doubt>,
     /// The plan has too few workers for its rate.
     pub workers: Vec<Doubt>,
-    /// The target did not accept the offered load. The number is the smallest allowed share of
-    /// delivered iterations minus the delivered share.
+    /// The target did not accept the offered load. The number is the share of iterations that is
+    /// missing to the limit. If a share of 0.99 must start in time and 0.95 did, it is 0.04.
     pub undelivered: Vec<(Doubt, f64)>,
 }
 
@@ -237,7 +237,8 @@ fn is_busy(second: &Second) -> bool {
 
 /// Returns a delay if engine threads waited too long for a core. The delay of one call is at most
 /// the sum of all waits. In an open scenario a wait also delays the next send. Reads are delayed as
-/// much as sends, so the delay of a call is also at most twice the longest scheduling delay.
+/// much as sends. So if all scenarios are open, the delay of a call is also at most twice the
+/// longest scheduling delay.
 fn check_run_delay(input: ValidityInput<'_>) -> Option<Delay> {
     let threads = input.plan.threads;
     let measured_seconds = input.end.saturating_sub(input.plan.warmup).as_secs_f64();
@@ -314,11 +315,11 @@ pub(crate) fn is_late(validity: Validity, delay_p99_ms: f64, median_ms: f64) -> 
 struct OfferedLoad {
     /// Counts of the scenario's iterations.
     iterations: Iterations,
-    /// Seconds of its stages.
+    /// Duration of the scenario's stages, in seconds.
     seconds: f64,
     /// Integral of the level (iterations per second or workers) over time.
     level_seconds: f64,
-    /// Highest level of its stages.
+    /// Highest level of the scenario's stages.
     peak: f64,
 }
 
@@ -361,8 +362,8 @@ fn check_pauses(input: ValidityInput<'_>, scenario: &Scenario) -> Option<Doubt> 
 }
 
 /// Returns a doubt if too few of the scheduled iterations started. The doubt names the limit: the
-/// plan or the target. The number is the smallest allowed share of delivered iterations minus the
-/// delivered share.
+/// plan or the target. The number is the share of iterations that is missing to the limit. If a
+/// share of 0.99 must start in time and 0.95 did, it is 0.04.
 ///
 /// The best time of each method, weighted by its calls, is the target's time without queueing. If
 /// the workers are too few for the rate even at that time, the plan is the limit. Otherwise the
@@ -403,7 +404,7 @@ fn best_iteration_seconds(input: ValidityInput<'_>, scenario: &Scenario) -> f64 
     let cells = input.all.cells.iter().filter(|(slot, _)| belongs_to(scenario, **slot));
     let cells: Vec<_> = cells.filter(|(_, cell)| !cell.service.is_empty()).collect();
     let any_succeeded = cells.iter().any(|(slot, _)| slot.class == Class::Ok);
-    // Calls, and the best time in nanoseconds.
+    // Number of calls of each method, and the method's best time in nanoseconds.
     let mut by_method = std::collections::BTreeMap::<u16, (u64, u64)>::new();
     for (slot, cell) in cells {
         if slot.class == Class::Ok || !any_succeeded {

@@ -1,28 +1,36 @@
-//! The verdict of a run: pass, fail, measured, invalid, or limited by the generator.
+//! Judges a run. The verdict is pass, fail, measured, invalid, or client-limited: the load
+//! generator was the limit, not the target.
+//!
+//! The generator's engine threads send the calls. An iteration is one pass through the steps of a
+//! scenario. An open load starts iterations at planned times. In a closed load, each worker waits
+//! for a response before its next call.
 //!
 //! The first rule that applies decides:
-//! 1. nothing was measured: invalid;
-//! 2. a failure that the generator cannot have caused: fail;
-//! 3. the generator was the limit, or the plan has too few workers for its rate: client-limited.
-//!    Broken thresholds are reported, but do not count;
-//! 4. a broken threshold that the generator's late sends may have caused: invalid;
-//! 5. only thresholds about throughput are broken, and the plan's own pauses limited the
-//!    throughput: client-limited;
-//! 6. the user stopped the run: invalid, because a threshold might have broken later;
-//! 7. the plan's own pauses limited the rate: client-limited. Kept thresholds do not change this,
-//!    because such a load slows down with the target;
-//! 8. the plan has no thresholds: measured;
-//! 9. otherwise: pass. Late sends only add to latencies, so they cannot hide a broken limit.
+//! 1. Nothing was measured: invalid.
+//! 2. The target failed, and the generator cannot be the cause: fail.
+//! 3. The generator was the limit, or the plan has too few workers for its rate: client-limited.
+//!    Broken thresholds are reported, but do not decide.
+//! 4. A threshold is broken, and late sends of the generator may be the cause: invalid.
+//! 5. Only thresholds about throughput are broken, and the plan's own pauses limited the
+//!    throughput: client-limited.
+//! 6. The user stopped the run: invalid, because a threshold might have broken later.
+//! 7. The plan's own pauses limited the rate: client-limited, even if all thresholds were kept.
+//!    Such a load slows down with the target, so it shows little about the target.
+//! 8. The plan has no thresholds: measured.
+//! 9. Otherwise: pass. Late sends only add to latencies, so they cannot hide a broken limit.
 //!
-//! The generator can cause only these failures:
-//! - 429 responses, and iterations that start late, up to the share of calls that it sent late;
-//! - a timeout, if its delay is at least the timeout;
-//! - a latency above the limit, if its delay is at least the excess;
-//! - too little throughput under a closed load, in which each worker waits for a response before
-//!   its next call.
+//! The delay of a call is the time by which the generator sent the call too late. The generator can
+//! cause only these failures:
+//! - A share of HTTP 429 responses, or of late iterations, that exceeds its limit. The excess is at
+//!   most the share of the calls that were sent late.
+//! - A timeout. The longest delay is at least the timeout.
+//! - A latency above its limit. The longest delay is at least the excess.
+//! - Too little throughput under a closed load.
 //!
-//! It never causes an error response or a wrong result. Its delay is unbounded if its threads had
-//! no CPU time left, or if the plan has too few workers.
+//! The generator never causes an error response or a wrong result. The delay has no upper bound if
+//! the plan has too few workers, or if the engine threads were overloaded: by lack of CPU time or
+//! of free ports, or by large responses. It may then explain every failure except error responses,
+//! wrong results and HTTP 429 responses.
 
 use lab_model::metrics::{Metric, Samples, Unit};
 use lab_model::plan::threshold::{Aggregation, Operator};
@@ -45,7 +53,7 @@ mod tests;
 pub struct VerdictInput<'a> {
     /// The plan.
     pub plan: &'a Plan,
-    /// Outcomes of the thresholds, in the order of the plan.
+    /// Outcomes of the thresholds about calls and iterations, in the order of the plan.
     pub threshold_results: &'a [ThresholdResult],
     /// Outcomes of the thresholds of subscriptions.
     pub subscription_results: &'a [ThresholdResult],
@@ -79,8 +87,9 @@ pub struct RunVerdict {
     pub warnings: Vec<Reason>,
 }
 
-/// A reason for a verdict. Shares are between 0 and 1; times without a unit are in seconds. In
-/// `StoppedByUser` and `Aborted`, `at` is the time of the end and `of` is the planned duration.
+/// A reason for a verdict. Shares are between 0 and 1; times without a unit are in seconds. The
+/// class of failed calls is their most frequent outcome, such as a timeout. In `StoppedByUser` and
+/// `Aborted`, `at` is the time of the end and `of` is the planned duration.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each field is a number of the sentence in wording/verdict.rs")]
 pub enum Reason {
@@ -114,8 +123,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns true if the reason is a broken threshold about the method `name`, or failed calls of
-    /// this method.
+    /// Returns true if the reason is a broken threshold about the method `name`, or that calls of
+    /// this method failed.
     fn is_about(&self, name: &str) -> bool {
         match self {
             Reason::Broken(threshold_result) => {
@@ -148,9 +157,10 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
     failures.add_wrong_responses(input);
     failures.add_stalls(input);
     let doubts = input.doubts;
-    // `missing` is by how much the share of iterations that started in time is too low.
-    for (doubt, missing) in &doubts.undelivered {
-        failures.push(FailureKind::IterationShare(*missing), Reason::Doubt(doubt.clone()));
+    // `excess` is the share of iterations that is missing to the limit. If 99 % must start in time
+    // and 95 % did, it is 0.04.
+    for (doubt, excess) in &doubts.undelivered {
+        failures.push(FailureKind::IterationShare(*excess), Reason::Doubt(doubt.clone()));
     }
     let is_certain = |failure: &Failure| failure.is_certain(input);
     let (limit_reasons, mut warnings) = split_limits(input, &failures);
@@ -162,7 +172,7 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
     let late_reasons: Vec<Reason> =
         doubts.late.iter().map(|delay| Reason::Doubt(delay.doubt.clone())).collect();
     let pause_reasons: Vec<Reason> = doubts.pauses.iter().cloned().map(Reason::Doubt).collect();
-    let may_be_caused =
+    let may_cause_a_failure =
         |delay: &Delay| failures.list.iter().any(|failure| failure.may_be_caused_by(delay, input));
     let (outcome, mut reasons) = if let Some(empty) = &doubts.empty {
         (Outcome::Invalid, vec![Reason::Doubt(empty.clone())])
@@ -170,7 +180,7 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
         (Outcome::Fail, [failure_reasons, limit_reasons, late_reasons.clone()].concat())
     } else if !limit_reasons.is_empty() {
         (Outcome::ClientLimited, [limit_reasons, late_reasons.clone(), failure_reasons].concat())
-    } else if doubts.late.as_ref().is_some_and(may_be_caused) {
+    } else if doubts.late.as_ref().is_some_and(may_cause_a_failure) {
         (Outcome::Invalid, [late_reasons.clone(), failure_reasons].concat())
     } else if !failure_reasons.is_empty() {
         (Outcome::ClientLimited, [pause_reasons.clone(), failure_reasons].concat())
@@ -195,19 +205,20 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
     RunVerdict { outcome, reasons, findings: failures.findings, warnings }
 }
 
-/// Splits the generator's limits into reasons of the verdict and warnings. Too few workers are
-/// always a reason.
+/// Splits the doubts about the generator into reasons of the verdict and warnings. An unpaced
+/// closed load has no pauses, so every delay of the generator lowers its rate.
 ///
-/// Waits for a core are only a warning if they explain no failure, and if no unpaced closed load
-/// slowed down with them. Overload of the engine threads, which send the calls, is only a warning
-/// if nothing depends on it. That is, the run has no unpaced closed load, no failure, no late send
-/// and enough workers.
+/// - Too few workers are always a reason.
+/// - Overloaded engine threads are a reason if the run has an unpaced closed load, a failure, a
+///   late send or too few workers. Otherwise they are a warning.
+/// - Engine threads that waited for a core are a reason if the run has an unpaced closed load, or
+///   if their waits may have caused a failure. Otherwise they are a warning.
 fn split_limits(input: VerdictInput<'_>, failures: &Failures) -> (Vec<Reason>, Vec<Reason>) {
     let doubts = input.doubts;
-    let is_unpaced = |scenario: &lab_model::plan::Scenario| {
+    let is_unpaced_closed = |scenario: &lab_model::plan::Scenario| {
         scenario.model == Model::Closed && scenario.pause.is_zero()
     };
-    let has_unpaced_load = input.plan.scenarios.iter().any(is_unpaced);
+    let has_unpaced_load = input.plan.scenarios.iter().any(is_unpaced_closed);
     let (mut limit_reasons, mut warnings) = (Vec::new(), Vec::new());
     let is_decisive = has_unpaced_load
         || !failures.list.is_empty()
@@ -243,19 +254,20 @@ fn add_early_end(input: VerdictInput<'_>, outcome: Outcome, reasons: &mut Vec<Re
 enum FailureKind {
     /// The server's own error responses or wrong results.
     Server,
-    /// Too many HTTP 429 responses. The value is the share of calls beyond the limit.
+    /// Too many HTTP 429 responses. The value is their share of all calls minus the allowed share.
     RateLimited(f64),
     /// Calls without a response.
     NoResponse,
-    /// A time was too long. The value is the excess in milliseconds.
+    /// A time was too long. The value is the excess over the limit, in milliseconds.
     Time(f64),
-    /// Too few iterations started in time. The value is the missing share of iterations.
+    /// Too few iterations started in time. If 99 % must start in time and 95 % did, the value is
+    /// 0.04.
     IterationShare(f64),
     /// Too little throughput.
     Throughput,
 }
 
-/// A failure of the target, unless the generator caused it.
+/// A failure. The target caused it, or perhaps the generator.
 #[derive(Debug)]
 struct Failure {
     kind: FailureKind,
@@ -266,13 +278,15 @@ impl Failure {
     /// Returns true if the generator cannot have caused the failure.
     fn is_certain(&self, input: VerdictInput<'_>) -> bool {
         let doubts = input.doubts;
-        let by_server = matches!(self.kind, FailureKind::Server | FailureKind::RateLimited(_));
+        // Responses of the server show these failures, so an unbounded delay does not explain them.
+        let is_shown_by_server =
+            matches!(self.kind, FailureKind::Server | FailureKind::RateLimited(_));
         let has_unbounded_delay = !doubts.overloaded.is_empty() || !doubts.workers.is_empty();
-        let by_pauses = self.kind == FailureKind::Throughput && !doubts.pauses.is_empty();
         let mut delays = [&doubts.starved, &doubts.late].into_iter().flatten();
-        (by_server || !has_unbounded_delay)
-            && !by_pauses
-            && !delays.any(|delay| self.may_be_caused_by(delay, input))
+        let may_be_delay = (has_unbounded_delay && !is_shown_by_server)
+            || delays.any(|delay| self.may_be_caused_by(delay, input));
+        let may_be_pauses = self.kind == FailureKind::Throughput && !doubts.pauses.is_empty();
+        !may_be_delay && !may_be_pauses
     }
 
     /// Returns true if a delay of the generator can have caused the failure.
@@ -280,11 +294,11 @@ impl Failure {
         let plan = input.plan;
         match self.kind {
             FailureKind::Server => false,
-            FailureKind::RateLimited(beyond) | FailureKind::IterationShare(beyond) => {
-                beyond <= delay.share
+            FailureKind::RateLimited(excess) | FailureKind::IterationShare(excess) => {
+                excess <= delay.share
             }
             FailureKind::NoResponse => plan.target.timeout.as_secs_f64() * 1e3 <= delay.longest_ms,
-            FailureKind::Time(beyond) => beyond <= delay.longest_ms,
+            FailureKind::Time(excess_ms) => excess_ms <= delay.longest_ms,
             FailureKind::Throughput => {
                 plan.scenarios.iter().any(|scenario| scenario.model == Model::Closed)
             }
@@ -323,9 +337,9 @@ impl Failures {
     /// Adds broken thresholds of subscriptions.
     fn add_subscriptions(&mut self, input: VerdictInput<'_>) {
         for result in input.subscription_results.iter().filter(|result| !result.outcome.kept) {
-            let kind = match (result.outcome.unit, result.beyond) {
-                _ if result.by_server => FailureKind::Server,
-                (Some(Unit::Milliseconds), Some(beyond)) => FailureKind::Time(beyond),
+            let kind = match (result.outcome.unit, result.excess) {
+                _ if result.is_server_fault => FailureKind::Server,
+                (Some(Unit::Milliseconds), Some(excess_ms)) => FailureKind::Time(excess_ms),
                 _ => FailureKind::NoResponse,
             };
             self.push(kind, Reason::Broken(result.clone()));
@@ -340,7 +354,7 @@ impl Failures {
                 && period.succeeded_before == 0
                 && period.until.is_none();
             let row = input.methods.iter().find(|row| row.method == *method);
-            // True if most calls since the period began failed.
+            // True if most calls failed from the start of the period to the end of the run.
             let is_lasting = row.is_some_and(|row| {
                 period.failed * 2 > row.calls.saturating_sub(period.succeeded_before)
             });
@@ -357,9 +371,9 @@ impl Failures {
                 self.push(FailureKind::Server, Reason::NeverAnswered { method: method.clone() });
             } else if period.until.is_none() || is_lasting {
                 let others_succeed = input.overall.failed_share < 0.5;
-                let by_server = period.class.failed_by_server() || others_succeed;
+                let is_server_fault = period.class.failed_by_server() || others_succeed;
                 self.push(
-                    if by_server { FailureKind::Server } else { FailureKind::NoResponse },
+                    if is_server_fault { FailureKind::Server } else { FailureKind::NoResponse },
                     reason,
                 );
             } else {
@@ -381,13 +395,15 @@ impl Failures {
 
     /// Adds methods with a large share of failed calls over the whole run.
     fn add_partly_failing_methods(&mut self, input: VerdictInput<'_>) {
-        // A slow method may also fail, so a broken threshold about times does not count as a report
-        // of its failures.
-        let is_failure = |failure: &Failure| {
+        // A broken threshold about times or throughput does not report that calls failed, so the
+        // failed calls of a slow method are reported too.
+        let is_about_failed_calls = |failure: &Failure| {
             !matches!(failure.kind, FailureKind::Time(_) | FailureKind::Throughput)
         };
         let is_reported = |method: &str| {
-            self.list.iter().any(|failure| is_failure(failure) && failure.reason.is_about(method))
+            self.list
+                .iter()
+                .any(|failure| is_about_failed_calls(failure) && failure.reason.is_about(method))
         };
         let mut failures = Vec::new();
         for row in input.methods {
@@ -407,7 +423,10 @@ impl Failures {
     }
 
     /// Adds latency thresholds that were kept only because workers send nothing during stalls.
-    /// With the missing requests, the threshold's percentile would lie in the stalls.
+    ///
+    /// The requests that are missing during the stalls would have been slow. If they are at least 1
+    /// % of all requests, the true p99 is as long as a stall. The longest call during the stalls
+    /// shows how long that is.
     fn add_stalls(&mut self, input: VerdictInput<'_>) {
         let Some(stalls) = input.stalls else { return };
         for (threshold, threshold_result) in
@@ -417,12 +436,12 @@ impl Failures {
             let is_upper_limit =
                 matches!(threshold.operator, Operator::Less | Operator::LessOrEqual);
             let is_latency = threshold.selector.metric == Metric::Latency;
-            let beyond = stalls.longest_ms - threshold.limit;
-            let is_hidden = stalls.missing >= 1.0 - percent / 100.0 && beyond > 0.0;
-            if threshold_result.outcome.kept && is_upper_limit && is_latency && is_hidden {
+            let excess_ms = stalls.longest_ms - threshold.limit;
+            let hides_breach = stalls.missing_share >= 1.0 - percent / 100.0 && excess_ms > 0.0;
+            if threshold_result.outcome.kept && is_upper_limit && is_latency && hides_breach {
                 let (text, stalls) = (threshold.text.clone(), stalls.clone());
                 self.push(
-                    FailureKind::Time(beyond),
+                    FailureKind::Time(excess_ms),
                     Reason::KeptByStalls { threshold: text, stalls },
                 );
             }
@@ -456,8 +475,8 @@ impl Failures {
     }
 }
 
-/// The run fails if at least this share of a method's calls failed, unless the plan has a threshold
-/// about the failures of this method.
+/// The run fails if at least this share of a method's calls failed. A threshold about the failures
+/// of the method replaces this rule.
 const FAILING_SHARE: f64 = 0.25;
 /// Smallest number of failed calls for `FAILING_SHARE` to apply.
 const FAILED_CALLS_MIN: f64 = 10.0;
@@ -471,33 +490,33 @@ fn has_own_threshold(plan: &Plan, method: &str) -> bool {
     })
 }
 
-/// Returns the kind of a failure if most of its failed calls have this class.
+/// Returns the kind of a failure whose failed calls mostly have this class.
 fn kind_of_class(class: Class) -> FailureKind {
     if class.failed_by_server() { FailureKind::Server } else { FailureKind::NoResponse }
 }
 
-/// Returns the kind of a broken threshold about `metric`. An unknown distance counts as 0, so any
-/// delay of the generator explains the failure.
+/// Returns the kind of a broken threshold about `metric`. An unknown excess counts as 0, so that
+/// any delay of the generator may explain the failure.
 fn kind_of_threshold(
     plan: &Plan,
     metric: Metric,
     threshold_result: &ThresholdResult,
 ) -> FailureKind {
-    let beyond = threshold_result.beyond.unwrap_or(0.0);
+    let excess = threshold_result.excess.unwrap_or(0.0);
     match metric.samples() {
-        _ if threshold_result.by_server => FailureKind::Server,
+        _ if threshold_result.is_server_fault => FailureKind::Server,
         Samples::CallShare(is_counted) if is_counted(Class::Limited) => {
-            FailureKind::RateLimited(beyond)
+            FailureKind::RateLimited(excess)
         }
         Samples::CallShare(_) => FailureKind::NoResponse,
-        Samples::CallTimes(..) | Samples::TransactionTimes(_) => FailureKind::Time(beyond),
+        Samples::CallTimes(..) | Samples::TransactionTimes(_) => FailureKind::Time(excess),
         Samples::IterationTimes(_) => {
-            // Each call of an iteration can be late, so the delay of one call need only explain its
-            // share of the excess.
+            // All calls of an iteration can be late, so a call need only explain its part of the
+            // excess.
             let steps = plan.mixes.iter().map(|mix| mix.steps.len()).max().unwrap_or(1);
-            FailureKind::Time(beyond / steps.max(1) as f64)
+            FailureKind::Time(excess / steps.max(1) as f64)
         }
-        Samples::IterationShare(_) => FailureKind::IterationShare(beyond),
+        Samples::IterationShare(_) => FailureKind::IterationShare(excess),
         Samples::CallCount(_) | Samples::IterationCount(_) | Samples::TransactionCount(_) => {
             FailureKind::Throughput
         }

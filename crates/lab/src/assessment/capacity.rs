@@ -1,8 +1,9 @@
 //! Compares the capacities of systems.
 //!
-//! Each search contributes one value: its highest passing rate. The capacity is between this rate
-//! and the lowest failing rate. A difference between two systems counts only if it is larger than
-//! the largest of these gaps.
+//! Each search contributes one value: its highest passing rate. The capacity is somewhere between
+//! this rate and the search's lowest failing rate; the *gap* of the search is the distance between
+//! the two rates. A difference between two systems counts only if it is larger than the largest gap
+//! of their searches.
 
 use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::compare::{Difference, Metric};
@@ -42,8 +43,9 @@ fn is_same_search(a: &CapacityResult, b: &CapacityResult) -> bool {
     a.thresholds == b.thresholds && plan_differences(&facts(a), &facts(b)).is_empty()
 }
 
-/// Compares the capacities of two systems by all searches with the plan of the first one. `None` if
-/// a capacity is only a lower bound or unknown.
+/// Compares the capacities of two systems by all searches with the plan of the first system's first
+/// search. `None` if a capacity is only a lower bound or unknown, or if the values cannot be
+/// compared.
 fn compare_pair(a: &System, b: &System, random: &mut dyn FnMut() -> u64) -> Option<Difference> {
     let first_search = &a.searches.first()?.result;
     let capacities_of = |system: &System| -> Option<Vec<Capacity>> {

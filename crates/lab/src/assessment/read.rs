@@ -133,8 +133,8 @@ impl Results {
     }
 }
 
-/// Reads all results of the arguments. Each argument has the user's name for a system, if there is
-/// one, and paths.
+/// Reads the results of all arguments. An argument is a list of paths. It starts with the name of
+/// their system if the user gave one.
 ///
 /// Fails if a path cannot be read or contains no result, or if a file is not a result.
 pub fn read(arguments: &[(Option<String>, Vec<PathBuf>)]) -> Result<Results, ReadFault> {
@@ -222,8 +222,8 @@ fn parse<T: DeserializeOwned>(
     serde_json::from_value(value).map_err(fault)
 }
 
-/// Returns the label of a result. It is the name of the folder for a file with one of the names
-/// [`RESULT_FILES`], else the name of the file.
+/// Returns the label of a result. If the file is named as in [`RESULT_FILES`], it is the name of
+/// its folder. Otherwise it is the name of the file without extension.
 fn label(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str());
     let is_result_file = RESULT_FILES.iter().any(|result_file| name == *result_file);

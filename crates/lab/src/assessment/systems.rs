@@ -1,4 +1,5 @@
-//! Groups results by system: by the name that the user gave, else by target and machine.
+//! Groups results by system. Results to which the user gave the same name form a system. Results
+//! without a name form a system if they have the same target and machine.
 
 use lab_model::results::{Fingerprint, TargetFacts};
 
@@ -12,7 +13,7 @@ struct Group {
     given_name: Option<String>,
     /// The target of the first result.
     target: TargetFacts,
-    /// The generator's machine of the first result.
+    /// The load generator's machine in the first result.
     machine: Fingerprint,
     system: System,
 }

@@ -17,7 +17,8 @@ use crate::report::{capacity_example, example};
 /// Deviations of equal runs from their mean.
 const NOISE: [f64; 4] = [1.00, 1.04, 0.97, 1.02];
 
-/// A run on a machine, with latencies multiplied by a factor. It keeps its thresholds.
+/// A run on the machine `host`, with all latencies multiplied by `factor`. Its thresholds still
+/// pass.
 pub(crate) fn run_on(host: &str, factor: f64) -> RunResult {
     let mut result = example::passing().result;
     result.fingerprint.host = host.to_owned();
@@ -75,7 +76,7 @@ pub(crate) fn search_on(host: &str, factor: f64) -> CapacityResult {
     result
 }
 
-/// Assesses runs and searches, labelled by their numbers.
+/// Assesses runs and searches. Their labels are `result-0`, `result-1` and so on.
 pub(crate) fn assessed(runs: Vec<RunResult>, searches: Vec<CapacityResult>) -> Assessed {
     let runs = runs.into_iter().map(SystemResult::Run);
     let all = runs.chain(searches.into_iter().map(SystemResult::Search)).enumerate();
@@ -98,7 +99,8 @@ fn has_choice(assessed: &Assessed) -> bool {
     given.iter().any(|given| matches!(given.statement, Advice::Prefer { .. }))
 }
 
-/// A threshold without data has no observed value, and stalls have no threshold at all.
+/// The failed threshold has no data and so no observed value. The reason of the failure is a
+/// stall, which no threshold covers.
 #[test]
 fn a_failed_run_has_a_finding_whatever_the_reason() {
     let reason = "a threshold without a stall would be broken";
@@ -115,7 +117,7 @@ fn a_failed_run_has_a_finding_whatever_the_reason() {
 }
 
 #[test]
-fn a_method_that_fails_wholly_is_found_below_a_low_total_error_rate() {
+fn a_method_whose_calls_all_fail_is_found_despite_a_low_total_error_rate() {
     let assessed = assessed(vec![with_failing_method("bench-1")], Vec::new());
     let assessment = &assessed.assessment;
     let FindingKind::MethodFails { method, extent, overall, .. } = &assessment.findings[0].kind
@@ -207,7 +209,7 @@ fn a_difference_within_the_interval_is_no_difference() {
 }
 
 #[test]
-fn one_run_each_supports_no_choice_however_far_apart() {
+fn single_runs_support_no_choice_even_if_they_differ_much() {
     let assessed_systems =
         assessed(vec![run_on("bench-1", 1.0), run_on("bench-2", 20.0)], Vec::new());
     assert!(!has_choice(&assessed_systems));

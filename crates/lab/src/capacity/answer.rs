@@ -1,4 +1,6 @@
-//! Builds the result of a capacity search from its probes: figures, sentences and warnings.
+//! Builds the result of a capacity search from its probes: figures, sentences and warnings. A probe
+//! is one run at one rate, and a *soak* is a long probe at the highest rate that passed. The
+//! *binding* threshold is the one that limits the capacity.
 
 use lab_model::results::capacity::{
     Answer, Binding, CapacityResult, EndReason, Kind, ProbeOutcome, ProcessCost, SCHEMA, Scaling,
@@ -24,6 +26,7 @@ pub(super) fn build(search: Search<'_>, end: EndReason, seconds: f64) -> Capacit
     let first_run = search.first_run.as_ref().expect("a search without a run ends with an error");
     let failed_probe = summary.failed_index.map(|index| &search.finished[index]);
     let passed_probe = summary.passed_index.map(|index| &search.finished[index]);
+    // The binding threshold broke at the lowest rate that failed.
     let binding = failed_probe.and_then(|probe| probe.binding.clone());
     // True if no rate failed, so the highest pass is only a lower bound of the capacity.
     let at_least = summary.lowest_fail.is_none() && summary.highest_pass.is_some();
@@ -118,8 +121,8 @@ fn find_bottleneck(finished: &[FinishedProbe], failed: &FinishedProbe) -> Option
     Some(finding)
 }
 
-/// Returns the CPU time per request of each watched process except the generator, in one probe.
-/// `probe` is the index of the probe.
+/// Returns the CPU time per request of each watched process in one probe. The load generator is
+/// left out. `probe` is the index of the probe.
 fn list_costs(finished: &FinishedProbe, probe: usize) -> Vec<ProcessCost> {
     let target_processes =
         finished.processes.iter().filter(|process| process.role != ProcessRole::Generator);
@@ -146,7 +149,8 @@ fn fit_scaling(finished: &[FinishedProbe]) -> Option<Scaling> {
     fit(&points)
 }
 
-/// Describes a target that did not recover from an overload. `None` if it recovered.
+/// Describes a target that did not recover from an overload. `None` if the target recovered, or if
+/// it was not overloaded.
 fn describe_degradation(summary: &Summary) -> Option<String> {
     let (first_baseline, later_baseline) = summary.degraded?;
     Some(format!(
@@ -312,8 +316,8 @@ fn explain_invalid_baselines(search: &Search<'_>, summary: &Summary) -> Option<S
     ))
 }
 
-/// Describes the threshold that failed at the lowest fail, inside a sentence: `latency p(99)<100
-/// was 412 (limit 100), by eth_getLogs`.
+/// Describes the binding threshold as a part of a sentence: `latency p(99)<100 was 412 (limit 100),
+/// by eth_getLogs`.
 fn describe_binding(binding: &Binding) -> String {
     let mut text = binding.threshold.clone();
     if let Some(observed) = binding.observed {

@@ -1,4 +1,7 @@
 //! Derives the plan of each probe from the plan of the search, and estimates the cost of a search.
+//!
+//! A baseline is a short probe at a low rate, which reveals changes of the target. A soak is a long
+//! probe at the highest rate that passed.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -108,7 +111,7 @@ impl Probes {
         if !self.plan.thresholds.is_empty() {
             return None;
         }
-        let exact_limit_ms = (SLOWER * baseline.p99_ms).max(SLOW_MS);
+        let exact_limit_ms = (P99_FACTOR * baseline.p99_ms).max(LIMIT_MIN_MS);
         // The limit is a rule of thumb, so two digits are enough.
         let scale = 10_f64.powf(1.0 - exact_limit_ms.log10().floor());
         let limit = (exact_limit_ms * scale).ceil() / scale;
@@ -124,9 +127,9 @@ impl Probes {
         ];
         Some(format!(
             "the plan has no thresholds, so these are used: at most 1 % failed, at most 1 % with HTTP \
-             429, and a p99 below {limit} ms. That is {SLOWER} times the p99 of the idle target \
-             ({:.1} ms), as in a queue at 90 % utilisation, and at least {SLOW_MS} ms, which people \
-             hardly notice",
+             429, and a p99 below {limit} ms. That is {P99_FACTOR} times the p99 of the idle \
+             target ({:.1} ms), as in a queue at 90 % utilisation, and at least {LIMIT_MIN_MS} ms, \
+             which people hardly notice",
             baseline.p99_ms
         ))
     }
@@ -220,13 +223,14 @@ fn baseline_duration(plan: &Plan) -> Duration {
     capacity.probe_warmup + capacity.probe.saturating_sub(capacity.probe_warmup) / 2
 }
 
-/// Factor by which the p99 of a target at 90 % utilisation exceeds that of an idle target. Every
-/// percentile of an M/M/1 queue grows by 1 ÷ (1 − utilisation) (Kleinrock, Queueing Systems, 1975).
-const SLOWER: f64 = 10.0;
-/// Time that feels immediate, in milliseconds (Nielsen, Usability Engineering, 1993, 5.5). It is a
-/// lower bound of the limit, because ten times the p99 of a fast local target may be scheduler
-/// jitter.
-const SLOW_MS: f64 = 100.0;
+/// Default limit of the p99, as a multiple of the idle target's p99. A target at 90 % utilisation
+/// is that much slower: every percentile of an M/M/1 queue grows by 1 ÷ (1 − utilisation)
+/// (Kleinrock, Queueing Systems, 1975).
+const P99_FACTOR: f64 = 10.0;
+/// Lower bound of the default limit, in milliseconds. Users feel that such a response is immediate
+/// (Nielsen, Usability Engineering, 1993, 5.5). For a fast local target, ten times the p99 may be
+/// mere scheduler jitter.
+const LIMIT_MIN_MS: f64 = 100.0;
 
 /// Returns a threshold over all methods and the whole run: the metric must stay below `limit`.
 fn threshold(metric: Metric, aggregation: Aggregation, limit: f64, text: String) -> Threshold {

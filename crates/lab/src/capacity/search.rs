@@ -1,5 +1,7 @@
-//! The loop of a capacity search. Until the search ends, it gets the next probe from
-//! `analysis/search.rs`, waits, runs the probe, judges it and reports it.
+//! The loop of a capacity search. A *probe* is one run at one rate, and a *baseline* is a probe at
+//! a low rate. Until the search ends, the loop gets the next probe from `analysis/search.rs`,
+//! waits, runs the probe, judges it and reports it. The wait is a multiple of the plan's *drain
+//! time*, in which the target works off its queue.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +21,7 @@ use crate::run::{Finished, Progress, RunFault, Stop, run as make_run};
 use crate::wording::capacity as wording;
 use crate::wording::verdict::sentences;
 
-/// Why a search failed before its first probe.
+/// Reason why a search failed before the end of its first probe.
 #[derive(Debug, thiserror::Error)]
 pub enum CapacityFault {
     /// A scenario uses the closed model.
@@ -145,7 +147,7 @@ pub(super) fn search_in(
 pub(super) struct FinishedProbe {
     /// The probe's row in the result of the search.
     pub(super) row: ProbeRow,
-    /// The limit that the probe broke; `None` if it did not fail.
+    /// The threshold that the probe broke; `None` if it did not fail.
     pub(super) binding: Option<Binding>,
     /// Totals by method, without the warm-up.
     pub(super) methods: Vec<Row>,

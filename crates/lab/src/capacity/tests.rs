@@ -76,7 +76,8 @@ fn row(like: &Row, method: &str, calls: u64, ms: f64) -> Row {
 }
 
 /// Simulates a run against a server that completes `capacity` iterations per second. Each iteration
-/// takes 20 ms. Further iterations wait, and the verdict of the run is a pass.
+/// takes 20 ms, and iterations beyond the capacity wait. The run's own verdict is always a pass, so
+/// only the growing backlog can fail a probe.
 fn run(plan: &Plan, capacity: f64) -> RunResult {
     let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();
     let seconds = plan.duration().as_secs();
@@ -162,7 +163,7 @@ fn never() -> bool {
     false
 }
 
-fn gone() -> RunFault {
+fn unreachable_target() -> RunFault {
     RunFault::Target(TargetFault {
         url: "http://x".to_owned(),
         reason: Reason::Resolve { host: "x".to_owned() },
@@ -179,9 +180,9 @@ fn a_known_capacity_is_found_with_the_broken_threshold() {
         assert!((rate / 1500.0 - 1.0).abs() < 0.03, "{rate}");
     }
     assert_eq!(answer.soak_held, Some(true));
-    // A failing probe only shows that it falls behind, and then both methods wait equally long. The
-    // baseline shows that eth_getLogs takes the most time: a quarter of the calls, at 20 times the
-    // time.
+    // In a failing probe, calls of both methods wait equally long, so it cannot name the slow
+    // method. The baseline can: eth_getLogs has a quarter of its calls, and each of them takes 20
+    // times as long as an eth_blockNumber.
     let binding = result.binding.as_ref().unwrap();
     assert_eq!(binding.method.as_deref(), Some("eth_getLogs"));
     assert_eq!(result.probes[binding.probe].rate, answer.lowest_fail.unwrap());
@@ -232,7 +233,7 @@ fn a_queue_of_the_plan_is_never_lengthened() {
 }
 
 #[test]
-fn thresholds_of_the_plan_are_kept_but_not_their_stages() {
+fn a_threshold_of_a_stage_applies_to_the_whole_probe() {
     let more =
         "[thresholds]\n\"latency{stage:top}\" = { threshold = \"p(99)<500\", abort = true }\n";
     let mut make = |plan: &Plan| {
@@ -259,8 +260,8 @@ fn a_closed_scenario_is_refused() {
 }
 
 #[test]
-fn a_target_that_is_not_there_is_a_fault() {
-    let (result, _) = search(&plan(""), None, &mut |_| Err(gone()), &never);
+fn an_unreachable_target_is_a_fault() {
+    let (result, _) = search(&plan(""), None, &mut |_| Err(unreachable_target()), &never);
     assert!(matches!(result, Err(CapacityFault::Run(_))));
 }
 
@@ -272,7 +273,7 @@ fn a_target_that_dies_leaves_a_partial_result() {
     let mut make = |plan: &Plan| {
         let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();
         if dead {
-            return Err(gone());
+            return Err(unreachable_target());
         }
         dead = rate > 1500.0;
         Ok(run(plan, 1500.0))
@@ -427,7 +428,7 @@ fn a_generator_that_becomes_slow_keeps_earlier_findings() {
 
 /// The bottleneck is unknown near the boundary, but known at a higher rate that failed.
 #[test]
-fn the_nearest_fail_that_can_tell_names_the_bottleneck() {
+fn the_nearest_failed_rate_with_a_known_cause_names_the_bottleneck() {
     let mut make = |plan: &Plan| {
         let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();
         let mut result = run(plan, 1500.0);

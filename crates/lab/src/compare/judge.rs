@@ -27,13 +27,15 @@ pub struct Options {
     pub paired: bool,
     /// True to compare even invalid runs and variants with mismatches that refuse a comparison.
     pub despite_mismatches: bool,
-    /// True if the intervals of paired runs also cover a bootstrap over the pairs.
+    /// True if the interval of paired runs must also cover the interval of a bootstrap over the
+    /// pairs.
     pub bootstrap: bool,
 }
 
 /// The metrics that get a verdict, each with its replacement. If a variant has no latencies (from
 /// the scheduled send), service times (from the actual send) replace them. The list is short,
-/// because each further metric makes all differences harder to detect.
+/// because the p-values are corrected for the number of metrics: each further metric makes all
+/// differences harder to detect.
 const METRICS: [(Metric, Option<Metric>); 5] = [
     (Metric::LatencyP50, Some(Metric::ServiceP50)),
     (Metric::LatencyP95, Some(Metric::ServiceP95)),
@@ -88,7 +90,7 @@ pub fn compare(
         for key in shared_keys(first, other) {
             let design = Design {
                 paired: options.paired,
-                spread: measure_floor(options, first, other, &key),
+                spread: measure_control_spread(options, first, other, &key),
                 bootstrap: options.bootstrap,
             };
             let (a, b) = (values(first, &key), values(other, &key));
@@ -135,17 +137,41 @@ fn check_runs(variant: &mut Variant, despite_mismatches: bool) -> Vec<Mismatch> 
             why: variant.left_out.first().cloned().unwrap_or("it has no runs".to_owned()),
         });
     }
-    let Some((first, others)) = variant.runs.split_first() else { return mismatches };
-    for other in others {
-        let pair = format!("{}, {} compared with {}", variant.name, other.label, first.label);
-        let mut differing = find_mismatches(&first.facts, &other.facts);
-        differing.retain(|mismatch| mismatch.weight > Weight::Note);
-        mismatches.extend(
-            differing.iter().map(|mismatch| comparability::report_mismatch(mismatch, &pair)),
-        );
-    }
+    mismatches.extend(find_mismatches_between_runs(variant));
     let partial = variant.runs.iter().filter(|run| run.facts.partial);
     variant.notes.extend(partial.map(|run| format!("{} ended before its plan", run.label)));
+    mismatches
+}
+
+/// Returns the mismatches between the first run of a variant and its other runs. If several runs
+/// differ from the first one in the same fact, they are one mismatch, with the value of the first
+/// of them. On a growing chain, all runs have different heads.
+fn find_mismatches_between_runs(variant: &Variant) -> Vec<Mismatch> {
+    let Some((first, others)) = variant.runs.split_first() else { return Vec::new() };
+    let mut counted: Vec<(Mismatch, usize)> = Vec::new();
+    for other in others {
+        let pair = format!("{}, {} compared with {}", variant.name, other.label, first.label);
+        for mismatch in find_mismatches(&first.facts, &other.facts) {
+            if mismatch.weight == Weight::Note {
+                continue;
+            }
+            let reported = comparability::report_mismatch(&mismatch, &pair);
+            let is_same = |(known, _): &&mut (Mismatch, usize)| {
+                known.what == reported.what && known.weight == reported.weight
+            };
+            match counted.iter_mut().find(is_same) {
+                Some((_, runs)) => *runs += 1,
+                None => counted.push((reported, 1)),
+            }
+        }
+    }
+    let mut mismatches = Vec::new();
+    for (mut mismatch, runs) in counted {
+        if runs > 1 {
+            mismatch.variant += &format!(", and {} more of its runs", runs - 1);
+        }
+        mismatches.push(mismatch);
+    }
     mismatches
 }
 
@@ -211,10 +237,15 @@ fn values(variant: &Variant, key: &MetricKey) -> Values {
     Values { seconds: seconds.cloned().unwrap_or_default(), calls, runs }
 }
 
-/// Returns the spread of a metric between equal runs (A/A). If a variant has a single run, it is
-/// the largest difference of any two equal runs. Otherwise it is the difference between the medians
-/// of two halves of the equal runs. `None` without equal runs.
-fn measure_floor(options: &Options, a: &Variant, b: &Variant, key: &MetricKey) -> Option<f64> {
+/// Returns the spread of a metric between equal runs (A/A). If a variant has a single run, the
+/// spread is the largest difference between any two equal runs. Otherwise it is the difference
+/// between the medians of two halves of the equal runs. `None` if there are too few equal runs.
+fn measure_control_spread(
+    options: &Options,
+    a: &Variant,
+    b: &Variant,
+    key: &MetricKey,
+) -> Option<f64> {
     let equal_runs = values(options.control_runs.as_ref()?, key).runs;
     let min_runs = values(a, key).runs.len().min(values(b, key).runs.len());
     let (_, metric) = *key;
@@ -227,7 +258,8 @@ fn measure_floor(options: &Options, a: &Variant, b: &Variant, key: &MetricKey) -
     measure_spread(metric, &[median_of_half(0)?, median_of_half(1)?])
 }
 
-/// Returns the throughput and latency of a variant relative to its cores.
+/// Returns the medians of a variant over its runs: goodput in total and per core, latency, and CPU
+/// time per request.
 fn normal_row(variant: &Variant) -> NormalRow {
     let all_keys = variant.runs.iter().flat_map(|run| run.values.keys());
     let methods: BTreeSet<&String> = all_keys.map(|(method, _)| method).collect();
@@ -299,8 +331,8 @@ fn describe_variant(result: &CompareResult, first: &Variant, other: &Variant) ->
     text
 }
 
-/// Returns a warning if all runs of one variant started before all runs of the other. `None` if a
-/// start is unknown, or if a variant has a single run.
+/// Returns a warning if all runs of one variant started before all runs of the other. `None` if
+/// they did not, if a start is unknown, or if a variant has a single run.
 fn warn_of_order(first: &Variant, other: &Variant) -> Option<String> {
     let start_times = |variant: &Variant| -> Option<Vec<f64>> {
         variant
@@ -332,7 +364,7 @@ fn warn_of_directions(result: &CompareResult) -> Option<String> {
     // True if the medians and the change point in opposite directions.
     let is_against = |difference: &&Difference| {
         let median_difference = difference.b - difference.a;
-        // A change below the floor does not matter, in whatever direction.
+        // A change below the floor, the smallest relevant change, does not matter.
         let matters = difference.change.abs() > difference.floor;
         matters && difference.interval.is_some() && median_difference * difference.change < 0.0
     };

@@ -200,9 +200,28 @@ fn runs_of_different_loads_are_refused() {
     );
 }
 
+/// On a growing chain, each run begins at another head.
+#[test]
+fn runs_that_differ_in_the_same_fact_are_one_mismatch() {
+    let mut growing = runs(0..4, 1.0);
+    for (run, head) in growing.iter_mut().zip([1_000, 5_000, 9_000, 13_000]) {
+        run.target.head_start = Some(head);
+    }
+    let comparison =
+        compared(vec![variant("a", &growing), variant("b", &growing)], &Options::default());
+    let rows = comparison.mismatches.iter().map(|row| (row.b.as_str(), row.variant.as_str()));
+    assert_eq!(
+        rows.collect::<Vec<_>>(),
+        [
+            ("5000", "a, 1 compared with 0, and 2 more of its runs"),
+            ("5000", "b, 1 compared with 0, and 2 more of its runs"),
+        ]
+    );
+}
+
 /// All runs of one variant started before those of the other, so a drift looks like a difference.
 #[test]
-fn variants_that_were_not_taken_in_turn_are_warned_of() {
+fn runs_that_do_not_alternate_cause_a_warning() {
     let variants = |starts: [f64; 4]| {
         let mut all = runs(0..4, 1.0);
         for (run, started) in all.iter_mut().zip(starts) {
@@ -246,9 +265,8 @@ fn medians_that_contradict_the_change_are_explained() {
     );
 }
 
-/// Runs with invalid numbers are left out.
 #[test]
-fn unbelieved_runs_are_left_out() {
+fn runs_that_the_generator_limited_are_left_out() {
     let mut all = runs(0..5, 1.0);
     all[2].verdict.outcome = Outcome::ClientLimited;
     let comparison =
@@ -269,9 +287,9 @@ pub(crate) fn machines() -> CompareResult {
         machine_result.fingerprint.cpu = format!("{cores} cores");
         machine_result
     };
-    let mut unbelieved = machine(8);
-    unbelieved.verdict.outcome = Outcome::ClientLimited;
-    let variants = [vec![machine(2)], vec![machine(4)], vec![machine(8), unbelieved]];
+    let mut limited = machine(8);
+    limited.verdict.outcome = Outcome::ClientLimited;
+    let variants = [vec![machine(2)], vec![machine(4)], vec![machine(8), limited]];
     let names = ["2", "4", "8"].iter().zip(variants);
     compared(names.map(|(name, runs)| variant(name, &runs)).collect(), &Options::default())
 }
@@ -299,7 +317,7 @@ fn reports(part: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// In this report silk's median at 1000/s is about a third of rpcdaemon's, once its caches are
+/// In this report silk's median at 1000/s is about a third of rpcdaemon's, once silk's caches are
 /// warm.
 #[test]
 fn a_published_report_is_judged_by_its_repetitions() {
@@ -321,7 +339,7 @@ fn a_published_report_is_judged_by_its_repetitions() {
 /// In a run of 20 s, the 21st point holds the calls that ended slightly late. It is not a second of
 /// the run.
 #[test]
-fn a_part_of_a_second_is_no_second() {
+fn an_incomplete_second_is_not_compared() {
     let mut run_result = result(1, 1.0);
     run_result.plan.warmup = 0.0;
     run_result.series.truncate(21);
@@ -356,7 +374,7 @@ fn folders_and_lists_become_variants() {
 }
 
 #[test]
-fn what_was_read_does_not_become_markup() {
+fn texts_of_results_are_escaped_in_markdown() {
     let mut all = runs(0..1, 1.0);
     all[0].target.client = Some("<b>|x|</b> `y`\n# z".to_owned());
     let comparison =

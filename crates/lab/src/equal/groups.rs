@@ -1,5 +1,6 @@
-//! Groups the differences of all calls by method, class, pointer and habit. A habit is a known way
-//! in which correct clients differ (`analysis/habits.rs`); its differences are allowed.
+//! Groups the differences of all calls by method, class, JSON pointer and habit. The *class* is the
+//! kind of a difference, such as a missing member. A *habit* is a known difference between the
+//! responses of correct node programs (`analysis/habits.rs`). Such a difference is allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +57,7 @@ pub(super) struct Grouped {
 }
 
 impl<'a> Groups<'a> {
-    /// Starts without calls. `habits_apply` is false if both servers report the same client
+    /// Creates groups without calls. `habits_apply` is false if both servers report the same client
     /// version.
     pub(super) fn new(
         options: &'a Options,
@@ -101,6 +102,7 @@ impl<'a> Groups<'a> {
         let is_ignored = ignore.any(|pattern| matches_pointer(pattern, &difference.pointer));
         let habit = find_habit(difference, &call.method, self.client_versions);
         let habits_apply = self.habits_apply && !self.options.strict;
+        // A value that depends on the head differs even between servers of the same version.
         let is_allowed =
             is_ignored || habit.is_some_and(|habit| habits_apply || habit.depends_on_head);
         let habit = match is_ignored {

@@ -27,7 +27,7 @@ pub(super) fn select_calls<'a>(
     let mut selected_set = HashSet::new();
     let mut skipped: BTreeMap<(String, SkipReason), u64> = BTreeMap::new();
     for request in requests {
-        // The reader of the file has checked the body.
+        // The body was checked when its file was read, so no call is skipped here in practice.
         let decoded = match call::decode(&request.body, &Limits::DEFAULT) {
             Ok(Body::Single(call)) => vec![call],
             Ok(Body::Batch(calls)) => calls,

@@ -27,7 +27,8 @@ const RATE_LIMITED_WAIT: Duration = Duration::from_millis(500);
 /// The result of a call to both servers.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// At least one server responded. Empty if the responses are equal.
+    /// At least one server responded. The list has the differences between the responses. It is
+    /// empty if the responses are equal.
     Compared(Vec<ClassifiedDifference>),
     /// Neither server responded.
     Unanswered,
@@ -44,7 +45,8 @@ pub(super) struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Sends a call to both servers, and sends it again after a difference or without any response.
+    /// Sends a call to both servers. While the responses differ or neither server responds, sends
+    /// it again, at most [`REPEATS`] times.
     pub(super) fn compare(&self, call: &Call) -> Outcome {
         let body = call.body();
         let mut outcome = self.compare_once(&body);
@@ -98,7 +100,8 @@ impl Pair<'_> {
     }
 }
 
-/// Sends a body to a server, and sends it again after status 429.
+/// Sends a body to a server, and sends it again after status 429. Returns the body of a response
+/// that is JSON-RPC or has a status of success. Otherwise returns the reason for the failure.
 fn send(client: &Client, body: &[u8]) -> Sent {
     let mut wait = RATE_LIMITED_WAIT;
     for attempt in 1.. {

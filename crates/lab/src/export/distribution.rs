@@ -1,6 +1,6 @@
 //! Converts the run's histograms of times to the formats of exports: statistics, a native histogram
-//! or a classic histogram. A `Form` is the requested format; a `Shape` has the converted
-//! values.
+//! or a classic histogram (the last two as Prometheus names them). A `Form` is the requested
+//! format; a `Shape` has the converted values.
 //!
 //! All results are in seconds. In sums and buckets, a value counts as the middle of its bucket in
 //! the run's histogram. The width of that bucket is a thousandth of the value.

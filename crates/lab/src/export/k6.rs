@@ -1,9 +1,12 @@
-//! The metrics of a run under the names and labels of k6's Prometheus output.
+//! The metrics of a run under the names and labels of k6's Prometheus output. A *slot* is the key
+//! under which calls are counted: stage, method and class of result.
 //!
-//! `docs/metrics.md` lists the differences from k6 too. The label `name` is the JSON-RPC method. A
-//! JSON-RPC error with HTTP 200 is not an expected response. The failed share covers all calls of a
-//! method, so that it can be averaged. In k6 the share is 0 or 1 for each value of
-//! `expected_response`. Durations are measured from the scheduled time of a call.
+//! The differences from k6, which `docs/metrics.md` lists too:
+//! - The label `name` is the JSON-RPC method.
+//! - A JSON-RPC error with HTTP 200 has the label `expected_response="false"`.
+//! - The failed share covers all calls of a method, so that it can be averaged. In k6 it is 0 or 1,
+//!   once for each value of `expected_response`.
+//! - Durations are measured from the scheduled time of a call.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +30,7 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
             }
             for (tags, count) in counts {
                 let labels = request_labels(out, tags);
-                out.count(&labels, count);
+                out.add_count(&labels, count);
             }
         };
     "k6_http_req_duration" Histogram in "seconds", REQUESTS,
@@ -38,14 +41,14 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
         |out| add_durations(out, |cell| &cell.service);
     "k6_http_req_connecting" Histogram in "seconds", &[],
         "Time of TCP connects; calls on an open connection are not included.":
-        |out| out.times(&[], &out.source.totals.connect_time);
+        |out| out.add_times(&[], &out.source.totals.connect_time);
     "k6_http_req_tls_handshaking" Histogram in "seconds", &[],
         "Time of TLS handshakes; calls on an open connection are not included.":
         |out| {
             let totals = out.source.totals;
             let handshakes = [&totals.handshake_full_time, &totals.handshake_resumed_time];
             for times in merge(handshakes.into_iter().map(|times| ((), times))).into_values() {
-                out.times(&[], &times);
+                out.add_times(&[], &times);
             }
         };
     "k6_http_req_failed_rate" Gauge, &["scenario", "name"],
@@ -59,7 +62,7 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
                 *calls += cell.latency.len();
             }
             for (labels, (failed, calls)) in shares {
-                out.number(&labels, failed as f64 / calls.max(1) as f64);
+                out.add_number(&labels, failed as f64 / calls.max(1) as f64);
             }
         };
     "k6_iterations" Counter, &["scenario"], "Iterations that ended.":
@@ -69,25 +72,25 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
         |out| add_iterations(out, |counts| counts.dropped);
     "k6_iteration_duration" Histogram in "seconds", &[],
         "Time from the scheduled start of an iteration to the end of its last call.":
-        |out| out.times(&[], &out.source.totals.iteration_time);
+        |out| out.add_times(&[], &out.source.totals.iteration_time);
     "k6_vus" Gauge, &[],
         "Workers: the number that the plan asks for, or the busy ones if they are more.":
         |out| {
             let levels = out.levels();
             let closed = levels.iter().filter(|(scenario, ..)| scenario.model == Model::Closed);
             let asked: f64 = closed.map(|(.., level)| level.round()).sum();
-            out.number(&[], asked.max(out.source.second.workers_busy as f64));
+            out.add_number(&[], asked.max(out.source.second.workers_busy as f64));
         };
     "k6_vus_max" Gauge, &[], "Workers that the plan allows.":
         |out| {
             let max_workers =
                 out.plan().scenarios.iter().map(|scenario| scenario.workers_max as u64).sum();
-            out.count(&[], max_workers);
+            out.add_count(&[], max_workers);
         };
     "k6_data_sent" Counter, &[], "Bytes written to sockets.":
-        |out| out.count(&[], out.source.totals.traffic.bytes_sent);
+        |out| out.add_count(&[], out.source.totals.traffic.bytes_sent);
     "k6_data_received" Counter, &[], "Bytes read from sockets.":
-        |out| out.count(&[], out.source.totals.traffic.bytes_received);
+        |out| out.add_count(&[], out.source.totals.traffic.bytes_received);
 };
 
 /// The tags of a request: scenario, method, status, and true if the response was expected.
@@ -135,7 +138,7 @@ fn add_durations(out: &mut RunSamples<'_, '_>, times_of: fn(&Cell) -> &Times) {
     let by_tags = merge(cells.map(|(slot, cell)| (tags(out, *slot), times_of(cell))));
     for (tags, times) in by_tags {
         let labels = request_labels(out, tags);
-        out.times(&labels, &times);
+        out.add_times(&labels, &times);
     }
 }
 
@@ -146,6 +149,6 @@ fn add_iterations(out: &mut RunSamples<'_, '_>, count_of: fn(&Iterations) -> u64
         *by_scenario.entry(&scenario.name).or_default() += count_of(counts);
     }
     for (scenario, count) in by_scenario {
-        out.count(&[scenario], count);
+        out.add_count(&[scenario], count);
     }
 }

@@ -19,10 +19,10 @@ pub(super) fn collect_samples(state: &ProbeState) -> Vec<Sample> {
 
 impl SampleBuilder<'_, ProbeState> {
     /// Adds the value of each target; leaves out targets for which `value_of` returns `None`.
-    fn each_target(&mut self, value_of: impl Fn(&TargetState) -> Option<u64>) {
+    fn add_each_target(&mut self, value_of: impl Fn(&TargetState) -> Option<u64>) {
         for target in &self.source.targets {
             if let Some(value) = value_of(target) {
-                self.count(&[&target.name], value);
+                self.add_count(&[&target.name], value);
             }
         }
     }
@@ -40,46 +40,46 @@ pub(super) const METRICS: &[ProbeEntry] = metrics! {
                 let Some(facts) = &target.facts else { continue };
                 let client = facts.client.as_deref().unwrap_or("unknown");
                 let chain = facts.chain_id.as_deref().unwrap_or("unknown");
-                out.number(&[&target.name, &facts.family, client, chain], 1.0);
+                out.add_number(&[&target.name, &facts.family, client, chain], 1.0);
             }
         };
     "weir_probe_up" Gauge, TARGET,
         "1 if the target responds, 0 if its last calls failed; missing before the first result.":
-        |out| out.each_target(|target| match target.status {
+        |out| out.add_each_target(|target| match target.status {
             Status::Starting => None,
             Status::Up => Some(1),
             Status::Failed => Some(0),
         });
     "weir_probe_outages" Counter, TARGET, "Number of times that the target failed.":
-        |out| out.each_target(|target| Some(target.outages));
+        |out| out.add_each_target(|target| Some(target.outages));
     "weir_probe_calls" Counter, &["target", "method", "class"], "Finished calls by result.":
         |out| {
             for target in &out.source.targets {
                 for ((method, class), count) in &target.calls {
-                    out.count(&[&target.name, method, class.as_str()], *count);
+                    out.add_count(&[&target.name, method, class.as_str()], *count);
                 }
             }
         };
     "weir_probe_calls_skipped" Counter, TARGET,
         "Calls that were not sent, because the previous one was still in flight.":
-        |out| out.each_target(|target| Some(target.calls_skipped));
+        |out| out.add_each_target(|target| Some(target.calls_skipped));
     "weir_probe_latency_seconds" Histogram in "seconds", &["target", "method"],
         "Time from the scheduled start of a call to its complete response, for calls with a result.":
         |out| {
             for target in &out.source.targets {
                 for (method, times) in &target.latencies {
-                    out.times(&[&target.name, method], times);
+                    out.add_times(&[&target.name, method], times);
                 }
             }
         };
     "weir_probe_head" Gauge, TARGET, "Number of the newest block that the target reported.":
-        |out| out.each_target(|target| target.head());
+        |out| out.add_each_target(|target| target.head());
     "weir_probe_head_age_seconds" Gauge in "seconds", TARGET,
         "Time since the head of the target changed.":
         |out| {
             for target in &out.source.targets {
                 if let Some(age) = target.head_age(out.source.elapsed) {
-                    out.number(&[&target.name], age.as_secs_f64());
+                    out.add_number(&[&target.name], age.as_secs_f64());
                 }
             }
         };
@@ -88,10 +88,10 @@ pub(super) const METRICS: &[ProbeEntry] = metrics! {
         |out| {
             for (index, target) in out.source.targets.iter().enumerate() {
                 if let Some(lag) = out.source.lag(index) {
-                    out.count(&[&target.name], lag);
+                    out.add_count(&[&target.name], lag);
                 }
             }
         };
     "weir_probe_uptime_seconds" Gauge in "seconds", &[], "Time since the start of the probe.":
-        |out| out.number(&[], out.source.elapsed.as_secs_f64());
+        |out| out.add_number(&[], out.source.elapsed.as_secs_f64());
 };

@@ -3,8 +3,8 @@
 //! argument, from any clock that begins at zero.
 //!
 //! Pushes are sent in order, so the samples of each series stay in order of time. While one push is
-//! retried, the others wait. Network errors and the statuses 5xx and 429 are retried, and other
-//! statuses are not. The specification requires or allows this.
+//! retried, the others wait. As the specification demands or allows, pushes are retried after
+//! network errors and the statuses 5xx and 429, but not after other statuses.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -49,23 +49,25 @@ pub(super) enum Outcome {
 /// Counts of the samples that were pushed in a run, and of those that could not be pushed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PushSummary {
-    /// Samples that the receiver accepted.
+    /// Number of samples that the receiver accepted.
     pub stored: u64,
-    /// Samples that the receiver rejected.
+    /// Number of samples that the receiver rejected.
     pub rejected: u64,
     /// The status of the last rejection; `None` without a rejection.
     pub rejected_status: Option<u16>,
     /// The error of the last failed attempt, in one line; empty without a failed attempt.
     pub last_error: String,
-    /// Samples that were discarded because too many were queued, or because the run had ended.
+    /// Number of samples that were discarded because too many were queued, or because the run had
+    /// ended.
     pub discarded: u64,
-    /// Attempts that were retried.
+    /// Number of failed attempts after which the push was queued for another attempt.
     pub retried: u64,
-    /// Number of batches that were discarded because the sending thread was far behind.
+    /// Number of batches that were discarded because the sending thread was far behind. A batch has
+    /// the samples of one instant.
     pub skipped: u64,
 }
 
-/// The queue of pushes. Only its first push is sent.
+/// The queue of pushes. Only the first push is sent; the others wait until it is removed.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// The pushes, oldest first.

@@ -40,8 +40,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// sends up to 2,000 samples.
 const SERIES_MAX: usize = 2_000;
 /// Maximum number of batches that wait for the sending thread. A batch has the samples of one
-/// instant. An attempt to send ends before the channel is full, because four batches cover 20
-/// seconds.
+/// instant. Four batches cover 20 seconds, while an attempt to send takes at most [`TIMEOUT`].
 const PENDING_BATCHES_MAX: usize = 4;
 /// Maximum number of bytes that are read from an error response.
 const ERROR_BYTES_MAX: u64 = 64 * 1024;
@@ -99,7 +98,7 @@ pub struct RemoteWrite {
     skipped: u64,
     /// The channel to the sending thread.
     batches: SyncSender<Batch>,
-    /// The error of the last attempt, if it failed.
+    /// The error of the last attempt to send a push. `None` if that attempt succeeded.
     error: Arc<Mutex<Option<String>>>,
     /// The sending thread.
     thread: JoinHandle<PushSummary>,
@@ -173,7 +172,8 @@ impl RemoteWrite {
         self.put(probe::collect_samples(state));
     }
 
-    /// Returns the error of the last attempt; `None` if the receiver stored the samples.
+    /// Returns the error of the last attempt to send a push. `None` if that attempt succeeded, or
+    /// if there was none yet.
     pub fn error(&self) -> Option<String> {
         self.error.lock().clone()
     }
@@ -182,13 +182,13 @@ impl RemoteWrite {
     fn put(&mut self, samples: Vec<Sample>) {
         match self.batches.try_send((samples, Instant::now())) {
             Ok(()) => {}
-            // The thread ends early only by a panic. `finish` then returns a summary without its
-            // counts.
+            // The channel is disconnected only if the thread has panicked. `finish` then returns a
+            // summary without the thread's counts.
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.skipped += 1,
         }
     }
 
-    /// Ends every series and sends the remaining pushes for at most ten seconds. Returns the counts
+    /// Ends every series, and sends the remaining pushes for ten seconds at most. Returns the counts
     /// of samples.
     pub fn finish(self) -> PushSummary {
         drop(self.batches);
@@ -201,7 +201,7 @@ impl RemoteWrite {
 struct Sender {
     /// Where the pushes are sent.
     receiver: Endpoint,
-    /// The error of the last attempt, if it failed.
+    /// The error of the last attempt to send a push. `None` if that attempt succeeded.
     error: Arc<Mutex<Option<String>>>,
     /// The naming scheme of the metrics.
     names: Names,
@@ -239,7 +239,7 @@ impl Sender {
                 Some(wait) if now + wait < deadline => {
                     // An early wake-up is harmless, because nothing is due then.
                     std::thread::park_timeout(wait);
-                    self.send_first(TIMEOUT.min(deadline - now));
+                    self.send_first(TIMEOUT.min(deadline.saturating_sub(self.origin.elapsed())));
                 }
                 _ => return self.queue.end(),
             }

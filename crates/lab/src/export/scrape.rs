@@ -41,8 +41,8 @@ mod tests;
 /// Time between two collections, as in remote write. Each collection takes some of the run's CPU
 /// time.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum length of a request head. It is the smallest maximum that hyper accepts. Scrapers send
-/// only a few hundred bytes.
+/// Maximum length of a request's header section. It is the smallest maximum that hyper accepts.
+/// Scrapers send only a few hundred bytes.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 /// Maximum number of concurrent connections. Further connections are closed at once.
 const CONNECTIONS_MAX: usize = 8;
@@ -123,8 +123,8 @@ impl Scrape {
         self.address
     }
 
-    /// Collects the metrics of a run if a collection is due or the run has ended. The caller calls
-    /// it at the end of each second. It never waits for a scraper.
+    /// Collects the metrics of a run if a collection is due or the run has ended. This function is
+    /// called at the end of each second, and never waits for a scraper.
     pub fn update(&mut self, progress: &Progress<'_>) {
         if progress.elapsed < self.next_collection && progress.elapsed < progress.duration {
             return;
@@ -134,7 +134,7 @@ impl Scrape {
     }
 
     /// Collects the metrics of a probe (`weir probe`, which calls targets at intervals to watch
-    /// them). It never waits for a scraper.
+    /// them). This function never waits for a scraper.
     pub fn update_probe(&self, state: &ProbeState) {
         self.put(probe::collect_samples(state));
     }

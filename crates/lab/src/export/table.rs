@@ -121,17 +121,18 @@ pub(super) fn collect_samples<S>(
 impl<S> SampleBuilder<'_, S> {
     /// Adds a number. `labels` has a value for each label of the metric, in the order of their
     /// names.
-    pub(super) fn number(&mut self, labels: &[&str], value: f64) {
+    pub(super) fn add_number(&mut self, labels: &[&str], value: f64) {
         self.push(labels, Value::Number(value));
     }
 
-    /// Adds a count. `labels` is as in [`SampleBuilder::number`].
-    pub(super) fn count(&mut self, labels: &[&str], value: u64) {
-        self.number(labels, value as f64);
+    /// Adds a count. `labels` is as in [`SampleBuilder::add_number`].
+    pub(super) fn add_count(&mut self, labels: &[&str], value: u64) {
+        self.add_number(labels, value as f64);
     }
 
-    /// Adds a distribution, unless it has no values. `labels` is as in [`SampleBuilder::number`].
-    pub(super) fn times(&mut self, labels: &[&str], times: &Times) {
+    /// Adds a distribution, unless it has no values. `labels` is as in
+    /// [`SampleBuilder::add_number`].
+    pub(super) fn add_times(&mut self, labels: &[&str], times: &Times) {
         if !times.is_empty() {
             self.push(labels, Value::Distribution(Distribution::of(times, self.form)));
         }
@@ -166,23 +167,24 @@ impl<'p> RunSamples<'_, 'p> {
     }
 
     /// Adds one histogram for each slot. `histogram_of` selects it from the slot's cell.
-    pub(super) fn cells(&mut self, histogram_of: fn(&lab_model::record::Cell) -> &Times) {
+    pub(super) fn add_histograms(&mut self, histogram_of: fn(&lab_model::record::Cell) -> &Times) {
         let totals = self.source.totals;
         for (slot, cell) in &totals.cells {
             let [scenario, stage, method] = self.names(*slot);
-            self.times(&[scenario, stage, method, slot.class.as_str()], histogram_of(cell));
+            self.add_times(&[scenario, stage, method, slot.class.as_str()], histogram_of(cell));
         }
     }
 
     /// Adds a count of iterations for each stage.
-    fn iterations(&mut self, count_of: fn(&Iterations) -> u64) {
+    fn add_iterations(&mut self, count_of: fn(&Iterations) -> u64) {
         for ((scenario, stage), counts) in self.plan().stages().zip(&self.source.totals.iterations)
         {
-            self.count(&[&scenario.name, &stage.name], count_of(counts));
+            self.add_count(&[&scenario.name, &stage.name], count_of(counts));
         }
     }
 
-    /// Returns the stages that run now, each with its scenario and its planned level.
+    /// Returns the stages that run now, each with its scenario and its planned level. A level is
+    /// iterations per second, or a number of workers in the closed model.
     pub(super) fn levels(&self) -> Vec<(&'p Scenario, &'p Stage, f64)> {
         let elapsed = self.source.elapsed;
         let running =
@@ -233,30 +235,30 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
         |out| {
             let client = out.source.target.client.as_deref().unwrap_or("unknown");
             let plan = out.plan();
-            out.number(&[&plan.name, &plan.target.url.to_string(), client], 1.0);
+            out.add_number(&[&plan.name, &plan.target.url.to_string(), client], 1.0);
         };
     "weir_lab_run_passed_seconds" Gauge in "seconds", &[], "Time since the start of the run.":
-        |out| out.number(&[], out.source.elapsed.as_secs_f64());
+        |out| out.add_number(&[], out.source.elapsed.as_secs_f64());
     "weir_lab_calls" Counter, CALLS,
         "Finished calls by result; the calls of a batch are counted one by one.":
         |out| {
             for (slot, cell) in &out.source.totals.cells {
                 let [scenario, stage, method] = out.names(*slot);
                 let labels = [scenario, stage, method, slot.class.as_str()];
-                out.count(&labels, cell.latency.len());
+                out.add_count(&labels, cell.latency.len());
             }
         };
     "weir_lab_latency_seconds" Histogram in "seconds", CALLS,
         "Time from the scheduled start of a call to its complete response; a timeout counts as its deadline.":
-        |out| out.cells(|cell| &cell.latency);
+        |out| out.add_histograms(|cell| &cell.latency);
     "weir_lab_service_seconds" Histogram in "seconds", CALLS,
         "Time from sending a call to its complete response.":
-        |out| out.cells(|cell| &cell.service);
+        |out| out.add_histograms(|cell| &cell.service);
     "weir_lab_rpc_errors" Counter, &["method", "code"],
         "Calls with a JSON-RPC error, by its code; 0 for codes beyond the first 256.":
         |out| {
             for (&(method, code), &count) in &out.source.totals.codes {
-                out.count(&[out.method(method), &code.to_string()], count);
+                out.add_count(&[out.method(method), &code.to_string()], count);
             }
         };
     "weir_lab_level" Gauge, &["scenario", "stage", "model"],
@@ -264,102 +266,102 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
         |out| {
             for (scenario, stage, level) in out.levels() {
                 let model = Model::name_of(scenario.model);
-                out.number(&[&scenario.name, &stage.name, model], level);
+                out.add_number(&[&scenario.name, &stage.name, model], level);
             }
         };
     "weir_lab_iterations_scheduled" Counter, STAGE,
         "Iterations that the plan scheduled; in the closed model, the started ones.":
-        |out| out.iterations(|counts| counts.scheduled);
+        |out| out.add_iterations(|counts| counts.scheduled);
     "weir_lab_iterations_started" Counter, STAGE, "Started iterations.":
-        |out| out.iterations(|counts| counts.started);
+        |out| out.add_iterations(|counts| counts.started);
     "weir_lab_iterations_ended" Counter, STAGE, "Finished iterations.":
-        |out| out.iterations(|counts| counts.ended);
+        |out| out.add_iterations(|counts| counts.ended);
     "weir_lab_iterations_dropped" Counter, STAGE, "Iterations dropped because no worker was free.":
-        |out| out.iterations(|counts| counts.dropped);
+        |out| out.add_iterations(|counts| counts.dropped);
     "weir_lab_iteration_seconds" Histogram in "seconds", &[],
         "Time from the scheduled start of an iteration to the end of its last call.":
-        |out| out.times(&[], &out.source.totals.iteration_time);
+        |out| out.add_times(&[], &out.source.totals.iteration_time);
     "weir_lab_inclusion_seconds" Histogram in "seconds", &[],
         "Time from the scheduled send of a transaction until it was seen in a block.":
-        |out| out.times(&[], &out.source.totals.inclusion_time);
+        |out| out.add_times(&[], &out.source.totals.inclusion_time);
     "weir_lab_transactions_included" Counter, &[],
         "Sent transactions that were seen in a block; only for plans with transactions.":
         |out| {
             if out.plan().transactions().is_some() {
-                out.count(&[], out.source.totals.transactions.included);
+                out.add_count(&[], out.source.totals.transactions.included);
             }
         };
     "weir_lab_scheduling_delay_seconds" Histogram in "seconds", &[],
         "Delay of sends that the generator itself caused.":
-        |out| out.times(&[], &out.source.totals.scheduling_delay);
+        |out| out.add_times(&[], &out.source.totals.scheduling_delay);
     "weir_lab_generator_busy_ratio" Gauge in "ratio", &[],
         "Share of the last second in which the engine threads were not idle, 0 to 1.":
-        |out| out.number(&[], out.source.second.generator_busy);
+        |out| out.add_number(&[], out.source.second.generator_busy);
     "weir_lab_generator_cpu_seconds" Counter in "seconds", &[], "CPU time of the engine threads.":
-        |out| out.number(&[], out.source.totals.cpu.as_secs_f64());
+        |out| out.add_number(&[], out.source.totals.cpu.as_secs_f64());
     "weir_lab_generator_run_delay_seconds" Counter in "seconds", &[],
         "Time that engine threads were ready to run but had no CPU core.":
-        |out| out.number(&[], out.source.totals.run_delay.as_secs_f64());
+        |out| out.add_number(&[], out.source.totals.run_delay.as_secs_f64());
     "weir_lab_calls_in_flight" Gauge, &[], "Calls in flight.":
-        |out| out.count(&[], out.source.second.in_flight);
+        |out| out.add_count(&[], out.source.second.in_flight);
     "weir_lab_workers_busy" Gauge, &[], "Workers that run an iteration.":
-        |out| out.count(&[], out.source.second.workers_busy);
+        |out| out.add_count(&[], out.source.second.workers_busy);
     "weir_lab_iterations_waiting" Gauge, &[], "Scheduled iterations that wait for a worker.":
-        |out| out.count(&[], out.source.second.waiting);
+        |out| out.add_count(&[], out.source.second.waiting);
     "weir_lab_requests" Counter, &[], "Finished HTTP requests, or messages to a WebSocket; a batch is one.":
-        |out| out.count(&[], out.source.totals.traffic.requests);
+        |out| out.add_count(&[], out.source.totals.traffic.requests);
     "weir_lab_responses" Counter, &["status"], "HTTP requests by the status of the response.":
         |out| {
             for (status, count) in &out.source.totals.statuses {
-                out.count(&[&status.to_string()], *count);
+                out.add_count(&[&status.to_string()], *count);
             }
         };
     "weir_lab_connections" Counter, &["outcome"],
         "Connections by outcome: made, failed, closed_by_server, ports_exhausted.":
         |out| {
             let traffic = out.source.totals.traffic;
-            out.count(&["made"], traffic.connections);
-            out.count(&["failed"], traffic.connections_failed);
-            out.count(&["closed_by_server"], traffic.closed_by_server);
-            out.count(&["ports_exhausted"], traffic.ports_exhausted);
+            out.add_count(&["made"], traffic.connections);
+            out.add_count(&["failed"], traffic.connections_failed);
+            out.add_count(&["closed_by_server"], traffic.closed_by_server);
+            out.add_count(&["ports_exhausted"], traffic.ports_exhausted);
         };
     "weir_lab_connect_seconds" Histogram in "seconds", &[], "Time of TCP connects.":
-        |out| out.times(&[], &out.source.totals.connect_time);
+        |out| out.add_times(&[], &out.source.totals.connect_time);
     "weir_lab_handshakes" Counter, &["kind"], "TLS handshakes, full or resumed.":
         |out| {
             let traffic = out.source.totals.traffic;
-            out.count(&["full"], traffic.handshakes_full);
-            out.count(&["resumed"], traffic.handshakes_resumed);
+            out.add_count(&["full"], traffic.handshakes_full);
+            out.add_count(&["resumed"], traffic.handshakes_resumed);
         };
     "weir_lab_handshake_seconds" Histogram in "seconds", &["kind"],
         "Time of TLS handshakes, full or resumed.":
         |out| {
-            out.times(&["full"], &out.source.totals.handshake_full_time);
-            out.times(&["resumed"], &out.source.totals.handshake_resumed_time);
+            out.add_times(&["full"], &out.source.totals.handshake_full_time);
+            out.add_times(&["resumed"], &out.source.totals.handshake_resumed_time);
         };
     "weir_lab_upgrade_seconds" Histogram in "seconds", &[],
         "Time to open WebSockets, after TCP and TLS.":
-        |out| out.times(&[], &out.source.totals.upgrade_time);
+        |out| out.add_times(&[], &out.source.totals.upgrade_time);
     "weir_lab_websocket_closes" Counter, &["code"],
         "Close frames of the server by code; 1005 stands for none.":
         |out| {
             for (code, count) in &out.source.totals.close_codes {
-                out.count(&[&code.to_string()], *count);
+                out.add_count(&[&code.to_string()], *count);
             }
         };
     "weir_lab_retry_after_seconds" Histogram in "seconds", &[],
         "Retry-After of the responses that had it.":
-        |out| out.times(&[], &out.source.totals.retry_after);
+        |out| out.add_times(&[], &out.source.totals.retry_after);
     "weir_lab_sent_bytes" Counter in "bytes", &[], "Bytes written to sockets.":
-        |out| out.count(&[], out.source.totals.traffic.bytes_sent);
+        |out| out.add_count(&[], out.source.totals.traffic.bytes_sent);
     "weir_lab_received_bytes" Counter in "bytes", &[], "Bytes read from sockets.":
-        |out| out.count(&[], out.source.totals.traffic.bytes_received);
+        |out| out.add_count(&[], out.source.totals.traffic.bytes_received);
     "weir_lab_threshold_kept" Gauge, &["threshold"],
         "1 if the threshold is met so far, 0 if it is exceeded; missing without data.":
         |out| {
             for outcome in out.source.thresholds {
                 if outcome.observed.is_some() {
-                    out.count(&[&outcome.text], u64::from(outcome.kept));
+                    out.add_count(&[&outcome.text], u64::from(outcome.kept));
                 }
             }
         };
@@ -371,7 +373,7 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
                 out.source.host.iter().map(|sample| (&sample.host, sample)).collect();
             for (host, sample) in newest {
                 for (name, value) in &sample.values {
-                    out.number(&[host, name], *value);
+                    out.add_number(&[host, name], *value);
                 }
             }
         };

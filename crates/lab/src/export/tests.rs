@@ -32,7 +32,7 @@ fn statistics_are_read_as_k6_writes_them() {
 }
 
 #[test]
-fn labels_that_cannot_be_are_refused_by_name() {
+fn invalid_labels_are_rejected_with_a_reason() {
     assert_eq!(Labels::parse(&["testid=a=b", "Env=x"]).unwrap().0[0].1, "a=b");
     for (written, reason) in [
         (&["testid"][..], "the = is missing"),
@@ -76,7 +76,7 @@ fn names_are_unique_prefixed_and_end_in_their_unit() {
 }
 
 #[test]
-fn no_two_samples_are_of_one_series_and_all_numbers_are_numbers() {
+fn each_sample_has_its_own_series_and_a_finite_value() {
     let scene = Scene::new();
     for (_, table) in both() {
         let samples = collect_samples(table, &scene.progress(), &Form::Classic);
@@ -93,7 +93,7 @@ fn no_two_samples_are_of_one_series_and_all_numbers_are_numbers() {
 }
 
 #[test]
-fn what_was_counted_is_what_is_exported() {
+fn exported_values_match_the_counts() {
     let scene = Scene::new();
     let sum = |table: &'static [RunEntry], name: &str, wanted: &[&str]| -> f64 {
         let samples = collect_samples(table, &scene.progress(), &Form::Classic);

@@ -280,7 +280,7 @@ fn method_name(facts: &BTreeMap<String, String>, name: &str) -> String {
 }
 
 /// Parses a duration as Go prints it (`time.Duration.String`), such as `104.244µs`, `1m24s` or
-/// `0s`. Returns milliseconds.
+/// `0s`. Returns milliseconds, or `None` if the text has another form.
 fn go_duration_ms(text: &str) -> Option<f64> {
     let mut remaining = text.trim();
     let mut sum_ms = 0.0;

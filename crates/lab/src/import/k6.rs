@@ -1,6 +1,10 @@
-//! Reads k6's end-of-test summaries. `--summary-export` and `handleSummary` write an object
-//! `metrics`, whose values are plain or under `values`. The machine-readable summary of k6 1.x has
-//! a list `results.metrics`.
+//! Reads k6's end-of-test summaries, which have three forms:
+//!
+//! ```text
+//! {"metrics": {"http_reqs": {"count": 9}}}                          (--summary-export)
+//! {"metrics": {"http_reqs": {"values": {"count": 9}}}}              (handleSummary)
+//! {"results": {"metrics": [{"name": "http_reqs", "values": {…}}]}}  (k6 1.x)
+//! ```
 //!
 //! k6's `http_req_duration` starts when the request is sent and excludes connecting. So it is
 //! compared with service times, never with latency from the scheduled start.

@@ -257,7 +257,8 @@ fn quantile(ascending: &[f64], share: f64) -> f64 {
     ascending[index as usize]
 }
 
-/// Converts an RFC 3339 time, as Go writes it, to nanoseconds since 1970.
+/// Converts an RFC 3339 time, as Go writes it, to nanoseconds since 1970. `None` if the text is no
+/// such time.
 fn unix_nanos(text: &str) -> Option<i64> {
     let time: jiff::Timestamp = text.parse().ok()?;
     i64::try_from(time.as_nanosecond()).ok()

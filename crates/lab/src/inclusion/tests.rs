@@ -167,7 +167,7 @@ fn only_sent_transactions_are_included_and_only_once() {
     assert_eq!(included.count_pending(), 0);
 }
 
-/// Polls a chain that another run filled, with a transaction in each block.
+/// Each block of the chain has one transaction. Blocks 1 to 5 exist before the first poll.
 #[test]
 fn a_transaction_of_a_block_before_the_start_is_not_included() {
     let mut chain = Chain::default();

@@ -52,11 +52,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
         frame.render_widget(Paragraph::new(line), area);
         return;
     }
+    // A screen with few lines lists at most two thresholds.
     let thresholds_max = if area.height < 32 { 2 } else { THRESHOLDS_MAX };
     let threshold_lines = format_thresholds(&state.thresholds, thresholds_max);
     let host_lines: Vec<Line<'_>> = state.hosts.iter().filter_map(format_host).collect();
-    // The chart gets the space that the table does not use. On a larger screen it gets at least a
-    // quarter of the height.
+    // The chart gets the space that the table does not use. On a screen of 20 or more lines, the
+    // chart gets at least a quarter of the height.
     let chart_min = if area.height < 20 { 0 } else { area.height / 4 };
     let fixed = |lines: usize| Constraint::Length(u16::try_from(lines).unwrap_or(u16::MAX));
     let [title, bar, rates, chart, calls, failures, generator, pressure, thresholds, keys] =

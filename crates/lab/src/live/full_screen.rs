@@ -21,8 +21,9 @@ pub struct FullScreen(());
 impl FullScreen {
     /// Switches the terminal at standard error to the full screen.
     ///
-    /// # Errors Fails if standard error is not a suitable terminal. In that case the terminal is
-    /// not changed.
+    /// # Errors
+    /// Fails if standard error is not a suitable terminal. In that case the terminal is not
+    /// changed.
     pub fn enter() -> io::Result<FullScreen> {
         restore_before_panics();
         enable_raw_mode()?;

@@ -32,11 +32,16 @@ pub struct PlainProgress<W> {
 #[derive(Debug, Default)]
 struct Counts {
     seconds: u64,
+    /// Number of iterations that the plan scheduled.
     scheduled: u64,
+    /// Number of iterations that started.
     started: u64,
+    /// Number of iterations that did not start because no worker was free.
     dropped: u64,
     calls: u64,
+    /// Number of failed calls.
     failed: u64,
+    /// Number of calls with HTTP status 429, which are not failures.
     limited: u64,
     /// Largest p99 of any method in any second.
     p99_ms: f64,

@@ -30,6 +30,7 @@ impl Scene {
     /// Creates a run of a minute with two stages. After twelve seconds it has 12,000 calls, of
     /// which 70 failed and 30 were limited.
     pub(crate) fn new() -> Scene {
+        // The counts of thread 0 in a plan with two stages.
         let mut interval = Interval::new(0, 2, METHODS.len());
         let mut record = |stage, method, class, count: u64, ms: f64| {
             for index in 0..count {
@@ -38,6 +39,7 @@ impl Scene {
                 interval.record(Slot { stage, method, class }, nanos, nanos / 2);
             }
         };
+        // Stage, method, class, number of calls, shortest latency in milliseconds.
         record(0, 0, Class::Ok, 5_000, 1.0);
         record(1, 0, Class::Ok, 4_000, 2.0);
         record(1, 1, Class::Ok, 2_900, 40.0);
@@ -116,6 +118,7 @@ fn second() -> Second {
     }
 }
 
+/// Returns a sample of the generator's host. `host!` looks up a declared host metric by its name.
 fn host() -> Vec<HostSample> {
     let values = [
         (host!("cpu_user").name, 0.71),

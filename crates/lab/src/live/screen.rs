@@ -51,8 +51,9 @@ impl Screen {
     /// Switches to the full screen. The keys `q`, Esc and Ctrl-C request `stop`. The environment
     /// variable `NO_COLOR` disables colours (<https://no-color.org>).
     ///
-    /// # Errors Fails if standard error is not a suitable terminal. In that case the terminal is
-    /// not changed.
+    /// # Errors
+    /// Fails if standard error is not a suitable terminal. In that case the terminal is not
+    /// changed.
     pub fn start(plan: &Arc<Plan>, stop: &Arc<Stop>) -> io::Result<Screen> {
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let shared = Arc::new(Shared {
@@ -92,7 +93,8 @@ impl Drop for Screen {
     fn drop(&mut self) {
         self.shared.finished.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // If the thread panicked, the hook has reported that and restored the terminal.
+            // If the thread panicked, the panic hook has printed the message and restored the
+            // terminal.
             let _ = thread.join();
         }
     }

@@ -43,11 +43,11 @@ pub(super) struct State {
     /// The last sample of each host, such as the generator's and the target's.
     pub(super) hosts: Vec<HostSample>,
     pub(super) thresholds: Vec<ThresholdOutcome>,
-    /// The period of the table's latencies. A wide screen shows both periods.
+    /// The period of the table's latencies on a narrow screen. A wide screen shows both periods.
     pub(super) table_period: TimePeriod,
     /// True if colours are used.
     pub(super) colour: bool,
-    /// A buffer that [`State::build_rows`] reuses.
+    /// A histogram that [`State::build_rows`] reuses, so that it allocates none per second.
     scratch: Times,
 }
 
@@ -71,10 +71,13 @@ pub(super) struct Percentiles {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MethodRow {
     pub(super) method: String,
+    /// Number of calls since the start of the run.
     pub(super) calls: u64,
+    /// Number of failed calls.
     pub(super) failed: u64,
+    /// Number of calls with HTTP status 429, which are not failures.
     pub(super) limited: u64,
-    /// Calls that ended in the last second.
+    /// Number of calls that ended in the last second.
     pub(super) calls_last: u64,
     /// Percentiles of the last second; `None` if no call ended in it.
     pub(super) last_second: Option<Percentiles>,
@@ -174,7 +177,8 @@ impl State {
         self.plan.scenarios.iter().any(|scenario| scenario.model == Model::Open)
     }
 
-    /// Returns the rows of the table.
+    /// Returns the rows of the table. A slot of the totals is a combination of stage, method and
+    /// class of result, and its cell has the histograms of its calls.
     fn build_rows(&mut self, progress: &Progress<'_>) -> Vec<MethodRow> {
         let mut rows = vec![];
         for (index, method) in self.plan.methods.iter().enumerate() {

@@ -1,5 +1,6 @@
-//! The thread of one target. It identifies the target, then sends one call per turn. Calls of the
-//! plan alternate with calls that read the target's head (the number of its newest block).
+//! The thread of one target. It first identifies the target: it reads the target's chain family
+//! and version. Then it sends one call per turn. Calls of the plan alternate with calls that read
+//! the target's head (the number of its newest block).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -32,7 +33,7 @@ pub(super) struct Caller {
     pub(super) turns: Arc<Turns>,
     pub(super) state: Arc<Mutex<ProbeState>>,
     pub(super) stop: Arc<Stop>,
-    /// Start of the probe; turn 0.
+    /// Start of the probe, which is also the time of turn 0.
     pub(super) origin: Instant,
 }
 
@@ -62,7 +63,7 @@ impl Caller {
     }
 
     /// Identifies the target and prepares its calls, in as many attempts as needed. Returns `None`
-    /// if the stop is requested.
+    /// if the stop is requested before an attempt succeeds.
     fn identify(&self) -> Option<Calls> {
         loop {
             if self.stop.is_requested() {
@@ -85,8 +86,8 @@ impl Caller {
     fn prepare(&self) -> Result<Calls, String> {
         let mut plan = self.target.plan.clone();
         if self.target.default_calls {
-            // Default calls of any family draw no parameters from the chain. The
-            // probe therefore fetches no chain data.
+            // The family is not known yet. No family's default calls use chain data, so with any
+            // of them the target is identified without fetching chain data.
             default_calls::set(&mut plan, Family::Ethereum);
         }
         let probed = target::probe_with(&self.client, &plan);
@@ -152,7 +153,8 @@ impl Caller {
     }
 }
 
-/// Returns the block number in the result of a response, or `None` if the result is no number.
+/// Returns the block number in the result of a response. `None` if the response is an error or
+/// cannot be parsed, or if its result is no number.
 fn parse_head(body: &[u8]) -> Option<u64> {
     match parse_response(body, DEPTH_CEILING).ok()?.outcome {
         Outcome::Result(raw) => target::number(&serde_json::from_slice(raw).ok()?),

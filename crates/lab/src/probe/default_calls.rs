@@ -1,5 +1,4 @@
-//! The calls of a probe without a plan: cheap reads that every node of a family supports. They
-//! alternate with calls that read the head.
+//! The calls of a probe without a plan: cheap reads that every node of a chain family supports.
 
 use lab_model::plan::{Mix, Piece, Plan, Step, Template, WeightedCall};
 use wire::family::Family;

@@ -1,6 +1,6 @@
-//! The turns of a probe: the times at which calls may be sent, which limit the rate. A turn's time
-//! is a multiple of one interval after a common origin, so all targets are called at the same
-//! instants.
+//! The turns of a probe. A *turn* is an instant at which each target may receive one call, so turns
+//! limit the rate of calls. Turn `n` comes `n` intervals after the start of the probe. All targets
+//! have the same start and interval, so they are called at the same instants.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 #[cfg(test)]
 mod tests;
 
-/// Maximum delay of a call after the time of its turn, as a share of the interval.
+/// Maximum delay of a call after the time of its turn, as a share of the interval between turns. A
+/// later call waits for the next turn.
 const LATE_SHARE_MAX: f64 = 0.05;
 
 /// The turns of one target.
@@ -21,15 +22,15 @@ pub(super) struct Turns {
     next_number: AtomicU64,
 }
 
-/// A turn: permission for one call.
+/// A turn that one target uses for one call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Turn {
     /// Number of the turn. Turns of all targets with the same number have the same time.
     pub(super) number: u64,
     /// Time of the turn.
     pub(super) at: Instant,
-    /// Number of turns that this target missed since its previous turn, because a call took too
-    /// long.
+    /// Number of turns that passed unused since the target's previous turn, because its previous
+    /// call took too long.
     pub(super) skipped: u64,
 }
 
@@ -56,8 +57,9 @@ impl Turns {
     }
 }
 
-/// Returns the number of the first turn from `next_number` on that can still be used. A turn can be
-/// used until [`LATE_SHARE_MAX`] of the interval after its time.
+/// Returns the number of the first turn from `next_number` on that can still be used. A turn
+/// expires when more than [`LATE_SHARE_MAX`] of an interval has passed since its time.
+/// `elapsed_seconds` is the time since turn 0.
 fn next_usable(next_number: u64, elapsed_seconds: f64, interval_seconds: f64) -> u64 {
     let usable = (elapsed_seconds / interval_seconds - LATE_SHARE_MAX).ceil().max(0.0);
     next_number.max(usable as u64)

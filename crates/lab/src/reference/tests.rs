@@ -88,7 +88,7 @@ fn a_chain_that_moved_between_two_calls_is_not_wrong() {
 
 /// The target's sampled response is wrong, but its second response is right.
 #[test]
-fn a_wrong_response_about_a_named_block_is_wrong_although_the_next_one_is_right() {
+fn a_wrong_response_counts_even_if_the_next_one_is_right() {
     let right_node = || node(|_| "\"0x2\"".to_owned());
     let (target, reference) = (right_node(), right_node());
     let compare_block = |block: &str| {

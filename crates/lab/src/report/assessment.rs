@@ -1,11 +1,16 @@
 //! The document of several results: one system, or a comparison of systems.
 //!
 //! A system is a target on its machine. The evidence is all results and their comparisons. The
-//! assessment is what follows from the evidence. `analysis/assessment.rs` defines both.
+//! assessment is what follows from the evidence. `analysis/assessment.rs` defines evidence and
+//! assessment.
 //!
 //! This file defines the order of the sections. It also builds the sections that follow from the
 //! assessment: findings, conclusions, caveats, recommendations, risks and next steps. The
 //! submodules build the sections about the data.
+//!
+//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
+//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
+//! row for each of `rows`. `text!["a ", code("b")]` joins texts.
 
 mod comparison;
 mod results;

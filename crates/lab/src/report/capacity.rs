@@ -4,6 +4,11 @@
 //! the boundary: between the highest rate that passed and the lowest rate that failed. A baseline
 //! is a probe at a low rate, and a soak is a long probe at the highest rate that passed. The
 //! binding limit is the threshold that broke first at the lowest rate that failed.
+//!
+//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
+//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
+//! row for each of `rows`. `text!["a ", code("b")]` joins texts. In a heading, lead or note,
+//! `[soak](soak)` is a text that links to the glossary entry "soak".
 
 use lab_model::results::capacity::{
     Answer, Binding, Boundary, CapacityResult, EndReason, Kind, ProbeOutcome, ProbeRow,
@@ -64,7 +69,8 @@ pub(super) fn document(result: &CapacityResult) -> Document {
     }
 }
 
-/// Returns the capacity as a heading: `1,200 to 1,250/s`, `at least 1,200/s`, `below 50/s`.
+/// Returns the capacity as a heading: `1,200 to 1,250/s`, `at least 1,200/s`, `below 50/s`, or
+/// `unknown`.
 pub(super) fn answer(result: &CapacityResult) -> String {
     let answer = &result.answer;
     match (answer.highest_pass, answer.lowest_fail) {
@@ -214,8 +220,8 @@ fn probes_without_baselines(result: &CapacityResult) -> impl Iterator<Item = &Pr
     result.probes.iter().filter(|probe| probe.kind != Kind::Baseline)
 }
 
-/// Draws latency, failures and achieved rate by planned rate. `None` if there are no probes besides
-/// baselines.
+/// Draws latency, failures and achieved rate by planned rate. `None` if all probes are baselines.
+/// Heights are in pixels, and the widths of curves in tenths of a pixel.
 pub(super) fn curves(result: &CapacityResult) -> Option<Section> {
     let max_rate = probes_without_baselines(result).map(|probe| probe.rate).reduce(f64::max)?;
     let x = Axis::up_to(max_rate.max(0.0), Scale::Number);
@@ -279,7 +285,8 @@ pub(super) fn curves(result: &CapacityResult) -> Option<Section> {
 /// Draws the band between the highest pass and the lowest fail, if both are known.
 fn band(result: &CapacityResult) -> Vec<Shape> {
     let bounds = result.answer.highest_pass.zip(result.answer.lowest_fail);
-    bounds.map(|x| Shape::Band(x, Ink::Limited, 0.28)).into_iter().collect()
+    let opacity = 0.28;
+    bounds.map(|x| Shape::Band(x, Ink::Limited, opacity)).into_iter().collect()
 }
 
 /// Draws a probe as a dot in the colour of its outcome. The dot of a soak is larger.
@@ -293,7 +300,8 @@ fn dot(probe: &ProbeRow, y: f64) -> Shape {
     Shape::Dot { at: (probe.rate, y), ink, radius, filled }
 }
 
-/// Returns a curve with one point per rate: the median of the probes at that rate.
+/// Returns a curve with one point per rate: the median of the probes at that rate. `width` is in
+/// tenths of a pixel.
 fn medians(result: &CapacityResult, value_of: fn(&ProbeRow) -> f64, ink: Ink, width: u32) -> Shape {
     let mut rates: Vec<f64> = probes_without_baselines(result).map(|probe| probe.rate).collect();
     rates.sort_by(f64::total_cmp);
@@ -331,24 +339,24 @@ fn costs(result: &CapacityResult) -> Option<Section> {
 
 /// Returns the table of probes. The terminal has only the probes nearest to the boundary, by rate.
 fn probes(result: &CapacityResult) -> Section {
-    let nearest_rate = result.answer.highest_pass.or(result.answer.lowest_fail).unwrap_or(0.0);
-    let indexed: Vec<(usize, &ProbeRow)> = result.probes.iter().enumerate().collect();
-    let mut selected = indexed.clone();
-    selected.sort_by(|(_, a), (_, b)| {
-        (a.rate - nearest_rate).abs().total_cmp(&(b.rate - nearest_rate).abs())
-    });
-    selected.truncate(PROBES_MAX);
-    selected.sort_by(|(_, a), (_, b)| a.rate.total_cmp(&b.rate).then(a.at.total_cmp(&b.at)));
-    let mut terminal_table = probe_table(&selected).at_most(PROBES_MAX, "probe");
-    terminal_table.total_rows = Some(indexed.len());
+    let boundary = result.answer.highest_pass.or(result.answer.lowest_fail).unwrap_or(0.0);
+    let all_probes: Vec<(usize, &ProbeRow)> = result.probes.iter().enumerate().collect();
+    let mut nearest_probes = all_probes.clone();
+    nearest_probes
+        .sort_by(|(_, a), (_, b)| (a.rate - boundary).abs().total_cmp(&(b.rate - boundary).abs()));
+    nearest_probes.truncate(PROBES_MAX);
+    nearest_probes.sort_by(|(_, a), (_, b)| a.rate.total_cmp(&b.rate).then(a.at.total_cmp(&b.at)));
+    let mut terminal_table = probe_table(&nearest_probes).at_most(PROBES_MAX, "probe");
+    terminal_table.total_rows = Some(all_probes.len());
     Section::new("probes", "Probes")
         .nav("Probes")
         .lead("In order of time. [Margin](margin): distance to the nearest limit.")
         .on(TERMINAL, Block::Table(terminal_table))
-        .on(FILES, Block::Table(probe_table(&indexed)))
+        .on(FILES, Block::Table(probe_table(&all_probes)))
 }
 
-/// Returns a table of probes. On the page, each probe has its reasons as sub-rows.
+/// Returns a table of probes, each with its index in the search. On the page, the reasons for a
+/// probe's outcome are sub-rows, whose first column is empty.
 fn probe_table(probes: &[(usize, &ProbeRow)]) -> Table {
     let class_of = |outcome| match outcome {
         ProbeOutcome::Pass => "kept",
@@ -375,7 +383,8 @@ fn probe_table(probes: &[(usize, &ProbeRow)]) -> Table {
     );
     table.with_sub_rows("even", |index| {
         let reasons = probes[index].1.reasons.iter();
-        reasons.map(|reason| Row::across(1, reason, PAGE)).collect()
+        let empty_columns = 1;
+        reasons.map(|reason| Row::across(empty_columns, reason, PAGE)).collect()
     })
 }
 
@@ -393,9 +402,9 @@ fn number(index: usize, probe: &ProbeRow) -> Text {
     }
 }
 
-/// Returns the parameters of the scaling law that was fitted to the probes (Universal Scalability
-/// Law): `lambda` is the rate with one iteration in flight, `sigma` the share of serial work, and
-/// `kappa` the cost of coordination between two iterations. `None` if there is no fit.
+/// Returns the parameters of the scaling law (Universal Scalability Law) that was fitted to the
+/// probes. `lambda` is the rate with one iteration in flight, `sigma` the share of serial work, and
+/// `kappa` the cost of coordination between two iterations. `None` if the law was not fitted.
 fn scaling(result: &CapacityResult) -> Option<Section> {
     let fit = result.scaling.as_ref()?;
     let peak = fit.peak_in_flight.zip(fit.peak_rate);

@@ -1,9 +1,9 @@
 //! Verdicts of results as test cases, and their JUnit XML for CI servers.
 //!
 //! The format is the subset that Jenkins' `junit-10.xsd` and Maven Surefire's
-//! `surefire-test-report.xsd` share. A case fails if the target missed a requirement. It is an
-//! error if the whole result is invalid or incomplete. It is skipped if the result is valid, but
-//! cannot decide this case.
+//! `surefire-test-report.xsd` share. A case fails if the target missed a requirement. A case is an
+//! error if the whole result is invalid or incomplete. A case is skipped if the result is valid,
+//! but cannot decide this case.
 
 use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::compare::{CompareResult, Weight};
@@ -118,7 +118,8 @@ impl Checks {
         }
     }
 
-    /// Returns the cases of a comparison: one for each metric of each method and variant.
+    /// Returns the cases of a comparison: one for each metric of each method and variant. Each
+    /// mismatch that refuses the comparison is an error.
     pub fn comparison(result: &CompareResult) -> Checks {
         let fatal_mismatches = result.mismatches.iter().filter(|row| row.weight == Weight::Refuse);
         let mut cases: Vec<Case> = fatal_mismatches
@@ -136,8 +137,9 @@ impl Checks {
         Checks::new("weir.compare", format!("weir compare {}", names.join(" ")), cases)
     }
 
-    /// Returns the cases of a study: the main result of each variant. A slower variant is no
-    /// failure, because the purpose of a study is to find the faster variant.
+    /// Returns the cases of a sync study: one for each comparison of a variant with the first
+    /// variant. A study of a single variant has one case. A slower variant is no failure, because
+    /// the purpose of a study is to find the faster variant.
     pub fn study(result: &StudyResult) -> Checks {
         let conclusions: Vec<&str> =
             result.conclusions.iter().map(|conclusion| conclusion.text.as_str()).collect();
@@ -188,7 +190,8 @@ impl Checks {
     }
 
     /// Returns the cases of a comparison of responses: each method without differences, and each
-    /// kind of difference.
+    /// kind of difference. If the result cannot tell whether the servers are equal, the first case
+    /// is an error.
     pub fn equal(result: &EqualResult) -> Checks {
         let mut cases = Vec::new();
         if result.verdict == EqualVerdict::CannotTell {
@@ -311,12 +314,13 @@ impl Case {
     }
 }
 
-/// Returns the case of a threshold. `outcome` is that of the whole run.
+/// Returns the case of a threshold. `outcome` is the outcome of the whole run.
 fn case_of(threshold: &ThresholdOutcome, outcome: Outcome) -> Case {
     let reason = wording::describe_threshold(threshold);
     let case_outcome = match (threshold.kept, outcome) {
         (true, _) => CaseOutcome::Passed,
-        // The numbers of such a run are not valid. The case of the verdict has the reasons.
+        // The numbers of an invalid or client-limited run do not count. The case of the verdict has
+        // the reasons.
         (false, Outcome::Invalid | Outcome::ClientLimited) => CaseOutcome::Skipped(reason.clone()),
         (false, _) => CaseOutcome::Failed("threshold", reason.clone()),
     };

@@ -1,5 +1,10 @@
 //! The document of a comparison: the differences of each variant from the first one, with
 //! intervals.
+//!
+//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
+//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
+//! row for each of `rows`. In a heading, lead or note, `[difference](difference)` is a text that
+//! links to the glossary entry "difference".
 
 use std::convert::identity;
 
@@ -91,8 +96,8 @@ fn variants(result: &CompareResult) -> Section {
     Section::new("variants", "Variants").lead(&lead).on(ALL, Block::Table(table))
 }
 
-/// Returns the facts in which the variants differ although they should not. `None` if there are
-/// none.
+/// Returns the facts in which the variants differ although they should be equal. `None` if there
+/// are no such facts.
 pub(super) fn mismatches(result: &CompareResult) -> Option<Section> {
     let shorten = |value: &str| match value.char_indices().nth(VALUE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &value[..end]),
@@ -216,7 +221,7 @@ const CAUTION: &str = "Per core and per request. Machines differ in more than co
                        to choose what to measure side by side, not to decide which is faster.";
 
 /// Returns values per core and per request. `None` if all variants ran on one machine and there are
-/// fewer than three.
+/// fewer than three variants.
 pub(super) fn normalised_section(result: &CompareResult) -> Option<Section> {
     let mut machines: Vec<&str> =
         result.normalised.iter().map(|row| row.machine.as_str()).collect();

@@ -155,20 +155,20 @@ impl List {
 
 /// A column of a table.
 pub(super) struct Column {
-    /// Head on the terminal and in Markdown.
+    /// Heading on the terminal and in Markdown.
     pub(super) head: Text,
-    /// Head on the page.
+    /// Heading on the page.
     pub(super) page_head: Text,
     pub(super) formats: Formats,
-    /// True if head and cells are aligned to the left.
+    /// True if heading and cells are aligned to the left.
     pub(super) align_left: bool,
     /// True if the page may wrap the cells.
     pub(super) wraps: bool,
 }
 
 impl Column {
-    /// Creates a column of numbers: aligned to the right, in all formats. The head is marked text
-    /// (see [`Text::marked`]).
+    /// Creates a column of numbers: aligned to the right, in all formats. The heading is marked
+    /// text (see [`Text::marked`]).
     pub(super) fn number(head: &str) -> Column {
         let head = Text::marked(head);
         Column { page_head: head.clone(), head, formats: ALL, align_left: false, wraps: false }
@@ -185,7 +185,7 @@ impl Column {
         Column { wraps: true, ..Column::text(head) }
     }
 
-    /// Replaces the head on the page by other marked text.
+    /// Replaces the heading on the page by other marked text.
     pub(super) fn page_head(self, head: &str) -> Column {
         Column { page_head: Text::marked(head), ..self }
     }
@@ -246,7 +246,7 @@ impl Table {
         }
     }
 
-    /// Adds a column of numbers whose head is plain text, such as a name from the input.
+    /// Adds a column of numbers whose heading is plain text, such as a name from the input.
     pub(super) fn column(&mut self, head: impl Into<Text>) {
         let head = head.into();
         let page_head = head.clone();

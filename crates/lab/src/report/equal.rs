@@ -2,6 +2,10 @@
 //!
 //! A habit is a known way in which correct clients differ (`analysis/habits.rs`). A difference that
 //! a habit explains is allowed. A difference counts if it makes the servers different.
+//!
+//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
+//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
+//! row for each of `rows`. `text!["a ", code("b")]` joins texts.
 
 use lab_model::results::equal::{DifferenceRow, EqualResult, EqualVerdict, MethodRow};
 
@@ -43,8 +47,8 @@ pub(super) fn document(result: &EqualResult) -> Document {
     }
 }
 
-/// Returns the verdict with the conclusion, and a sentence on the habits. The class is that of the
-/// verdict's colour in the style sheet.
+/// Returns the verdict with the conclusion, and a sentence on the habits. The class of the style
+/// sheet sets the verdict's colour.
 fn head(result: &EqualResult) -> Section {
     let (word, conclusion) = (result.verdict.as_str().to_owned(), wording::conclusion(result));
     let class = match result.verdict {

@@ -9,14 +9,14 @@ use super::ReportFault;
 /// A file's name, and the function that returns its bytes.
 type File<'a> = (&'a str, &'a dyn Fn() -> Result<Vec<u8>, ReportFault>);
 
-/// Writes files into a folder, which is created if it is missing; see [`super::write_folder`].
+/// Writes files into a folder. Creates the folder if it is missing. See [`super::write_folder`].
 pub(super) fn write(dir: &Path, files: &[File<'_>]) -> Result<Vec<PathBuf>, ReportFault> {
     let fault = |source| ReportFault::Folder { path: dir.to_path_buf(), source };
     fs::create_dir_all(dir).map_err(fault)?;
     files.iter().map(|(name, make_bytes)| write_file(dir, name, &make_bytes()?)).collect()
 }
 
-/// Writes a temporary file in the same folder and renames it, which is atomic.
+/// Writes a temporary file in the same folder and then renames it. The rename is atomic.
 fn write_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, ReportFault> {
     let path = dir.join(name);
     let temporary = dir.join(format!(".{name}.part"));

@@ -1,9 +1,14 @@
-//! The document of a study of load runs, which compares variants of a target.
+//! The document of a study of load runs. The study compares variants: targets, or configurations of
+//! a target.
 //!
 //! For each plan it has tables of methods and variants, the differences with their intervals, and
 //! the A/A control. The control compares the first variant with itself, which shows how large
 //! chance differences are. Then follow the drift of the machine from round to round, and the runs
-//! in their order. A round runs every variant once.
+//! in their order. A round is one run of every variant.
+//!
+//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
+//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
+//! row for each of `rows`.
 
 use std::collections::BTreeSet;
 
@@ -205,16 +210,16 @@ fn control(plan: &PlanResult) -> Option<Section> {
     Some(Section { title: format!("A/A control: {name}"), ..section })
 }
 
-/// Returns values per core and per request. Unlike `weir compare`, it omits the caution about
-/// different machines, because all variants run on the same machine.
+/// Returns values per core and per request. Omits the caution of `weir compare` about different
+/// machines, because all variants run on the same machine.
 fn per_request(index: usize, plan: &PlanResult) -> Option<Section> {
     let mut section = compare::normalised_section(&plan.comparison)?.only(FILES);
     section.blocks.retain(|(_, block)| matches!(block, Block::Table(_)));
     Some(Section { id: format!("normalised-{index}"), ..section })
 }
 
-/// Returns the drift over the rounds of the machine and of the baseline, which is the first
-/// variant.
+/// Returns two kinds of drift over the rounds: the drift of the machine, and the drift of the first
+/// variant (the baseline).
 fn drift(result: &LoadStudyResult) -> Section {
     let percent_change = |change: f64| format!("{:+.1} %", change * 100.0);
     let trend = |p: Option<f64>| match is_trend(p) {

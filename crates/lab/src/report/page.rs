@@ -49,7 +49,7 @@ pub(super) fn render(document: &Document) -> String {
     page.into_string()
 }
 
-/// Renders a section, unless it has no block for the page.
+/// Renders a section. The result is empty if the section has no block for the page.
 fn section(section: &Section) -> Markup {
     let page_blocks = section.blocks.iter().filter(|(formats, _)| formats.has(PAGE));
     let blocks: Vec<&Block> = page_blocks.map(|(_, block)| block).collect();

@@ -1,5 +1,5 @@
 //! Sections that several kinds of documents share: lists of sentences, the first bottleneck, and
-//! the origin of the numbers.
+//! the origin of the numbers. `text![…]` joins texts.
 
 use lab_model::results::{Finding, Fingerprint, PlanFacts, TargetFacts};
 

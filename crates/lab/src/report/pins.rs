@@ -260,7 +260,7 @@ fn every_format_of_every_example_is_as_recorded() {
 }
 
 #[test]
-fn capacity_and_comparison_fit_their_published_schemas_and_a_wrong_word_does_not() {
+fn capacity_and_comparison_fit_their_published_schemas_which_reject_an_unknown_word() {
     // `cargo xtask generate` refreshes the published schemas.
     expect_file!["../../../../docs/capacity.schema.json"]
         .assert_eq(&schema::closed::<CapacityResult>());
@@ -287,7 +287,8 @@ fn capacity_and_comparison_fit_their_published_schemas_and_a_wrong_word_does_not
     }
 }
 
-/// Writes all formats into a folder, to view them or to compare them with those of another version.
+/// Writes all formats into a folder. They can be viewed there, or compared with the files of
+/// another version.
 #[test]
 #[ignore = "for looking at forms: WEIR_DRAW=FOLDER cargo test -p lab draw -- --ignored"]
 fn draw() {

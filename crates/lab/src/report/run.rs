@@ -1,4 +1,9 @@
 //! The document of a run. It lists the sections in order; most of them are in the submodules.
+//!
+//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
+//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
+//! row for each of `rows`. `text!["a ", code("b")]` joins texts. In a heading, lead or note,
+//! `[threshold](threshold)` is a text that links to the glossary entry "threshold".
 
 mod calls;
 mod health;

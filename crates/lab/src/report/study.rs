@@ -1,4 +1,5 @@
-//! The document of a sync study: conclusions, heights, leads, rates and hit ratios.
+//! The document of a sync study, which compares how fast variants of a node synchronize with their
+//! chain. It has conclusions, heights, leads, rates and hit ratios of the page cache.
 //!
 //! Each variant has one colour in all charts. If a variant has several runs, thin lines show the
 //! runs, and a thick line shows the median of the variant. The first variant is the reference: in
@@ -6,6 +7,11 @@
 //!
 //! A bin is a range of block heights; all bins have the same width. The tip is the newest block of
 //! the chain. `wording/conclude.rs` explains the terms, and writes the conclusions.
+//!
+//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
+//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
+//! row for each of `rows`. `text!["a ", code("b")]` joins texts. `cells![…]` creates the cells of a
+//! row.
 
 mod charts;
 
@@ -74,8 +80,8 @@ pub(super) fn document(result: &StudyResult) -> Document {
     }
 }
 
-/// Returns the verdict about the other variants, or "cannot tell" if their verdicts differ. `None`
-/// if there is no other variant.
+/// Returns the verdict about the other variants, or "cannot tell" if they have different verdicts.
+/// `None` if there is only one variant.
 fn verdict(result: &StudyResult) -> Option<ComparisonVerdict> {
     let mut verdicts = result.conclusions.iter().filter_map(|conclusion| conclusion.word);
     let first_verdict = verdicts.next()?;
@@ -274,8 +280,8 @@ fn bins(result: &StudyResult) -> Section {
     let variants = &result.variants;
     let has_hit_ratios =
         variants.iter().any(|variant| variant.hit_ratios.iter().any(Option::is_some));
-    // The end of a column's head, a function that returns a variant's values by bin, and one that
-    // formats a value.
+    // The end of a column's heading, a function that returns a variant's values by bin, and one
+    // that formats a value.
     type Quantity = (&'static str, fn(&VariantRow) -> &[Option<f64>], fn(f64) -> String);
     let quantities: [Quantity; 3] = [
         (" blocks/s", |variant| &variant.rates, short),

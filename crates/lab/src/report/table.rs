@@ -18,12 +18,12 @@ use crate::analysis::sync::VariantRuns;
 /// # Errors
 /// Fails if a value cannot be serialized.
 pub fn series(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
-    let mut head = vec!["at_s", "method", "stage", "calls"];
-    head.extend(Class::ALL.map(Class::as_str));
-    head.extend(["p50_ms", "p95_ms", "p99_ms", "max_ms", "scheduled", "started", "dropped"]);
-    head.extend(["requests", "scheduling_delay_p99_ms", "generator_busy"]);
-    head.extend(["in_flight", "workers_busy", "waiting"]);
-    let mut rows = vec![head.into_iter().map(String::from).collect()];
+    let mut header = vec!["at_s", "method", "stage", "calls"];
+    header.extend(Class::ALL.map(Class::as_str));
+    header.extend(["p50_ms", "p95_ms", "p99_ms", "max_ms", "scheduled", "started", "dropped"]);
+    header.extend(["requests", "scheduling_delay_p99_ms", "generator_busy"]);
+    header.extend(["in_flight", "workers_busy", "waiting"]);
+    let mut rows = vec![header.into_iter().map(String::from).collect()];
     for second in &result.series {
         rows.push(totals_line(second));
         rows.extend(second.methods.iter().map(|method| method_line(result, second, method)));
@@ -76,11 +76,11 @@ pub(super) fn methods(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
         "failed_share",
         "limited_share",
     ];
-    let mut head = first_columns.map(String::from).to_vec();
+    let mut header = first_columns.map(String::from).to_vec();
     for kind in ["latency", "service"] {
-        head.extend(QUANTILES.map(|name| format!("{kind}_{name}_ms")));
+        header.extend(QUANTILES.map(|name| format!("{kind}_{name}_ms")));
     }
-    let mut rows = vec![head];
+    let mut rows = vec![header];
     push_rows(&mut rows, "", std::iter::once(&result.overall).chain(&result.methods));
     for stage in &result.stages {
         let name = format!("{}/{}", stage.scenario, stage.stage);
@@ -118,11 +118,11 @@ fn push_rows<'a>(
 
 /// Returns `samples.csv`: every sample of every run of a sync study.
 pub(super) fn samples(variants: &[VariantRuns]) -> Result<Vec<u8>, ReportFault> {
-    let head = [
+    let header = [
         "variant", "run", "elapsed", "time", "height", "used", "hit", "miss", "spill", "memory",
         "disk", "peers", "cpu",
     ];
-    let mut rows = vec![head.map(String::from).to_vec()];
+    let mut rows = vec![header.map(String::from).to_vec()];
     let integer = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
     for (variant, run) in
         variants.iter().flat_map(|variant| variant.runs.iter().map(move |run| (variant, run)))
@@ -154,7 +154,7 @@ pub(super) fn samples(variants: &[VariantRuns]) -> Result<Vec<u8>, ReportFault> 
 const QUANTILES: [&str; 10] =
     ["mean", "min", "p50", "p90", "p95", "p99", "p999", "max", "p99_low", "p99_high"];
 
-/// Returns the cells of a distribution, which are empty if it has no values.
+/// Returns the cells of a distribution. The cells are empty if the distribution has no values.
 fn quantiles(quantiles: &Quantiles) -> [String; QUANTILES.len()] {
     if quantiles.count == 0 {
         return [const { String::new() }; QUANTILES.len()];

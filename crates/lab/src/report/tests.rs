@@ -166,7 +166,7 @@ fn hostile_names_stay_in_their_cell() {
 }
 
 #[test]
-fn a_full_disk_is_reported_with_the_file_and_its_length_and_what_was_written_stays() {
+fn a_full_disk_is_reported_with_file_and_length_and_earlier_files_stay() {
     let example = passing();
     let dir = tempfile::tempdir().unwrap();
     let write = || {
@@ -341,7 +341,7 @@ fn a_short_pass_is_short() {
 }
 
 #[test]
-fn the_terminal_text_has_at_most_forty_lines_before_its_warnings_and_no_escapes_unless_asked() {
+fn the_terminal_text_has_at_most_forty_lines_before_its_warnings_and_escapes_only_with_colour() {
     let mut example = long();
     let result = &mut example.result;
     for index in 0..50 {

@@ -20,24 +20,25 @@ pub(super) struct Timeline {
     pub(super) methods: Vec<MethodSeries>,
 }
 
-/// Totals of one step; rates are per second.
+/// Totals of one step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Point {
     /// Start and end of the step, in seconds since the start of the run.
     pub(super) time: (f64, f64),
-    /// Scheduled iterations.
+    /// Scheduled iterations per second.
     pub(super) scheduled: f64,
-    /// Started iterations.
+    /// Started iterations per second.
     pub(super) started: f64,
-    /// Dropped iterations.
+    /// Dropped iterations per second.
     pub(super) dropped: f64,
-    /// Successful calls.
+    /// Successful calls per second.
     pub(super) ok: f64,
-    /// Failed calls.
+    /// Failed calls per second.
     pub(super) failed: f64,
-    /// Largest p99 of the scheduling delay in any second of the step.
+    /// Largest p99 of the scheduling delay in any second of the step, in milliseconds.
     pub(super) scheduling_delay_ms: f64,
-    /// Largest share of time in any second of the step that the generator's threads were busy.
+    /// Largest share of a second, in any second of the step, in which the generator's threads were
+    /// busy.
     pub(super) busy: f64,
     /// Failed ÷ all calls.
     pub(super) failed_share: f64,
@@ -116,7 +117,8 @@ fn point(step: &[Second], seconds_per_point: f64) -> Point {
     }
 }
 
-/// Aggregates one method in the seconds of a step. Returns `None` if it was not called.
+/// Aggregates one method in the seconds of a step. Returns `None` if the method was not called in
+/// the step.
 fn method_point(step: &[Second], method: &str) -> Option<MethodPoint> {
     let seconds = || {
         let all_methods = step.iter().flat_map(|second| &second.methods);

@@ -1,12 +1,16 @@
 //! Advice for a plan that needs more open files than this machine allows. Each worker of a plan
-//! needs a connection, and each connection is an open file.
+//! needs a connection, and each connection is an open file. An example of the advice:
+//!
+//! ```text
+//! workers fits up to 900, with 980 open files: --set workers=900
+//! ```
 
 use lab_engine::engine::{EngineFault, files_needed};
 use lab_model::plan;
 
 use super::RunFault;
 
-/// A value of a plan's variable for which the allowed open files are enough.
+/// A variable of a plan, with a value for which the allowed number of open files is enough.
 #[derive(Clone, Debug, PartialEq)]
 struct FittingValue {
     variable: String,
@@ -15,9 +19,9 @@ struct FittingValue {
     files: u64,
 }
 
-/// Returns advice if a run failed because its plan needs too many open files. The advice names the
-/// variable of the plan to set, and its largest value that fits. `None` if the run failed for
-/// another reason, or if no variable helps.
+/// Returns advice if a run failed because its plan needs too many open files. The advice names a
+/// variable of the plan, and the largest value with which the plan needs few enough files. `None`
+/// if the run failed for another reason, or if no variable of the plan has such a value.
 ///
 /// `text` is the content of the plan's file and `name` its name. `overrides` has the variables that
 /// the command line sets (`--set`).
@@ -45,7 +49,7 @@ pub fn advice(
         let (value, files) = find_largest_fit(current, *allowed, files_with)?;
         Some(FittingValue { variable: variable.clone(), value, files })
     });
-    // Prefers the variable whose largest value still uses the most files.
+    // If several variables help, the one whose value needs the most files reduces the load least.
     let FittingValue { variable, value, files } = fits.max_by_key(|fit| fit.files)?;
     Some(format!(
         "{variable} fits up to {value}, with {files} open files: --set {variable}={value}"
@@ -53,10 +57,12 @@ pub fn advice(
 }
 
 /// Returns the largest value below `current` that fits, and the number of files that it needs. A
-/// value fits if it needs at most `allowed` files. A binary search tries whole numbers first, then
-/// tenths below 1. `None` if no value fits, for example if the variable does not change the files.
+/// value fits if it needs at most `allowed` files. The function searches the whole numbers below
+/// `current`. If none fits, it searches the tenths below 1, from 0.1 to 0.9. `None` if no tenth
+/// fits either, for example if the variable does not change the number of files.
 ///
 /// `files_with` returns the number of files for a value, or `None` if the plan rejects the value.
+/// The search is binary: it assumes that a larger value needs more files.
 fn find_largest_fit(
     current: f64,
     allowed: u64,
@@ -92,6 +98,7 @@ mod tests {
 
     #[test]
     fn the_largest_value_that_fits_is_found() {
+        // A plan that needs 100 files, and 2,200 more for each unit of the variable.
         let files = |value: f64| {
             let workers = 100.0 + 2_200.0 * value;
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]

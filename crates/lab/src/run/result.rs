@@ -32,7 +32,7 @@ pub(super) struct RunData<'a> {
     pub(super) threshold_results: Vec<ThresholdResult>,
     /// Reason and time of an early end; `None` if the run was not ended early.
     pub(super) early_end: Option<EarlyEnd>,
-    /// End of the load, without the grace period for calls in flight.
+    /// Time from the start to the end of the load, without the grace period for calls in flight.
     pub(super) end: Duration,
     /// Samples of the hosts over the run.
     pub(super) host: Vec<HostSample>,

@@ -43,7 +43,7 @@ pub struct Options {
     pub question: Option<String>,
     /// Source of its runs.
     pub source: Source,
-    /// The order and arrangement of its runs.
+    /// The order and arrangement of its runs, in words.
     pub design: Option<String>,
     /// Heights to which times are compared. If empty, they are chosen from the runs.
     pub heights: Vec<u64>,
@@ -101,7 +101,8 @@ pub fn analyse(
         .zip(&syncs)
         .enumerate()
         .map(|(index, variant)| {
-            parameters.variant(variant, left_out.get(index).cloned().unwrap_or_default())
+            let reasons = left_out.get(index).cloned().unwrap_or_default();
+            parameters.build_variant_row(variant, reasons)
         })
         .collect();
     let mut result = StudyResult {
@@ -124,7 +125,7 @@ pub fn analyse(
     };
     for other_index in 1..variants.len() {
         let against =
-            parameters.against((&syncs[0], &syncs[other_index]), &result, other_index, random);
+            parameters.compare(&syncs[0], &syncs[other_index], &result, other_index, random);
         result.against.push(against);
     }
     result.conclusions = conclude::conclusions(&result);
@@ -229,13 +230,13 @@ impl Parameters<'_> {
     }
 
     /// Returns the row of a variant. `sync` is the same variant, with its runs until the tip.
-    fn variant(
+    fn build_variant_row(
         &self,
         (variant, sync): (&VariantRuns, &VariantRuns),
         left_out: Vec<String>,
     ) -> VariantRow {
-        let runs = variant.runs.iter().zip(&sync.runs).map(|(run, sync)| self.run(run, sync));
-        let runs: Vec<RunRow> = runs.collect();
+        let pairs = variant.runs.iter().zip(&sync.runs);
+        let runs: Vec<RunRow> = pairs.map(|(run, sync)| self.build_run_row(run, sync)).collect();
         let medians_over_runs = |value_of: fn(&Bin) -> Option<f64>| {
             let count = runs.iter().map(|run| run.bins.len()).max().unwrap_or(0);
             let median_at = |index| {
@@ -256,7 +257,7 @@ impl Parameters<'_> {
     }
 
     /// Returns the row of a run. `sync` is the same run until the tip.
-    fn run(&self, run: &SyncRun, sync: &SyncRun) -> RunRow {
+    fn build_run_row(&self, run: &SyncRun, sync: &SyncRun) -> RunRow {
         let tip = pauses::find_tip(run, self.options.block_time);
         let mut stalls = pauses::find_stalls(run, tip);
         let times = self.heights.iter().map(|height| time_to(run, *height, &stalls, tip));
@@ -297,16 +298,18 @@ impl Parameters<'_> {
         }
     }
 
-    /// Compares the first variant with another variant.
-    fn against(
+    /// Compares the first variant with another variant, whose index in the result is `other_index`.
+    fn compare(
         &self,
-        (first, other): (&VariantRuns, &VariantRuns),
+        first: &VariantRuns,
+        other: &VariantRuns,
         result: &StudyResult,
         other_index: usize,
         random: &mut dyn FnMut() -> u64,
     ) -> Against {
         let (a, b) = (&result.variants[0], &result.variants[other_index]);
-        let pairs = first.runs.iter().zip(&other.runs).map(|(x, y)| self.pair(x, y)).collect();
+        let pairs = first.runs.iter().zip(&other.runs);
+        let pairs = pairs.map(|(x, y)| self.compare_runs(x, y)).collect();
         let faster = bins::faster_by_bin(&a.rates, &b.rates);
         let tips = |variant: &VariantRow| -> Vec<Option<f64>> {
             variant.runs.iter().map(|run| run.tip.map(|tip| tip.elapsed)).collect()
@@ -316,14 +319,14 @@ impl Parameters<'_> {
             other: other.name.clone(),
             pairs,
             tip: lead::tip_lead(&tips(a), &tips(b)),
-            times: self.times((a, b), random),
+            times: self.compare_times((a, b), random),
             rate_crosses: bins::rate_crosses(&faster, self.bin),
             faster,
         }
     }
 
     /// Returns the leads between two runs, by time and by height.
-    fn pair(&self, a: &SyncRun, b: &SyncRun) -> PairRow {
+    fn compare_runs(&self, a: &SyncRun, b: &SyncRun) -> PairRow {
         let leads = lead::block_leads(a, b, self.align);
         let common_height = a.last().height.min(b.last().height);
         let mut heights: Vec<u64> =
@@ -354,7 +357,7 @@ impl Parameters<'_> {
 
     /// Compares the times of two variants to all heights. [`judge`] requires that the main height
     /// comes first.
-    fn times(
+    fn compare_times(
         &self,
         (a, b): (&VariantRow, &VariantRow),
         random: &mut dyn FnMut() -> u64,
@@ -403,7 +406,8 @@ impl Parameters<'_> {
     }
 }
 
-/// Returns the time of a run to a height, which is unknown if the run began at or above it.
+/// Returns the time that a run took to a height. The time is unknown if the run began at or above
+/// the height, or did not reach it.
 fn time_to(run: &SyncRun, height: u64, stalls: &[Stall], tip: Option<Tip>) -> TimeTo {
     let reached = run.first_sample_at(height).filter(|_| run.first().height < height);
     let elapsed = reached.map(|sample| sample.at - run.origin);

@@ -1,8 +1,11 @@
 //! Study files: the variants, which differ in one setting, and the number and order of their runs.
+//! A *repeat* is one run of each variant. A *height* is the number of a variant's newest block, and
+//! a *bin* is a range of heights for which the analysis reports values.
 //!
 //! The tables below declare the keys of the file, one per line: `KEY: TYPE = DEFAULT;`. A
 //! `required` key must be set. `described "TEXT"` is an optional key, whose absence means TEXT. The
-//! tables are also the source of `docs/study-file.md`. `runner.rs` runs a study.
+//! tables are also the source of `docs/study-file.md`. A `choice!` declares an enum with the word
+//! for each variant in the file. `runner.rs` runs a study.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -64,7 +67,7 @@ settings::table! {
         order: Order = required;
         /// Time between samples of memory, CPU and disk.
         sample: Period<100, 60_000> = "1s";
-        /// Longest time of a run; then it is stopped.
+        /// Longest time of a run. A run that takes longer is stopped.
         timeout: Period<1000, { 30 * DAY_MS }> = "1h";
         /// Time between runs.
         pause: Period<0, HOUR_MS> = "1s";
@@ -74,7 +77,8 @@ settings::table! {
         bin: Integer<1, { u64::MAX }> = described "chosen from the heights";
         /// Block time of the chain.
         block_time: Period<10, HOUR_MS> = "1m";
-        /// The settings in which the variants differ, unless it is one; `[]` for equal variants.
+        /// The settings in which the variants differ. Must be set unless they differ in exactly
+        /// one setting. `[]` declares equal variants.
         differ: List<NonEmptyString> = described "one setting";
         /// Processes that run during the whole study.
         setup: Listed<Setup> = empty;
@@ -286,9 +290,9 @@ fn differing_settings(study_file: &StudyFile, report: &mut Report<'_>) -> Vec<St
     differing
 }
 
-/// Returns the settings of a variant, with their values. An option has its own name, such as
-/// `--cache`. Another word has the name `word N` by position. An environment variable has the name
-/// `$NAME`.
+/// Returns the settings of a variant: the name and value of each. For example, the command
+/// `geth --cache 2 run` with the environment variable `A=1` has the settings `word 1` = `geth`,
+/// `--cache` = `2`, `word 2` = `run` and `$A` = `1`.
 fn settings_of(study_file: &StudyFile, variant: &VariantTable) -> BTreeMap<String, String> {
     let setting = variant.setting.as_deref().unwrap_or_default();
     let words: Vec<String> = study_file

@@ -81,7 +81,8 @@ struct PolledHeight {
 
 /// Returns the block time of a chain family's main network, in seconds.
 pub const fn block_time(family: Family) -> f64 {
-    // ethereum.org: slots of 12 s; docs.harmony.one: 2 s; bitcoin: 10 min.
+    // ethereum.org has slots of 12 s and docs.harmony.one a block time of 2 s. Bitcoin's target is
+    // 10 min.
     match family {
         Family::Ethereum => 12.0,
         Family::Harmony => 2.0,

@@ -47,7 +47,7 @@ pub enum FileFormat {
     PocketcoinLog,
     /// A log of a node in which one line announces a new block.
     LineLog(&'static LogFormat),
-    /// A table with a header.
+    /// A CSV table with a header line.
     Table,
     /// JSON lines, as `--samples` of the index commands writes them.
     Samples,
@@ -93,7 +93,7 @@ pub(super) fn read(
 ) -> Result<SyncRun, StudyFault> {
     let lines = Lines { path, reader, limits, line: Vec::new(), number: 0, ends_with_break: true };
     let label = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
-    let (run, missing) = match form {
+    let (run, message_if_empty) = match form {
         FileFormat::PocketcoinLog => (
             pocketcoin_log::read(lines)?,
             "it has no statistic: the node must log category stat (debug=stat)",
@@ -104,7 +104,8 @@ pub(super) fn read(
         FileFormat::Table => (table::read(lines)?, "it has no row after its header"),
         FileFormat::Samples => (samples::read(lines)?, "it has no sample with a height"),
     };
-    let empty_fault = || StudyFault::Empty { path: path.to_owned(), what: missing.to_owned() };
+    let what = message_if_empty.to_owned();
+    let empty_fault = || StudyFault::Empty { path: path.to_owned(), what };
     run.finish(&label).ok_or_else(empty_fault)
 }
 
@@ -128,7 +129,7 @@ impl Lines<'_> {
     }
 
     /// Returns the next line without its line break, or `None` after the last line. A line that is
-    /// too long is cut.
+    /// longer than [`Limits::line_bytes`] is cut.
     fn next(&mut self) -> Result<Option<&str>, StudyFault> {
         self.line.clear();
         let fault = |source| StudyFault::Read { path: self.path.to_owned(), source };

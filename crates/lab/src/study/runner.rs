@@ -1,11 +1,14 @@
-//! Runs a study file: starts its processes, samples their resource usage, stops them, and reads the
-//! samples that the variants wrote.
+//! Runs a sync study. A *variant* is one of the compared commands, for example a node with one
+//! setting. For each run, this module starts the process of a variant, samples its resource usage,
+//! and stops it. Then it reads the file to which the process wrote *samples*: its block height over
+//! time.
 //!
 //! Every process has its own process group (`runner/process.rs`). This module kills the group when
 //! the run ends, when the study is stopped, and when [`run`] returns, even with an error.
 //!
-//! A repeat runs every variant once. A setup process is a process that all runs need, such as a
-//! server; it runs during the whole study.
+//! A *repeat* is one run of every variant. A run that failed is *unusable*, and then the result
+//! leaves out the whole repeat. A *setup process* is a process that all runs need, such as a
+//! server. It runs during the whole study.
 
 pub(in crate::study) mod process;
 
@@ -27,8 +30,8 @@ pub use process::ProcessGroups;
 
 use process::{Process, Usage};
 
-/// Maximum time between the starts of variants that run side by side. If it is exceeded, the runs
-/// are unusable.
+/// Maximum time between the first and the last start of variants that run side by side. If it is
+/// exceeded, their runs are unusable.
 const START_APART_MAX: Duration = Duration::from_secs(1);
 /// Interval at which the runner checks if a process has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
@@ -45,10 +48,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct StudyRuns {
     /// Usable runs by variant; a variant may have none.
     pub variants: Vec<VariantRuns>,
-    /// By variant: the reasons why its runs are left out. A usable run is also left out if another
-    /// run of its repeat is unusable.
+    /// For each variant, the reasons why runs of that variant are left out. A usable run is also
+    /// left out if another run of the same repeat is unusable.
     pub exclusion_reasons: Vec<Vec<String>>,
-    /// True if the study ended before its plan.
+    /// True if the study ended before all planned repeats.
     pub partial: bool,
 }
 
@@ -64,8 +67,8 @@ pub enum Event<'a> {
         /// Names of the variants that start.
         variants: Vec<&'a str>,
     },
-    /// Progress of the running variants.
-    Second(Vec<VariantProgress<'a>>),
+    /// Progress of the running variants, once per sampling interval of the study.
+    Progress(Vec<VariantProgress<'a>>),
     /// A run has ended.
     Ended {
         /// Name of the variant.
@@ -123,8 +126,8 @@ struct EndedRun {
 /// process groups, so the program can kill them when it exits.
 ///
 /// # Errors
-/// Fails if a folder cannot be created, or a process cannot be started. A failure of a started
-/// variant is a result and not an error.
+/// Fails if a folder cannot be created, a process cannot be started, or a setup process is not
+/// ready in time. A failure of a started variant is a result and not an error.
 pub fn run(
     study: &Study,
     weir: &Path,
@@ -143,7 +146,7 @@ pub fn run(
         if stop.is_requested() {
             break;
         }
-        let mut runs = runner.repeat(repeat, on_event)?;
+        let mut runs = runner.run_repeat(repeat, on_event)?;
         let setup_failure =
             study.file.setup.iter().zip(&mut setup).find_map(|(setup_entry, process)| {
                 let reason = process.exit_reason()?;
@@ -152,18 +155,18 @@ pub fn run(
         if let Some(setup_failure) = setup_failure {
             runs.iter_mut().for_each(|ended| ended.run = Err(setup_failure.clone()));
             ended.extend(runs);
-            return Ok(by_variant(study, ended, true));
+            return Ok(group_by_variant(study, ended, true));
         }
         ended.extend(runs);
         if repeat < study.repeats() {
             stop.wait(*study.file.pause);
         }
     }
-    Ok(by_variant(study, ended, stop.is_requested()))
+    Ok(group_by_variant(study, ended, stop.is_requested()))
 }
 
 /// Groups runs by variant. If one run of a repeat is unusable, the whole repeat is left out.
-fn by_variant(study: &Study, ended: Vec<EndedRun>, partial: bool) -> StudyRuns {
+fn group_by_variant(study: &Study, ended: Vec<EndedRun>, partial: bool) -> StudyRuns {
     let mut by_repeat: BTreeMap<u32, Vec<EndedRun>> = BTreeMap::new();
     for ended_run in ended {
         by_repeat.entry(ended_run.repeat).or_default().push(ended_run);
@@ -248,6 +251,7 @@ impl<'a> Runner<'a> {
             repeats: self.study.repeats(),
             variants: vec![self.study.file.variant[0].name.as_str()],
         });
+        // The first variant in repeat 0, which stands for the warm-up.
         let mut runs = vec![self.start(0, 0)?];
         self.watch(&mut runs, on_event);
         for run in runs {
@@ -262,9 +266,9 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Runs each variant once. Returns the runs that ended, which are fewer if the study is
-    /// stopped.
-    fn repeat(
+    /// Runs each variant once and returns the runs. Reverses the order of the variants in every
+    /// second repeat. If the study is stopped, some variants have no run.
+    fn run_repeat(
         &self,
         repeat: u32,
         on_event: &mut dyn FnMut(Event<'_>),
@@ -383,7 +387,7 @@ impl<'a> Runner<'a> {
                     elapsed: elapsed.as_secs_f64(),
                     height: newest_height(&run.samples),
                 });
-                on_event(Event::Second(progress.collect()));
+                on_event(Event::Progress(progress.collect()));
                 for run in runs.iter_mut().filter(|run| run.ended.is_none()) {
                     let usage = run.process.usage(&run.scratch);
                     if run.usage.len() >= USAGE_MAX {
@@ -426,8 +430,8 @@ impl<'a> Runner<'a> {
             });
         let run = read_result.map(|mut run| {
             run.label = format!("repeat {repeat}");
-            // Times count from the start of the process, because its first sample comes some time
-            // later. Both times are from this machine's clock.
+            // Times count from the start of the process, because the process writes its first
+            // sample some time later. Both `began` and `run.origin` are from this machine's clock.
             run.origin = began.min(run.origin);
             fill_in(&mut run.samples, &usage);
             if run_time >= *self.study.file.timeout {
@@ -478,8 +482,9 @@ fn start_distance(runs: &[Run<'_>]) -> Duration {
     Duration::try_from_secs_f64(last_start - first_start).unwrap_or_default()
 }
 
-/// Sets memory, disk and CPU that a variant does not report itself to the values of the previous
-/// usage sample.
+/// Completes the samples that a variant wrote. If a sample lacks the memory, disk space or CPU
+/// time, it gets the value of the last usage sample before it. If there is none before it, it gets
+/// the value of the first usage sample.
 fn fill_in(samples: &mut [Sample], usage: &[(f64, Usage)]) {
     for sample in samples {
         let next = usage.partition_point(|(at, _)| *at <= sample.at);
@@ -490,7 +495,8 @@ fn fill_in(samples: &mut [Sample], usage: &[(f64, Usage)]) {
     }
 }
 
-/// Returns the height of the newest complete sample of a file that is still being written.
+/// Returns the height of the newest sample in a file that is still being written. `None` if the
+/// file has no complete line yet, or if its last complete line has no height.
 fn newest_height(path: &Path) -> Option<u64> {
     use std::io::{Read as _, Seek as _, SeekFrom};
     const TAIL_BYTES: u64 = 4096;

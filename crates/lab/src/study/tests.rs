@@ -204,13 +204,13 @@ fn conclusions_are_those_of_a_careful_reading() {
     let result = study(&published(), &HEIGHTS);
     assert_eq!(result.conclusions[0].word, Some(ComparisonVerdict::CannotTell));
     expect![[r#"
-        verdict: cannot tell whether 500MB syncs faster than 5MB: one run of each variant is no effect size, because the spread between equal runs is unknown; in these runs 500MB reached 1,349,351 3 h 26 min earlier (−16.1 %)
+        verdict: cannot tell whether 500MB syncs faster than 5MB: one run of each variant gives no effect size, because the spread between equal runs is unknown; in these runs 500MB reached 1,349,351 3 h 26 min earlier (−16.1 %)
         heights: 5MB leads until 8:16:19 (height 983,974), then 500MB leads
-        rates: 500MB is faster from 300,000 on, except from 500,000 to 700,000: the rates cross 683,974 blocks before the heights do
-        cause: below 200,000 500MB is 2.0 times slower than 5MB, although its hit ratio is highest there (99.989 % or more, later 98.8 % to 99.90 %): cache warm-up is not the cause of its slow start
-        work: the work per block is the same: page accesses per block agree within 3.90 % in 13 of 14 bins (farthest apart from 0 to 100,000: 39.5 %), so differences in blocks/s are real there
-        cause: 500MB reads 34.7 times fewer pages per block than 5MB (471 compared with 16,320), and is faster in 9 of the 14 bins where it does; in those that begin at 0, 100,000, 200,000, 500,000, 600,000 it is slower nevertheless: reading is not the limit there
-        stalls: 500MB stalled at 1,349,351 for the last 24 min of its data: it stopped, or was at the tip
+        rates: 500MB is faster from height 300,000 on, except from 500,000 to 700,000; it takes the lead 683,974 blocks later
+        cause: below height 200,000, 500MB is 2.0 times slower than 5MB, although its hit ratio is highest there (99.989 % or more, later 98.8 % to 99.90 %): cache warm-up is not the cause of its slow start
+        work: the work per block is the same: page accesses per block agree within 3.90 % in 13 of 14 bins (the largest difference is 39.5 %, in the bin from 0 to 100,000), so differences in blocks/s are real there
+        cause: 500MB reads 34.7 times fewer pages per block than 5MB (471 compared with 16,320); it is faster in 9 of the 14 bins in which it reads fewer; in the bins that begin at 0, 100,000, 200,000, 500,000, 600,000 it reads fewer but is slower, so reading is not the limit there
+        stalls: 500MB stalled at height 1,349,351 for the last 24 min of its data: it stopped, or was at the tip
     "#]].assert_eq(&(sentences(&result).join("\n") + "\n"));
 }
 
@@ -358,7 +358,7 @@ fn stalls_are_reported_with_their_cause_and_can_be_subtracted() {
     assert_eq!((stall.timeouts, stall.open), (1, false));
     assert_concludes(
         &result,
-        "stalled had 1 stall, 5 min together, the longest of 5 min at 19,000; 1 coincide",
+        "stalled had 1 stall, 5 min together, the longest of 5 min at height 19,000; 1 coincide",
     );
     let first_time =
         |result: &StudyResult| result.against[0].times[0].comparison.clone().unwrap().a;
@@ -397,7 +397,7 @@ fn the_spread_of_repeats_is_reported() {
     );
     assert_concludes(
         &result,
-        "repeats: at 100,000 4 runs of a differ by 2 min and 4 runs of b differ by 1 min",
+        "repeats: at height 100,000, 4 runs of a differ by 2 min and 4 runs of b differ by 1 min",
     );
     // Pairs that do not agree give no verdict.
     let variants =
@@ -416,7 +416,7 @@ fn the_spread_of_repeats_is_reported() {
     let result = study(&variants, &[100_000]);
     assert_concludes(
         &result,
-        "cannot tell whether b syncs faster than a: a single run of a variant is no effect size",
+        "cannot tell whether b syncs faster than a: a single run of a variant gives no effect size",
     );
 }
 

@@ -1,7 +1,7 @@
 //! Fetches the chain data from which parameters are drawn. This is the head (the number of the
-//! newest block), the hashes of recent blocks, and the transactions and addresses in them. It
-//! fetches only the kinds of data that the plan draws from, and stops when there is enough for
-//! varied parameters.
+//! newest block), the hashes of recent blocks, and the transactions and addresses in these blocks.
+//! The fetch covers only the kinds of data that the plan draws from. It stops when there is enough
+//! data for varied parameters.
 
 use lab_engine::chain::ChainFacts;
 use lab_model::plan::{Draw, Piece, Plan, Step, Template};
@@ -15,8 +15,8 @@ use super::{Reason, TargetFault};
 const BLOCKS_MAX: u64 = 64;
 /// Maximum number of blocks that are fetched with all their transactions.
 const FULL_BLOCKS_MAX: u64 = 16;
-/// Number of entries that is enough for a list of transaction hashes or of addresses. No more
-/// blocks are fetched with transactions once the needed lists have as many.
+/// Number of entries that is enough for a list of transaction hashes or of addresses. Once every
+/// needed list has this many, no further block is fetched with its transactions.
 const ENTRIES_ENOUGH: usize = 1_000;
 /// Maximum number of stored transaction hashes, and of stored addresses.
 const ENTRIES_MAX: usize = 4_096;
@@ -139,8 +139,8 @@ pub(super) fn fetch(
         method: block_method(family).to_owned(),
         answer: last_failure.clone(),
     };
-    // A young chain may have no transactions, so their absence is a fault only if the blocks are
-    // missing too. The engine reports it if a call needs a transaction.
+    // A young chain may have no transactions, so their absence is a fault here only if the blocks
+    // are missing too. Otherwise the engine reports missing transactions if a call needs one.
     if needed.block_hashes && chain.block_hashes.is_empty() {
         return Err(missing("block hashes"));
     }

@@ -363,7 +363,7 @@ fn first_bytes(body: &[u8]) -> String {
 }
 
 /// Sends an HTTP request and returns the first bytes of the response as escaped text. `None` if the
-/// server sends no byte.
+/// server cannot be reached or sends no byte.
 fn read_response_start(target: &Target) -> Option<String> {
     let address = (target.url.host(), target.url.port()).to_socket_addrs().ok()?.next()?;
     let timeout = Duration::from_secs(2);

@@ -31,7 +31,7 @@ impl<'a> AssessmentText<'a> {
         &self.evidence.systems[index].name
     }
 
-    /// Returns the label of a result, which is empty for a comparison of capacities.
+    /// Returns the label of a result. Returns an empty text for a comparison of capacities.
     pub(crate) fn label(&self, source: Source) -> &str {
         match source {
             Source::Run { system, run } => &self.evidence.systems[system].runs[run].label,
@@ -57,7 +57,8 @@ impl<'a> AssessmentText<'a> {
         }
     }
 
-    /// Returns the name of the system of a result, which is empty if the result compares systems.
+    /// Returns the name of the system to which a result belongs. Returns an empty text if the
+    /// result compares systems.
     fn system_name_of_source(&self, source: Source) -> &str {
         source.system().map_or("", |system| self.system_name(system))
     }

@@ -249,7 +249,7 @@ fn describe_host(shares: HostShares) -> String {
     format!("the target's host around the breach: {}", observed.collect::<Vec<_>>().join(", "))
 }
 
-/// Describes a rise: `time in which tasks waited for disks: from 3.0 s on 85 %, before 0.0 %`
+/// Describes a rise: `time in which tasks waited for disks: 85 % from 3.0 s on, 0.0 % before`.
 fn describe_rise(waiting: Waiting, rise: Rise) -> String {
     let description = match waiting {
         Waiting::Quota => "periods of the quota that were throttled",
@@ -260,9 +260,9 @@ fn describe_rise(waiting: Waiting, rise: Rise) -> String {
         Waiting::TargetCpu => "time in which the target's threads waited for a core",
         Waiting::HostCpu => "time in which tasks waited for CPU",
     };
-    let baseline = rise.before.map(|baseline| format!(", before {}", percent(baseline)));
+    let baseline = rise.before.map(|baseline| format!(", {} before", percent(baseline)));
     let baseline = baseline.unwrap_or_default();
-    format!("{description}: from {:.1} s on {}{baseline}", rise.at, percent(rise.after))
+    format!("{description}: {} from {:.1} s on{baseline}", percent(rise.after), rise.at)
 }
 
 /// Returns a doubt about the bottleneck as a sentence.

@@ -1,5 +1,5 @@
-//! Writes the outcomes of probes, which are the runs of a capacity search at one rate: the reasons,
-//! and the limit that broke first.
+//! Writes the outcome of a probe: the reasons, and the limit that broke first. A probe is a run of
+//! a capacity search at one rate.
 
 use std::fmt::{Display, Formatter, Result};
 

@@ -50,7 +50,7 @@ pub(crate) fn describe_response(row: &DifferenceRow) -> String {
     )
 }
 
-/// Returns the reason for the error of a method of which some calls were not compared.
+/// Returns the reason for the error of a method if some of its calls were not compared.
 pub(crate) fn describe_unanswered(calls: u64) -> String {
     format!("{} could not be compared", plural(calls, "call"))
 }

@@ -3,12 +3,13 @@
 //! A sync study compares how fast variants of a node sync a chain. The first variant is the
 //! reference. An `Against` is the comparison of one other variant with the first. It has pairs of
 //! runs, one run of each variant, and the times that the variants took to certain block heights.
-//! The main height is the highest of these that every run reached; the verdict is about it.
+//! The verdict is about the main height, which is the highest of these heights that every run
+//! reached.
 //!
 //! A cross is a change of the leader: the height of one run overtakes that of the other. A cross of
-//! rates is a height at which the faster variant changes. The rates are measured in
-//! bins, which are ranges of heights of equal width. The floor of a comparison is the smallest
-//! change that matters. The tip is the newest block of the chain.
+//! rates is a height from which on another variant is faster than below that height. The rates are
+//! measured in bins, which are ranges of heights of equal width. The floor of a comparison is the
+//! smallest change that matters. The tip is the newest block of the chain.
 //!
 //! Each sentence contains its evidence, or states that nothing can be concluded. A difference
 //! between single runs of two variants is never reported as an effect. `conclude/cause.rs` has the
@@ -108,42 +109,43 @@ fn describe_comparison(
     let difference_text =
         format!("{} {direction} ({})", span(difference.abs()), change(comparison.change));
     let height = count(height);
-    let interval = comparison.interval.map(|(low, high)| {
+    // The separator is part of the interval's text, so nothing dangles if there is no interval.
+    let interval = comparison.interval.map_or_else(String::new, |(low, high)| {
         format!(
-            "95 % interval {} to {}, {}",
+            "; 95 % interval {} to {}, {}",
             change(low),
             change(high),
             describe_basis(comparison.basis, comparison)
         )
     });
-    let interval = interval.unwrap_or_default();
     match comparison.verdict {
         ComparisonVerdict::Better => {
             format!(
-                "{other} syncs faster than {first}: it reaches {height} {difference_text}; {interval}"
+                "{other} syncs faster than {first}: it reaches {height} {difference_text}{interval}"
             )
         }
         ComparisonVerdict::Worse => {
             format!(
-                "{other} syncs slower than {first}: it reaches {height} {difference_text}; {interval}"
+                "{other} syncs slower than {first}: it reaches {height} {difference_text}{interval}"
             )
         }
         ComparisonVerdict::Same => format!(
-            "{other} and {first} are equally fast: any difference at {height} is below {} ({interval})",
+            "{other} and {first} are equally fast: any difference at {height} is below \
+             {}{interval}",
             percent(comparison.floor)
         ),
         ComparisonVerdict::Negligible => {
             let adverb = if difference < 0.0 { "faster" } else { "slower" };
             format!(
                 "{other} syncs {adverb} than {first}, but the difference is negligible: it reaches \
-                 {height} {difference_text}; {interval}; a change matters from {} on",
+                 {height} {difference_text}{interval}; only changes of {} or more matter",
                 percent(comparison.floor)
             )
         }
         ComparisonVerdict::CannotTell if comparison.a_count.min(comparison.b_count) < 2 => {
             let runs = match (comparison.a_count, comparison.b_count) {
-                (1, 1) => "one run of each variant is".to_owned(),
-                _ => "a single run of a variant is".to_owned(),
+                (1, 1) => "one run of each variant gives",
+                _ => "a single run of a variant gives",
             };
             format!(
                 "cannot tell whether {other} syncs faster than {first}: {runs} no effect size, because \
@@ -152,7 +154,7 @@ fn describe_comparison(
         }
         ComparisonVerdict::CannotTell => format!(
             "cannot tell whether {other} syncs faster than {first}: its median time to {height} is \
-             {difference_text}, {interval}, and a change matters from {} on",
+             {difference_text}{interval}; only changes of {} or more matter",
             percent(comparison.floor)
         ),
     }
@@ -172,9 +174,9 @@ pub(crate) fn change(change: f64) -> String {
     format!("{sign}{:.1} %", change.abs() * 100.0)
 }
 
-/// Compares the spread between repeats with the difference between variants. The spread is the time
-/// between the fastest and the slowest run of one variant. `None` if no variant has repeats, or if
-/// the times to the main height are not compared.
+/// Compares the spread between repeats with the difference between variants. Repeats are the runs
+/// of one variant. The spread is the time between its fastest and its slowest run. `None` if no
+/// variant has repeats, or if the times to the main height are not compared.
 fn compare_repeats(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     let row = main_row(result, against).filter(|row| !row.above_tip)?;
     let comparison = row.comparison.as_ref()?;
@@ -189,7 +191,7 @@ fn compare_repeats(result: &StudyResult, against: &Against) -> Option<Conclusion
     }
     let difference_text = span((comparison.b - comparison.a).abs());
     let text = format!(
-        "at {} {}; the medians of both variants differ by {difference_text}",
+        "at height {}, {}; the medians of both variants differ by {difference_text}",
         count(row.height),
         parts.join(" and ")
     );
@@ -199,9 +201,9 @@ fn compare_repeats(result: &StudyResult, against: &Against) -> Option<Conclusion
     })
 }
 
-/// Names the variant that leads, and the heights at which the lead changes in the first pair of
-/// runs. If the lead never changes there, names the variant that is never behind in any pair. In
-/// that case, returns `None` if this is true of both variants or of neither.
+/// Names the variant that leads in the first pair of runs, and the heights at which the lead
+/// changes. If the lead never changes in that pair, names the variant that is never behind in any
+/// pair. If this is true of both variants or of neither, returns `None`.
 fn describe_heights(against: &Against) -> Option<Conclusion> {
     let pairs = &against.pairs;
     let (first, other) = (&against.first, &against.other);
@@ -249,8 +251,8 @@ fn describe_heights(against: &Against) -> Option<Conclusion> {
 }
 
 /// Names the variant that syncs faster in the end, and the height from which on it does. If it
-/// takes the lead only at a greater height, also states how many blocks later that is. `None` if
-/// the rates never cross.
+/// takes the lead only at a greater height, the text has the number of blocks between both heights.
+/// `None` if the rates never cross.
 fn describe_rates(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     let (first, other) = (&against.first, &against.other);
     let crosses = &against.rate_crosses;
@@ -271,7 +273,7 @@ fn describe_rates(result: &StudyResult, against: &Against) -> Option<Conclusion>
             _ => None,
         })
         .collect();
-    let mut text = format!("{name} is faster from {} on", count(first_cross.height));
+    let mut text = format!("{name} is faster from height {} on", count(first_cross.height));
     if !exceptions.is_empty() {
         text += &format!(", except {}", exceptions.join(", "));
     }
@@ -287,7 +289,7 @@ fn describe_rates(result: &StudyResult, against: &Against) -> Option<Conclusion>
     if let Some(height) = height.filter(|height| *height > (first_cross.height + result.bin) as f64)
     {
         text += &format!(
-            ": the rates cross {} blocks before the heights do",
+            "; it takes the lead {} blocks later",
             short(height - first_cross.height as f64)
         );
     }

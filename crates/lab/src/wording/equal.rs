@@ -41,8 +41,8 @@ pub(crate) fn no_block(height: u64, url: &str) -> String {
     format!("{url} does not return block {height}, so the calls about its transactions are missing")
 }
 
-/// Returns the warnings about calls that could not be compared. `unstable` is the part of the
-/// `unanswered` calls whose responses depend on the head of the chain.
+/// Returns the warnings about calls that could not be compared. `unstable` is the number of those
+/// `unanswered` calls whose responses depend on the newest block of the chain.
 pub(crate) fn warnings(unanswered: u64, unstable: u64, skipped: &[SkippedCalls]) -> Vec<String> {
     let mut warnings = Vec::new();
     let without_response = unanswered - unstable;

@@ -1,4 +1,5 @@
-//! Writes the conclusions and warnings of a study of load runs.
+//! Writes the conclusions and warnings of a study of load runs. A round is one run of each variant.
+//! The A/A control compares the first variant with a second series of runs of the same variant.
 
 use lab_model::results::compare::{CompareResult, Difference};
 use lab_model::results::load_study::{

@@ -31,7 +31,7 @@ pub fn short(number: f64) -> String {
     }
 }
 
-/// Formats milliseconds without a unit, for columns whose head has the unit.
+/// Formats milliseconds without a unit, for columns whose heading has the unit.
 pub(crate) fn bare_ms(ms: f64) -> String {
     short(ms)
 }

@@ -198,9 +198,9 @@ impl Display for Doubt {
             ),
             Doubt::Delayed { p99_ms, longest_ms, allowed, median_ms } => write!(
                 f,
-                "the generator sent late by {p99_ms:.2} ms (p99), {longest_ms:.1} ms at most; allowed \
-                 are {} ms or {:.0} % of the median time of {median_ms:.2} ms: the latencies include \
-                 this delay",
+                "the generator sent late by {p99_ms:.2} ms (p99), {longest_ms:.1} ms at most; the \
+                 plan allows {} ms, or {:.0} % of the median time of {median_ms:.2} ms; the \
+                 latencies include this delay",
                 allowed.scheduling_delay_p99_max.as_secs_f64() * 1e3,
                 allowed.scheduling_delay_share_max * 100.0
             ),
@@ -301,7 +301,7 @@ impl Display for Stalls {
             f,
             "{:.1} % fewer results than at the run's median rate, with gaps at {}{ellipsis}, where calls took \
              up to {:.0} ms",
-            self.missing * 100.0,
+            self.missing_share * 100.0,
             listed.join(", "),
             self.longest_ms
         )

@@ -72,7 +72,7 @@ impl Program {
     }
 
     fn start(mode: &str, prefix: &[String]) -> Program {
-        // Not in /tmp, which may be in memory.
+        // The folder is not in /tmp, because that may be a file system in memory.
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut command = rerun_test("planted_target", prefix);
         command.env(MODE, mode).env(FOLDER, folder.path());

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use test_support::raw::read_request;
 
-/// Environment variable with the mode: a kind of limit and its numbers, such as `slots:4:10`.
+/// Environment variable with the mode: a kind of limit and its numbers. For example, `slots:4:10`
+/// allows four concurrent calls of 10 ms each.
 pub(crate) const MODE: &str = "WEIR_TEST_TARGET";
 /// Environment variable with the folder for the file of mode `disk`.
 pub(crate) const FOLDER: &str = "WEIR_TEST_FOLDER";

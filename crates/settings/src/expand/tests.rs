@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::*;
 
+/// Expands a text in a context in which the variables `A`, `EMPTY` and `NESTED` exist.
 fn expand_text(text: &str) -> Result<String, String> {
     let environment = |name: &str| match name {
         "A" => Some("1".to_owned()),
@@ -15,7 +16,7 @@ fn expand_text(text: &str) -> Result<String, String> {
 }
 
 #[test]
-fn forms() {
+fn each_form_is_replaced() {
     let cases = [
         ("plain $ text", "plain $ text"),
         ("${A}", "1"),
@@ -33,7 +34,7 @@ fn forms() {
 }
 
 #[test]
-fn errors() {
+fn invalid_forms_are_rejected() {
     let cases = [
         ("${B}", "the environment variable B is not set or empty"),
         ("${EMPTY}", "the environment variable EMPTY is not set or empty"),
@@ -48,7 +49,7 @@ fn errors() {
 }
 
 #[test]
-fn formulas_where_a_file_allows_them() {
+fn formulas_are_evaluated_if_the_file_allows_them() {
     let environment = |name: &str| (name == "A").then(|| "1".to_owned());
     let overrides = [("n".to_owned(), 2.0)];
     let context = ReadContext::new(Path::new("/nowhere"), &environment).with_formulas(&overrides);

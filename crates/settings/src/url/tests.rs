@@ -1,7 +1,8 @@
-//! Goal: a URL has exact parts and prints no secret. Method: tables of URLs.
+//! Goal: a URL is split into the right parts and prints no secret. Method: tables of URLs.
 
 use super::*;
 
+/// Parses a URL. Returns whether it uses TLS, its host, its port, its authority and its target.
 fn parts(text: &str) -> (bool, String, u16, String, String) {
     let url = NodeUrl::parse(text).unwrap();
     (
@@ -14,7 +15,7 @@ fn parts(text: &str) -> (bool, String, u16, String, String) {
 }
 
 #[test]
-fn parts_are_exact() {
+fn urls_are_split_into_parts() {
     let parts_of = |tls: bool, host: &str, port: u16, authority: &str, target: &str| {
         (tls, host.to_owned(), port, authority.to_owned(), target.to_owned())
     };
@@ -80,7 +81,7 @@ fn secrets_are_not_printed() {
 }
 
 #[test]
-fn a_text_that_is_no_url_is_masked_unless_it_cannot_be_a_key() {
+fn texts_that_may_be_keys_are_masked() {
     let cases = [
         ("not a url with KEY", "***"),
         ("KEY", "***"),
@@ -95,7 +96,7 @@ fn a_text_that_is_no_url_is_masked_unless_it_cannot_be_a_key() {
 }
 
 #[test]
-fn references_stay_and_what_is_around_them_is_masked() {
+fn references_are_printed_and_the_text_around_them_is_masked() {
     let cases = [
         ("http://127.0.0.1:8545", "http://127.0.0.1:8545"),
         ("https://h/v3/${env:KEY}", "https://h/v3/${env:KEY}"),
@@ -119,7 +120,7 @@ fn references_stay_and_what_is_around_them_is_masked() {
 }
 
 #[test]
-fn only_http_is_accepted_where_only_http_is_understood() {
+fn parse_http_rejects_other_schemes() {
     assert_eq!(NodeUrl::parse_http("HTTPS://h").unwrap().port(), 443);
     for text in ["", "h", "ws://h", "ipc:/a", "ftp://h"] {
         let error = NodeUrl::parse_http(text).unwrap_err();
@@ -129,7 +130,7 @@ fn only_http_is_accepted_where_only_http_is_understood() {
 }
 
 #[test]
-fn a_remote_server_has_any_scheme_but_that_of_a_local_socket() {
+fn parse_remote_rejects_local_sockets() {
     for (text, transport) in [("HTTPS://h", Transport::Http), ("WSS://h", Transport::WebSocket)] {
         assert_eq!(NodeUrl::parse_remote(text).unwrap().transport(), transport);
     }
@@ -168,6 +169,6 @@ fn the_scheme_decides_the_transport() {
     assert_eq!(transport_of("WSS://h"), Transport::WebSocket);
     assert_eq!(transport_of("ipc:/a"), Transport::Ipc);
     assert_eq!(NodeUrl::parse("ipc:/var/lib/geth.ipc").unwrap().default_name(), "ipc:geth.ipc");
-    let long = format!("ipc:/{}", "a".repeat(107));
+    let long = format!("ipc:/{}", "a".repeat(SOCKET_PATH_BYTES_MAX));
     assert_eq!(NodeUrl::parse(&long), Err("the path of a socket has at most 107 bytes"));
 }

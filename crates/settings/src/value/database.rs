@@ -58,7 +58,7 @@ pub struct DatabaseUrl {
     pub tls: Option<bool>,
     /// The file of the certificates to trust, `sslrootcert`.
     pub root_certificates: Option<PathBuf>,
-    /// The schema, which is safe to use in SQL without quotes.
+    /// The PostgreSQL schema. Its name is safe to use in SQL without quotes.
     pub schema: Option<String>,
     printed: String,
 }
@@ -155,7 +155,7 @@ impl DatabaseUrl {
     }
 
     /// Parses the parameters of a URL, and adds them to the client's URL and to the printed form.
-    /// The mask stands for all parameters that are not printed.
+    /// In the printed form, one [`MASK`] replaces all parameters that are not printed.
     fn add_parameters(&mut self, query: &str) -> Result<(), String> {
         let (mut client_parameters, mut printed_parameters) = (Vec::new(), Vec::new());
         for (name, value) in list_parameters(query) {
@@ -287,7 +287,7 @@ crate::string_scalar! {
         "chain.db", mask mask_address;
 }
 
-/// Returns a text that may be an address, without its secrets.
+/// Returns a text that may be an address, with its secrets masked and in quotes.
 fn mask_address(text: &str) -> Option<String> {
     let address = Database::parse(text).map(|database| database.to_string());
     Some(format!("\"{}\"", address.unwrap_or_else(|_| MASK.to_owned())))

@@ -231,7 +231,7 @@ pub fn format_duration(duration: time::Duration) -> String {
     }
 }
 
-/// A number of bytes within bounds, as a `T`: `"64MiB"`, or a whole number.
+/// A number of bytes within bounds, as a `T`. It is written as `"64MiB"`, or as a whole number.
 pub struct Bytes<const MIN: u64, const MAX: u64, T = u64>(PhantomData<T>);
 
 /// Units of byte counts, decimal and binary, as in IEC 80000-13.

@@ -1,7 +1,7 @@
 //! Value types that hold other values: lists, tables with free keys, and declared tables.
 //!
-//! A file has a declared table once ([`Once`]), by name ([`Named`]), or in a list ([`Listed`]).
-//! Keys are free if the declaration does not name them.
+//! A file has a declared table once ([`Once`]), by name ([`Named`]), or in a list ([`Listed`]). In
+//! a table with free keys, the user chooses the keys, and the declaration does not name them.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -66,7 +66,7 @@ where
     }
 }
 
-/// A table with free keys, such as the headers of a request.
+/// A table with free keys, such as the headers of a request. All values have the value type `V`.
 pub struct Map<V>(PhantomData<V>);
 
 impl<V: ValueType> ValueType for Map<V> {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::{Block, SignedTransaction, Transaction};
 use crate::hex::{push_bytes, push_quantity, push_quantity_wide};
 
-/// Indexes of a block's renderings.
+/// Indexes of a block's rendered JSON texts.
 const WITH_HASHES: usize = 0;
 const WITH_TRANSACTIONS: usize = 1;
 const RECEIPTS: usize = 2;
@@ -166,6 +166,7 @@ impl Block {
         push_data(out, ",\"to\":", transaction.signed.payment().0.as_slice());
         push_data(out, ",\"transactionHash\":", transaction.hash().as_slice());
         push_number(out, ",\"transactionIndex\":", index as u128);
+        // EIP-2718: a legacy transaction has type 0, an EIP-1559 transaction has type 2.
         let type_number =
             u128::from(matches!(transaction.signed, SignedTransaction::Dynamic(_))) * 2;
         push_number(out, ",\"type\":", type_number);

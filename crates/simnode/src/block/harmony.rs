@@ -1,6 +1,6 @@
-//! Blocks, headers, transactions and receipts as a Harmony node prints them: `hmyv2_` with decimal
-//! integers, `hmy_` with hexadecimal text. The chain is that of `block/eth.rs`. Member names follow
-//! the samples in Harmony's documentation.
+//! Blocks, headers, transactions and receipts as a Harmony node prints them. The `hmyv2_` methods
+//! have decimal integers, and the `hmy_` methods hexadecimal text. The chain is the same as in
+//! `block/eth.rs`. Member names follow the samples in Harmony's documentation.
 
 use alloy_primitives::{Address, U256};
 
@@ -10,17 +10,17 @@ use crate::bech32;
 use crate::hex::{push_bytes, push_quantity_wide};
 use crate::seed::SeedStream;
 
-/// Blocks of one epoch, as on Harmony's mainnet since epoch 186.
+/// Number of blocks of one epoch, as on Harmony's mainnet since epoch 186.
 pub(crate) const EPOCH_BLOCKS: u64 = 32_768;
-/// Number of signers of a block. They are accounts of the simulated chain, and take turns.
+/// Number of signers of a block. The signers are accounts of the simulated chain.
 pub(crate) const SIGNERS: usize = 4;
 
 /// The format of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NumberFormat {
-    /// JSON integers: `hmyv2_`.
+    /// JSON integers, as in `hmyv2_` methods.
     Decimal,
-    /// Hexadecimal text: `hmy_`.
+    /// Hexadecimal text, as in `hmy_` methods.
     Hexadecimal,
 }
 
@@ -36,7 +36,9 @@ impl NumberFormat {
 /// The requested parts of a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BlockOptions {
+    /// True for full transactions, false for their hashes.
     pub(crate) transactions: bool,
+    /// True if the block has the addresses of its signers.
     pub(crate) signers: bool,
 }
 
@@ -87,7 +89,8 @@ impl Printer<'_> {
             }
         }
         if !options.transactions {
-            // Full transactions contain both hashes (harmony `rpc/harmony/v2/types.go`).
+            // Full transactions contain the members `hash` and `ethHash` (harmony
+            // `rpc/harmony/v2/types.go`).
             out.extend_from_slice(b"],\"transactionsInEthHash\":[");
             for (index, transaction) in block.transactions.iter().enumerate() {
                 push_comma(out, index);
@@ -198,7 +201,7 @@ impl Printer<'_> {
     }
 }
 
-/// Returns the accounts that signed a block.
+/// Returns the indexes of the accounts that signed a block.
 pub(crate) fn signers_of(block: &Block) -> [usize; SIGNERS] {
     let first_signer = usize::from(block.header.mix_hash[0]);
     std::array::from_fn(|index| (first_signer + index) % super::ACCOUNTS)
@@ -213,8 +216,9 @@ pub(crate) fn bls_key(seed: u64, account: usize) -> [u8; 48] {
     key
 }
 
-/// The first word of the position of the random stream of BLS keys.
-const DRAW_BLS: u64 = 5;
+/// The first word of the position of the random stream of BLS keys. The positions of other streams
+/// begin with 1 to 6.
+const DRAW_BLS: u64 = 7;
 
 pub(crate) fn push_address(out: &mut Vec<u8>, prefix: &str, address: Address) {
     out.extend_from_slice(prefix.as_bytes());

@@ -1,5 +1,5 @@
-//! Goal: blocks have true hashes, roots and blooms. Method: recompute each from its parts, with
-//! other code than the builder's where there is any.
+//! Goal: blocks have true hashes, roots and blooms. Method: recompute each of them from its parts,
+//! if possible with other code than the builder's.
 
 use alloy_consensus::TxEnvelope;
 use alloy_eips::eip2718::Decodable2718;
@@ -88,7 +88,7 @@ fn transactions_encode_validly_and_nonces_follow() {
 }
 
 #[test]
-fn balances_change_by_value_and_burn_only() {
+fn only_burnt_fees_reduce_the_sum_of_balances() {
     for pair in chain(20).windows(2) {
         let (before, block, after) = (&pair[0].1, &pair[1].0, &pair[1].1);
         let burnt = u128::from(after.gas_used) * u128::from(after.base_fee);
@@ -98,10 +98,11 @@ fn balances_change_by_value_and_burn_only() {
 }
 
 #[test]
-fn the_base_fee_stays_near_its_aim() {
+fn the_base_fee_stays_near_its_target() {
     let blocks = chain(300);
     for (block, post_state) in &blocks[50..] {
         let fee = post_state.base_fee;
+        // From half to twice the target of 1 gwei.
         assert!((500_000_000..2_000_000_000).contains(&fee), "{fee} at {}", block.header.number);
     }
 }

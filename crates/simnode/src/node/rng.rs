@@ -1,5 +1,5 @@
-//! A node's random numbers. They are seeded, so a run repeats. `seed.rs` draws the values of the
-//! chain.
+//! A node's random numbers. They are seeded, so that a run can be repeated. `seed.rs` draws the
+//! values of the chain.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! The settings of a running node: its view of the chain, its speed, its capacity and its faults.
-//! Rust code or JSON over the admin port can change them.
+//! The settings of a running node: its view of the simulated chain, its speed, its capacity and its
+//! faults. A view is the part of the chain that the node has. Rust code or JSON over the admin port
+//! can change the settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -11,7 +12,7 @@ use crate::rpc::Retention;
 
 /// Maximum number of fault rules of a node.
 pub const FAULTS_MAX: usize = 64;
-/// Maximum number of methods with a rate, a latency or a refusal.
+/// Maximum number of methods in each of `rates`, `method_latency` and `unsupported`.
 pub const METHODS_MAX: usize = 1_024;
 
 /// The settings of a node. The JSON form has the same names, with times in milliseconds. The
@@ -19,7 +20,7 @@ pub const METHODS_MAX: usize = 1_024;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Blocks by which the node lags behind the world's head.
+    /// Number of blocks by which the node lags behind the head (newest block) of the whole chain.
     pub lag_blocks: u64,
     /// Time from the creation of a block until the node has it.
     #[serde(rename = "delay_ms", with = "crate::millis")]
@@ -29,15 +30,16 @@ pub struct Settings {
     pub index_delay: Duration,
     /// A second backend that serves a share of the calls for logs and receipts.
     pub inside: Option<SecondBackend>,
-    /// The head at which the view is frozen.
+    /// The number of the newest block of the frozen view; `None` if the view is not frozen.
     pub frozen_at: Option<u64>,
-    /// Blocks by which the announced head is above the real one. Above 0 the node lies.
+    /// Number of blocks by which the announced head is above the node's real head. Above 0, the
+    /// node lies.
     pub ahead_blocks: u64,
-    /// The retention of the node, and the client whose errors it sends.
+    /// The data that the node retains, and the client software that it imitates.
     pub keeping: Retention,
     /// Latency of every call.
     pub latency: Latency,
-    /// Latency by method, instead of `latency`.
+    /// Latency by method. It replaces `latency` for this method.
     pub method_latency: BTreeMap<String, Latency>,
     /// The workers of the node and their queue; `None` for no limit.
     pub capacity: Option<Capacity>,
@@ -67,7 +69,7 @@ pub struct NotificationFaults {
     pub delay: Duration,
     /// The node loses every n-th notification.
     pub lose_every: Option<NonZeroU64>,
-    /// The node sends every n-th notification twice, unless it loses it.
+    /// The node sends every n-th notification twice, except a notification that it loses.
     pub double_every: Option<NonZeroU64>,
 }
 
@@ -114,14 +116,14 @@ pub enum Latency {
     },
 }
 
-/// A second backend behind the same address, as providers have. It ends a range of logs at its own
-/// head without an error.
+/// A second backend behind the same address, as RPC providers have. If a call requests logs beyond
+/// the second backend's head, the second backend returns the logs up to its head, without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecondBackend {
-    /// Blocks by which it lags behind the node.
+    /// Number of blocks by which the second backend lags behind the node.
     pub behind_blocks: u64,
-    /// The share of calls for logs and receipts that it serves, from 0 to 1.
+    /// The share of calls for logs and receipts that the second backend serves, from 0 to 1.
     pub share: f64,
 }
 
@@ -131,10 +133,10 @@ pub struct SecondBackend {
 pub struct Capacity {
     /// Number of workers.
     pub slots: u32,
-    /// Time that a worker spends on a call, in addition to its latency.
+    /// Time that a worker spends on a call, in addition to the call's latency.
     #[serde(rename = "service_ms", with = "crate::millis")]
     pub service: Duration,
-    /// Maximum number of waiting calls. Further ones get an error.
+    /// Maximum number of waiting calls. Further calls get an error.
     pub queue_max: u32,
 }
 
@@ -176,7 +178,7 @@ pub enum RateLimitAction {
 pub struct FaultRule {
     /// The fault.
     pub fault: Fault,
-    /// The share of requests, from 0 to 1; 1 by default.
+    /// The share of the requests to which the rule applies, from 0 to 1; 1 by default.
     #[serde(default = "always")]
     pub share: f64,
     /// If set, the rule applies only to requests with a call of this method.
@@ -199,7 +201,8 @@ impl FaultRule {
     }
 }
 
-/// A fault. It concerns the whole request, batch or single, unless stated otherwise.
+/// A fault. A fault applies to the whole request, single or batch, if the fault's description does
+/// not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
@@ -209,9 +212,9 @@ pub enum Fault {
     Reset,
     /// Half of the body is sent, then the connection is closed.
     Truncate,
-    /// The response is an HTML page with status 200, as a provider's front end sends.
+    /// The response is an HTML page with status 200, as the front end of an RPC provider may send.
     Html,
-    /// The response has another id. In a batch, every item has.
+    /// The response has another id. In a batch, every item has another id.
     WrongId,
     /// The response object has its id twice. In a batch, the first two items have the same id.
     DuplicateId,
@@ -220,7 +223,7 @@ pub enum Fault {
         /// The seconds of `Retry-After`.
         retry_after_s: u64,
     },
-    /// Every call gets an error as the node's client words it.
+    /// Every call gets an error in the words of the client software that the node imitates.
     Error {
         /// The kind of error.
         error: ErrorKind,
@@ -248,7 +251,7 @@ pub enum Fault {
 pub enum ErrorKind {
     /// A rate limit is exceeded.
     LimitExceeded,
-    /// The block is unknown, perhaps not yet there.
+    /// The block is unknown; it may not exist yet.
     HeaderNotFound,
     /// The state was pruned.
     MissingTrieNode,
@@ -294,7 +297,7 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// Returns true if no call waits, exceeds a limit or gets a fault.
+    /// Returns true if no call has to wait, and if there are no rate limits and no faults.
     pub(super) fn is_plain(&self) -> bool {
         self.latency == Latency::None
             && self.method_latency.is_empty()

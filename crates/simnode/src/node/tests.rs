@@ -1,5 +1,5 @@
 //! Goal: each setting has its documented effect. Method: requests to `Node::serve` in virtual time,
-//! so that waits are measured exactly and nothing sleeps.
+//! so that waits are measured exactly and no test sleeps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +57,7 @@ async fn envelopes_are_as_geth_writes_them() {
     assert_eq!(send(&node, &format!("[{notification}]")).await, "");
     let refused = send(&node, "{").await;
     assert!(refused.contains("-32700"), "{refused}");
+    // The decoder accepts at most 1,000 calls per batch.
     let many = format!("[{}]", vec![call("1"); 1_001].join(","));
     let refused = send(&node, &many).await;
     assert!(refused.contains("-32600") && refused.len() < 200, "{refused}");
@@ -67,6 +68,7 @@ async fn views_differ_by_lag_delay_freeze_and_lie() {
     let node = node();
     let head = async || ask(&node, "eth_blockNumber").await["result"].clone();
     tokio::time::advance(Duration::from_secs(10)).await;
+    // The chain starts at head 20 and has one block per second, so the head is 30 (0x1e).
     assert_eq!(head().await, "0x1e");
     node.set(|settings| settings.lag_blocks = 4).unwrap();
     assert_eq!(head().await, "0x1a");
@@ -176,7 +178,7 @@ async fn a_rate_queues_refuses_or_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_fault_spoils_in_its_way() {
+async fn every_fault_has_its_documented_effect() {
     let node = node();
     let call = r#"{"jsonrpc":"2.0","id":5,"method":"eth_chainId"}"#;
     let spoilt = async |fault: Fault| {
@@ -212,7 +214,7 @@ async fn every_fault_spoils_in_its_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fault_rules_mind_method_times_and_share() {
+async fn a_fault_rule_applies_by_method_times_and_share() {
     let node = node();
     let method = Some("eth_chainId".to_owned());
     let rule = FaultRule { method, times: Some(2), ..FaultRule::always(Fault::NotJson) };
@@ -263,9 +265,10 @@ async fn impossible_settings_are_refused_and_nothing_changes() {
     assert_eq!(refused, Err(SettingsError::Slots));
 }
 
-/// In virtual time, as in real time, a timer fires at most a millisecond late.
+/// In virtual time, as in real time, a timer fires up to a millisecond late. The delays of many
+/// timers must not add up.
 #[tokio::test(start_paused = true)]
-async fn late_timers_take_nothing_from_the_capacity() {
+async fn late_timers_do_not_reduce_the_capacity() {
     let node = node();
     let service = Duration::from_micros(2_300);
     node.set(|settings| settings.capacity = Some(Capacity { slots: 1, service, queue_max: 1_000 }))
@@ -295,7 +298,8 @@ fn settings_round_trip_as_json() {
     serde_json::from_str::<Settings>("{\"lagg\":1}").unwrap_err();
 }
 
-/// Every fault and setting of docs/simulated-node.md is accepted, and the page has every kind.
+/// Every fault and setting in docs/simulated-node.md is accepted, and the page has every kind of
+/// fault.
 #[test]
 fn the_page_of_faults_names_every_kind() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulated-node.md");

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::settings::Rate;
 
-/// A token bucket that may go into debt: a negative number of tokens is the number of waiting
-/// calls.
+/// A token bucket that may go into debt. In debt, its number of tokens is minus the number of
+/// waiting calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TokenBucket {
     /// Number of available tokens; negative in debt.
@@ -33,8 +33,8 @@ impl TokenBucket {
         is_available
     }
 
-    /// Takes a token, which may put the bucket into debt, and returns the time until the token is
-    /// available.
+    /// Takes a token even if there is none, so that the bucket may go into debt. Returns the time
+    /// until the token is available.
     pub(super) fn reserve(&mut self, rate: &Rate, now: Instant) -> Duration {
         self.refill(rate, now);
         self.tokens = (self.tokens - 1.0).max(-DEBT_SECONDS_MAX * rate.per_second);

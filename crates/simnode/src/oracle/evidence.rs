@@ -1,5 +1,9 @@
 //! Finds evidence in a wrong response: a block that is on no branch, or blocks that were never on
 //! one chain together. The oracle searches only wrong responses, so the search may be slow.
+//!
+//! A reorg starts a new *branch* of the simulated chain. A *view* is the chain up to one head, as
+//! it is while this head is the newest block. Evidence that a block is on no branch gives
+//! `Verdict::Wrong`. Evidence of blocks that no view has together gives `Verdict::Mixed`.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +15,10 @@ use crate::hex::{read_bytes, read_hash};
 use crate::world::World;
 use crate::world::block_index::BlockPosition;
 
-/// Finds a block that is on no branch, or blocks that were never on one chain together. Returns
-/// `None` if the result contains no such evidence.
+/// Searches a result for evidence. Returns `None` if there is no evidence. The verdict is `Wrong`
+/// if the result is not JSON, or has a block that is on no branch. The verdict is `Mixed` if no
+/// view has all blocks of the result, or if a block of the result has a transaction of another
+/// block.
 pub(super) fn examine(world: &World, result: &[u8]) -> Option<Verdict> {
     let Ok(value) = serde_json::from_slice::<Value>(result) else {
         return Some(Verdict::Wrong("the result is not JSON".to_owned()));
@@ -41,7 +47,8 @@ pub(super) fn bytes_argument(params: Option<&[u8]>) -> Option<Vec<u8>> {
     read_bytes(first_argument(params)?.as_str()?)
 }
 
-/// Returns true if the first argument is the newest block.
+/// Returns true if the first argument is a tag for the newest block: `latest`, `pending` or, on
+/// Harmony, -1.
 pub(super) fn requests_latest(params: Option<&[u8]>) -> bool {
     let first = first_argument(params);
     first.is_some_and(|first| first == "latest" || first == "pending" || first == -1)
@@ -52,7 +59,8 @@ fn first_argument(params: Option<&[u8]>) -> Option<Value> {
     values.into_iter().next()
 }
 
-/// Returns the hash of a value that is a block or a header. Only these have a parent.
+/// Returns the hash of a value that is a block or a header. Returns `None` for any other value.
+/// Only blocks and headers have a parent.
 fn hash_of_block(value: &Value) -> Option<B256> {
     value.get("parentHash")?;
     let hash = value.get("hash").or_else(|| value.get("blockHash"))?;
@@ -73,19 +81,23 @@ fn collect_block_hashes(value: &Value, hashes: &mut BTreeSet<B256>) {
     }
 }
 
-/// Finds two positions that no view has together, and returns a message about them.
+/// Finds two blocks that no view has together, and returns a message about them. Returns `None` if
+/// one view has all blocks. A position is the branch and the number of a block.
 fn find_conflict(world: &World, positions: &[BlockPosition]) -> Option<String> {
-    // The heads from `first_head` to `last_head` have all positions so far. `newest` and
-    // `earliest_dropped` are the positions that set these bounds.
+    // A view has all blocks so far if its head is from `first_head` to `last_head`. `newest` is the
+    // block that determines `first_head`, and `earliest_dropped` the one that determines
+    // `last_head`.
     let (mut first_head, mut last_head) = (0, u64::MAX);
     let (mut newest, mut earliest_dropped) = (positions.first()?, positions.first()?);
     for position in positions {
-        let (appeared, dropped) = world.schedule().heads_with(position.branch, position.number);
-        if appeared > first_head {
-            (first_head, newest) = (appeared, position);
+        // The heads of the first and the last view with this block. There is no last view if no
+        // reorg drops the block.
+        let (first, last) = world.schedule().heads_with(position.branch, position.number);
+        if first > first_head {
+            (first_head, newest) = (first, position);
         }
-        if let Some(dropped) = dropped.filter(|dropped| *dropped < last_head) {
-            (last_head, earliest_dropped) = (dropped, position);
+        if let Some(last) = last.filter(|last| *last < last_head) {
+            (last_head, earliest_dropped) = (last, position);
         }
     }
     (first_head > last_head).then(|| {
@@ -96,7 +108,9 @@ fn find_conflict(world: &World, positions: &[BlockPosition]) -> Option<String> {
     })
 }
 
-/// Finds a transaction in a block's list that belongs to another block.
+/// If the value is a block, finds a transaction in its list that belongs to another block, and
+/// returns a message about it. Returns `None` if there is no such transaction, or if the value is
+/// not a block.
 fn find_misplaced_transaction(world: &World, value: &Value) -> Option<String> {
     let block = world.position_of(&hash_of_block(value)?)?;
     for transaction in value.get("transactions")?.as_array()? {

@@ -1,6 +1,7 @@
-//! Calls with their tags resolved to numbers, as a gateway may forward them. A tag is a name that
-//! replaces a block number, such as `latest`. The oracle needs this module only if a response
-//! differs from the reply to the unresolved call, so the module may be slow.
+//! Resolves the tags of a call to numbers, as a gateway may do before it forwards the call. A tag
+//! is a name that replaces a block number, such as `latest`. The oracle, which judges responses,
+//! needs this module only if a response differs from the reply to the unresolved call. So the
+//! module may be slow.
 //!
 //! This module parses parameters itself and shares no code with the gateway.
 
@@ -34,8 +35,8 @@ pub(super) enum Tag {
 }
 
 impl<'a> TaggedCall<'a> {
-    /// Reads the tags of a call. Returns `None` if the call has no tag. An absent block parameter
-    /// means the newest block.
+    /// Reads the tags of a call. Returns `None` if the call has no tag, or if its parameters are
+    /// malformed. An absent block parameter means the newest block.
     pub(super) fn read(method: &str, params: Option<&'a [u8]>) -> Option<Self> {
         let values: Vec<&RawValue> = serde_json::from_slice(params.unwrap_or(b"[]")).ok()?;
         if method == "eth_getLogs" {
@@ -71,7 +72,8 @@ impl<'a> TaggedCall<'a> {
         }
     }
 
-    /// Returns the second tag, if there is one. It may be resolved at another head than the first.
+    /// Returns the second tag, if there is one. It may be resolved at another head than the first
+    /// tag.
     pub(super) fn second_tag(&self) -> Option<Tag> {
         match *self {
             Self::Logs(_, Bounds::Both(_, to)) => Some(to),
@@ -79,8 +81,8 @@ impl<'a> TaggedCall<'a> {
         }
     }
 
-    /// Returns the parameters with the first tag resolved in the view of `first_head`, and the
-    /// second tag in the view of `second_head`.
+    /// Returns the parameters with numbers instead of tags. The first tag is resolved in the chain
+    /// up to `first_head`, and the second tag in the chain up to `second_head`.
     pub(super) fn resolve(&self, world: &World, first_head: u64, second_head: u64) -> Vec<u8> {
         let resolve_tag = |tag: Tag, head: u64| {
             let number = match tag {
@@ -135,7 +137,8 @@ fn tag_of(value: &Value) -> Option<Tag> {
     }
 }
 
-/// Returns the index of a method's block parameter.
+/// Returns the index of a method's block parameter. Returns `None` for a method without a block
+/// parameter.
 fn block_parameter_index(method: &str) -> Option<usize> {
     match method {
         "eth_getBlockByNumber"

@@ -1,5 +1,6 @@
-//! Goal: the oracle accepts the replies of honest nodes and detects every planted fault. Method: it
-//! judges replies of chosen views, unchanged or altered, at chosen instants of a paused clock.
+//! Goal: the oracle accepts the replies of honest nodes and detects every planted fault. Method:
+//! the oracle judges replies at chosen instants of the simulated chain. The replies come from
+//! chosen views (a view is the chain up to one head), and some are altered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use crate::rpc::{self, Reply, View};
 use crate::schedule::{Reorg, WorldOptions};
 use crate::world::World;
 
+/// Time between two blocks, as in the default options.
 const BLOCK: Duration = Duration::from_secs(1);
 
 struct Fixture {
@@ -46,9 +48,11 @@ impl Fixture {
 
     /// Judges a result that arrives at once, while `head` is the height of the newest block.
     fn judge(&self, head: u64, method: &str, params: &Value, result: &[u8]) -> Verdict {
-        self.judge_reply(head, method, params, ObservedReply::Result(result), 0)
+        let client = 0;
+        self.judge_reply(head, method, params, ObservedReply::Result(result), client)
     }
 
+    /// Judges a reply that `client` receives while `head` is the height of the newest block.
     fn judge_reply(
         &self,
         head: u64,
@@ -64,7 +68,7 @@ impl Fixture {
     }
 }
 
-/// Returns a call of every kind that reads the chain at or near head 40.
+/// Returns calls of every kind. They read the chain at or near head 40.
 fn calls(fixture: &Fixture) -> Vec<(&'static str, Value)> {
     let account = fixture.world.addresses().accounts[1].to_string();
     let block = fixture.world.block_at(40, 38).unwrap();
@@ -125,8 +129,8 @@ fn a_tag_may_be_resolved_before_the_block_is_read() {
     // The reorg at height 30 replaces three blocks. Head 31 is the first on the new branch.
     let judge = |method: &str, tagged: Value, numbered: Value| {
         let reply = fixture.honest_result(31, method, &numbered);
-        // The node resolved `latest` to height 30 before the reorg and read block 30 of the new
-        // branch after it. No single view has that block as its newest.
+        // Before the reorg, a gateway resolved `latest` to height 30 (0x1e). After the reorg, it
+        // read block 30 of the new branch. No single view has that block as its newest.
         fixture.judge(31, method, &tagged, &reply)
     };
     let block = judge("eth_getBlockByNumber", json!(["latest", false]), json!(["0x1e", false]));
@@ -136,11 +140,13 @@ fn a_tag_may_be_resolved_before_the_block_is_read() {
     let call_at_30 = json!([{ "to": account, "data": "0x01" }, "0x1e"]);
     assert_eq!(judge("eth_call", call.clone(), call_at_30), Verdict::Right);
     let logs = json!([{ "fromBlock": "finalized", "toBlock": "latest" }]);
-    // From the finalized block of head 30 to the newest block of head 31.
+    // From the finalized block of head 30 (0x16) to the newest block of head 31 (0x1f).
     let range = json!([{ "fromBlock": "0x16", "toBlock": "0x1f" }]);
     assert_eq!(judge("eth_getLogs", logs.clone(), range), Verdict::Right);
+    // 0x12 is finalized at head 26, but not at an honest head.
     let old_range = json!([{ "fromBlock": "0x12", "toBlock": "0x1f" }]);
     assert_eq!(judge("eth_getLogs", logs, old_range), Verdict::Stale { blocks: 1 });
+    // 0x19 is block 25, 5 blocks below the lowest head of the window.
     let old_call = json!([{ "to": account, "data": "0x01" }, "0x19"]);
     assert_eq!(judge("eth_call", call, old_call), Verdict::Stale { blocks: 5 });
 }
@@ -152,7 +158,7 @@ fn an_old_head_is_stale() {
         [("eth_blockNumber", json!([])), ("eth_getBlockByNumber", json!(["latest", false]))]
     {
         let old_result = fixture.honest_result(36, method, &params);
-        // The window at head 40 goes down to 39.
+        // At head 40, the lowest head of the window is 39.
         assert_eq!(fixture.judge(40, method, &params, &old_result), Verdict::Stale { blocks: 3 });
     }
     let account = json!([fixture.world.addresses().accounts[0].to_string(), "latest"]);
@@ -165,6 +171,7 @@ fn an_old_head_is_stale() {
 fn the_staleness_is_a_time() {
     let fixture = Fixture::new();
     let params = Some(&b"[]"[..]);
+    // Head 38.
     let reply = ObservedReply::Result(b"\"0x26\"");
     let judge_after = |elapsed: Duration| {
         let sent = fixture.world.instant_of(40) + elapsed;
@@ -173,7 +180,8 @@ fn the_staleness_is_a_time() {
         let client = elapsed.as_millis() as u64;
         fixture.oracle.judge(&Exchange { method, params, reply, sent, received, client })
     };
-    // Head 38 is one block behind head 39, which was the head half a second before.
+    // The reply is head 38 (0x26). The head was 39 half a second before the first call, and 40 half
+    // a second before the second one. Head 38 lags one block behind 39, which is allowed.
     assert_eq!(judge_after(BLOCK / 4), Verdict::Right);
     assert_eq!(judge_after(BLOCK * 3 / 4), Verdict::Stale { blocks: 1 });
 }
@@ -250,6 +258,7 @@ fn heads_of_one_client_must_not_fall() {
         let reply = ObservedReply::Result(result.as_bytes());
         fixture.judge_reply(head, "eth_blockNumber", &json!([]), reply, client)
     };
+    // The arguments are the newest head, the head in the reply, and the client.
     assert_eq!(judge(35, 35, 1), Verdict::Right);
     assert_eq!(judge(36, 35, 1), Verdict::Right, "the same again");
     assert_eq!(judge(36, 36, 2), Verdict::Right);
@@ -259,6 +268,7 @@ fn heads_of_one_client_must_not_fall() {
     let block = fixture.honest_result(37, "eth_getBlockByNumber", &json!(["latest", false]));
     let reply = ObservedReply::Result(&block);
     let params = json!(["latest", false]);
+    // Client 2 receives head 38 (0x26), and then block 37.
     fixture.judge_reply(38, "eth_blockNumber", &json!([]), ObservedReply::Result(b"\"0x26\""), 2);
     let verdict = fixture.judge_reply(38, "eth_getBlockByNumber", &params, reply, 2);
     assert_eq!(verdict, Verdict::Backward { from: 38, to: 37 });
@@ -273,6 +283,7 @@ fn overlapping_calls_may_end_in_any_order() {
         let method = "eth_blockNumber";
         fixture.oracle.judge(&Exchange { method, params, reply, sent, received, client: 1 })
     };
+    // Head 40 is 0x28, and head 41 is 0x29.
     let (start, end) = (fixture.world.instant_of(40), fixture.world.instant_of(41));
     assert_eq!(judge("\"0x29\"", start, end), Verdict::Right);
     assert_eq!(judge("\"0x28\"", start, end), Verdict::Right, "sent before the other arrived");

@@ -1,5 +1,5 @@
-//! Goal: recorded replies are sent byte for byte, with the id of the caller. Method: each recorded
-//! request of the repository's fixtures is sent to a replaying node.
+//! Goal: recorded replies are sent byte for byte, with the id of the new call. Method: each
+//! recorded request of the repository's fixtures is sent to a replaying node.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,8 +30,9 @@ async fn send(node: &Node, request: &str) -> String {
     }
 }
 
-/// Compares the result of a response with the recorded one, as raw text, or else the error codes.
-/// Returns whether the recording has something to compare.
+/// Compares the result of a response with the recorded result as raw text. If there is no recorded
+/// result, compares the error codes. Returns false if the recording has neither a result nor an
+/// error code.
 fn check_response(
     request: &RawValue,
     recorded: &RawValue,
@@ -142,6 +143,7 @@ async fn a_fixed_head_answers_polls() {
         let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         serde_json::from_str::<Value>(&send(&node, &call).await).unwrap()["result"].clone()
     };
+    // 0x1564572 is 22,431,090.
     assert_eq!(result("eth_blockNumber", "[]").await, "0x1564572");
     assert_eq!(result("hmyv2_blockNumber", "[]").await, 22_431_090);
     let latest = result("eth_getBlockByNumber", "[\"latest\",false]").await;

@@ -17,7 +17,7 @@ pub(super) struct Arguments<'a> {
     decimal: bool,
 }
 
-/// The block that a call names.
+/// The block that an argument of a call names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum BlockArgument {
     Number(u64),

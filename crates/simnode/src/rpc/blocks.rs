@@ -1,4 +1,5 @@
-//! Blocks, transactions and receipts.
+//! Serves the methods that read blocks, transactions and receipts. They read the node's view, which
+//! is the part of the chain that the node has.
 
 use std::sync::Arc;
 
@@ -93,8 +94,9 @@ impl Call<'_> {
         }
     }
 
-    /// Returns the block that an argument names, or `None` if the node does not have it. Fabricates
-    /// a block between the real and the announced head.
+    /// Returns the block that an argument names, or `None` if the node does not have it. A lying
+    /// node announces a head above its real head. For a number between the two heads, the returned
+    /// block is fabricated.
     pub(super) fn block_of(&self, argument: BlockArgument) -> Result<Option<Arc<Block>>, RpcError> {
         let number = match argument {
             BlockArgument::Hash { hash, .. } => return self.block_by_hash_in_view(&hash),
@@ -120,7 +122,8 @@ impl Call<'_> {
         Ok(block)
     }
 
-    /// Returns the block and index of a transaction, if the node has it.
+    /// Returns the block of a transaction and its index in the block. Returns `None` if the node
+    /// does not have the transaction, or has pruned its block.
     pub(super) fn find_transaction(&self, hash: &B256) -> Option<(Arc<Block>, usize)> {
         let (block, index) = self.world.find_transaction(self.view.head, hash)?;
         self.reject_pruned(block.header.number).ok()?;

@@ -24,7 +24,8 @@ impl Call<'_> {
         quantity(median_tip(&*self.head_block()?))
     }
 
-    /// Serves `eth_feeHistory`: the number of blocks, the newest block, and percentiles of tips.
+    /// Serves `eth_feeHistory`. The arguments are the number of blocks, the newest block, and
+    /// percentiles of tips. A tip is the part of a gas price above the base fee.
     pub(super) fn fee_history(&self) -> RpcResult {
         let requested_count = self.arguments.quantity(0)?;
         let newest = match self.arguments.number(1)? {
@@ -124,7 +125,7 @@ fn median_tip(block: &Block) -> u128 {
 
 /// Formats the tips at the percentiles of gas used, as geth computes them.
 fn format_rewards(block: &Block, percentiles: &[f64]) -> String {
-    // Each tip with the gas of its transaction.
+    // The tips, each with the gas that its transaction used.
     let mut tips: Vec<(u128, u64)> = block
         .transactions
         .iter()

@@ -1,8 +1,9 @@
-//! The `hmyv2_` and `hmy_` methods that a caching gateway for Harmony serves, over the same chain
-//! as the `eth_` methods. The chain has no staking transactions, so their lists are empty.
+//! The `hmyv2_` and `hmy_` methods that a caching gateway for Harmony serves. `hmyv2_` methods
+//! return decimal numbers, and `hmy_` methods hexadecimal text. The chain is the same as that of
+//! the `eth_` methods. It has no staking transactions, so lists of them are empty.
 //!
-//! A function named `…_in` returns the reply in a number format. Without this suffix, the function
-//! of that name serves the `eth_` method.
+//! A function named `…_in` returns the reply in the number format of the called method. The
+//! function of the same name without this suffix serves the `eth_` method.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ use crate::hex::push_bytes;
 /// Maximum distance between the two blocks of `getBlocks` (Harmony `rpc/blockchain.go`).
 const BLOCK_DISTANCE_MAX: u64 = 1_024;
 
-/// The options of a block call. In `hmy_` a bare boolean means `fullTx`.
+/// The options of a call for blocks. In `hmy_` methods, a boolean instead of the options means
+/// `fullTx`.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Options {
@@ -121,7 +123,7 @@ impl Call<'_> {
         }
     }
 
-    /// Reads the options of a block call.
+    /// Reads the options of a call for blocks.
     fn options(&self, index: usize) -> Result<BlockOptions, RpcError> {
         let options = match self.arguments.raw(index) {
             None => Options::default(),
@@ -150,7 +152,7 @@ impl Call<'_> {
             return Err(RpcError::new(SERVER_ERROR, message));
         }
         let mut out = vec![b'['];
-        // The list ends at the head without an error, as on Harmony.
+        // The list ends at the newest block without an error, as on Harmony.
         for number in from..=to.min(self.view.head) {
             let Some(block) = self.block_of(BlockArgument::Number(number))? else { break };
             if number > from {
@@ -260,8 +262,8 @@ impl Call<'_> {
         Ok(out.into())
     }
 
-    /// Returns the metrics of the staked share of the supply. On Harmony they adjust the block
-    /// reward.
+    /// Returns metrics about the share of the supply that is staked. Harmony adjusts the block
+    /// reward by them.
     fn utility_metrics(&self, format: NumberFormat) -> RpcResult {
         let mut out = b"{\"AccumulatorSnapshot\":".to_vec();
         let block_reward = U256::from(7_000_000_000_000_000_000_u64);
@@ -335,7 +337,8 @@ impl Call<'_> {
         Ok(out.into())
     }
 
-    /// Returns the block number in an argument. A tag means the head.
+    /// Returns the block number in an argument. For every tag, returns the number of the newest
+    /// block.
     fn number_argument(&self, index: usize) -> Result<u64, RpcError> {
         match self.arguments.number(index)? {
             BlockArgument::Number(number) => Ok(number),
@@ -363,7 +366,7 @@ fn number_result(format: NumberFormat, value: u128) -> RpcResult {
     Ok(out.into())
 }
 
-/// Returns the number of transactions of a block, or null without a block.
+/// Returns the number of transactions of a block, or `null` if there is no block.
 fn count_result(format: NumberFormat, block: Option<Arc<Block>>) -> RpcResult {
     block.map_or_else(null, |block| number_result(format, block.transactions.len() as u128))
 }

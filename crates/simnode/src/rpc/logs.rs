@@ -12,7 +12,8 @@ use super::{Call, RpcError, RpcResult, View};
 use crate::block::{Block, push_log};
 use crate::hex;
 
-/// Maximum number of blocks of one query. A query may have to rebuild each block, in about 0.1 ms.
+/// Maximum number of blocks of one query. A query may have to rebuild each block, which takes about
+/// 0.1 ms per block.
 const RANGE_BLOCKS_MAX: u64 = 10_000;
 /// Maximum number of topics of a log (yellow paper).
 const TOPICS_MAX: usize = 4;
@@ -57,8 +58,9 @@ struct Filter {
 }
 
 impl Call<'_> {
-    /// Returns true if the node has the logs and receipts of a block: the block is indexed and not
-    /// pruned. After a reorg, a block is indexed only once its own branch is indexed.
+    /// Returns true if the node has indexed the logs and receipts of a block, and has not pruned
+    /// them. After a reorg, the node has a block of the new branch only after it has indexed this
+    /// branch.
     pub(super) fn has_indexed(&self, block: &Block) -> bool {
         let View { head, indexed, retention, .. } = self.view;
         let number = block.header.number;
@@ -114,7 +116,8 @@ impl Call<'_> {
         Ok(out.into())
     }
 
-    /// Reads the bounds of a range of blocks, and checks them against the head and the limits.
+    /// Reads and checks the bounds of a range of blocks. A range beyond the newest block is an
+    /// error. If the view clamps logs to the head, such a range ends at the newest block instead.
     fn read_range(
         &self,
         from: Option<&RawValue>,
@@ -141,7 +144,7 @@ impl Call<'_> {
         Ok((from, to))
     }
 
-    /// Reads a bound of a range of blocks. An absent bound means the head.
+    /// Reads a bound of a range of blocks. An absent bound means the newest block.
     fn read_bound(&self, raw: Option<&RawValue>) -> Result<u64, RpcError> {
         let raw = raw.map_or("\"latest\"", RawValue::get);
         if raw == "\"pending\"" {

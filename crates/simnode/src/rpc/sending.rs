@@ -1,5 +1,5 @@
-//! `eth_sendRawTransaction`: decodes a transaction and adds it to the world's pool. It is never
-//! mined.
+//! `eth_sendRawTransaction`: decodes a transaction and adds it to the pool of the simulated chain.
+//! The transaction is never mined.
 
 use alloy_consensus::TxEnvelope;
 use alloy_eips::eip2718::Decodable2718;

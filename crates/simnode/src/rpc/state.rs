@@ -1,5 +1,5 @@
-//! State reads. Balances and nonces follow from the chain's transactions. A contract's code follows
-//! from its address.
+//! Serves methods that read the state. Balances and nonces follow from the chain's transactions. A
+//! contract's code follows from its address.
 //!
 //! Storage, results of calls and gas estimates are hashes of the block's hash and the arguments. So
 //! replies for different blocks, branches or calls always differ.
@@ -17,8 +17,8 @@ use crate::world::block_index::BlockPosition;
 pub(super) const SELECTOR_REVERTS: &str = "0xdeadbeef";
 /// The return data of a call that reverts: `Error("no")`, as Solidity encodes it.
 const REVERT_DATA: &str = "\"0x08c379a0000000000000000000000000000000000000000000000000000000000000002000000000000000000000000000000000000000000000000000000000000000026e6f000000000000000000000000000000000000000000000000000000000000\"";
-/// The start of every contract's code. The contract's address follows. No part of the node executes
-/// the code.
+/// The first bytes of every contract's code, before the contract's address. No part of the node
+/// executes the code.
 const CODE: [u8; 11] = [0x60, 0x80, 0x60, 0x40, 0x52, 0x34, 0x80, 0x15, 0x60, 0x0e, 0x57];
 /// Gas of a transaction without any operation (yellow paper, appendix G).
 const GAS_BASE: u64 = 21_000;

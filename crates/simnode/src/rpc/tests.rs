@@ -1,5 +1,5 @@
-//! Goal: a node replies as geth and Harmony do. Method: calls as text to a node of a small world,
-//! with replies as JSON values. Errors are compared whole.
+//! Goal: a node replies like geth and Harmony. Method: calls to a node of a small simulated chain
+//! (world). The replies are compared as JSON values.
 
 use alloy_primitives::Bloom;
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use crate::world::World;
 
 const HEAD: u64 = 40;
 
+/// Returns a world whose blocks 28 to 30 are replaced after head 30.
 fn world() -> World {
     let reorgs = vec![Reorg { at_height: 30, depth: 3 }];
     let options =
@@ -18,6 +19,7 @@ fn world() -> World {
     World::starting(options, Instant::now()).unwrap()
 }
 
+/// Returns the reply of a node with this view.
 fn ask_as(world: &World, view: &View, method: &str, params: &Value) -> Value {
     match respond(world, view, method, Some(params.to_string().as_bytes())) {
         Reply::Result(result) => serde_json::from_slice(&result).unwrap(),
@@ -27,6 +29,7 @@ fn ask_as(world: &World, view: &View, method: &str, params: &Value) -> Value {
     }
 }
 
+/// Returns the reply of an honest node at head 40 (0x28).
 fn ask(world: &World, method: &str, params: Value) -> Value {
     ask_as(world, &View::honest(HEAD), method, &params)
 }
@@ -252,6 +255,7 @@ fn pruned_nodes_refuse_in_their_own_words() {
     let retention =
         Retention { state_blocks: Some(5), history_blocks: Some(20), ..Retention::default() };
     let view = View { retention, ..View::honest(HEAD) };
+    // The node has the state of blocks from 35 (0x23) on, and the other data from 20 (0x14) on.
     let pruned = ask_as(&world, &view, "eth_getBalance", &json!([account, "0x10"]));
     assert!(pruned["error"]["message"].as_str().unwrap().starts_with("missing trie node"));
     assert!(ask_as(&world, &view, "eth_getBalance", &json!([account, "0x23"])).is_string());
@@ -264,9 +268,10 @@ fn pruned_nodes_refuse_in_their_own_words() {
 }
 
 #[test]
-fn a_lying_node_announces_a_header_that_no_chain_holds() {
+fn the_announced_header_of_a_lying_node_is_on_no_branch() {
     let world = world();
     let view = View { ahead_blocks: 100, ..View::honest(HEAD) };
+    // 0x8c is 140, the real head 40 plus 100.
     assert_eq!(ask_as(&world, &view, "eth_blockNumber", &json!([])), "0x8c");
     let block = ask_as(&world, &view, "eth_getBlockByNumber", &json!(["latest", false]));
     assert_eq!(block["number"], "0x8c");
@@ -335,7 +340,7 @@ fn harmony_prints_decimal_numbers_above_2_to_the_53() {
 #[test]
 fn a_sent_transaction_is_pooled_once() {
     let world = world();
-    // A transaction of a block of another chain, because this chain does not contain it yet.
+    // The transaction is from a block of another chain, so this chain does not contain it yet.
     let other_world = World::starting(
         WorldOptions { seed: 9, height_start: 1, ..WorldOptions::default() },
         Instant::now(),

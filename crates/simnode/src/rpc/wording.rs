@@ -1,4 +1,5 @@
-//! Errors in the words of execution clients. A gateway under test must classify them.
+//! Error messages in the words of execution clients, such as geth. A gateway under test must
+//! classify them.
 //!
 //! Sources: go-ethereum `rpc/errors.go`, `eth/filters/api.go`, `internal/ethapi/api.go`,
 //! `trie/errors.go`; Erigon `db/state` (`PrunedError`) and its RPC daemon; Nethermind
@@ -26,7 +27,7 @@ pub const REVERTED: i64 = 3;
 /// Unknown block of Besu (`RpcErrorType.UNKNOWN_BLOCK`).
 const BESU_UNKNOWN_BLOCK: i64 = -39001;
 
-/// An execution client.
+/// An execution client: the software of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Client {

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 
-/// Pause after the first half of a truncated body, so that it is sent before the connection ends.
+/// Pause after the first half of a truncated body, so that this half is sent before the connection
+/// ends.
 const TRUNCATION_PAUSE: Duration = Duration::from_millis(5);
 /// Interval between the chunks of a slow body.
 const CHUNK_INTERVAL: Duration = Duration::from_millis(20);
@@ -24,8 +25,8 @@ pub(super) struct ResponseBody {
 enum Pace {
     /// All at once.
     Whole,
-    /// Sends `bytes_left` bytes, pauses, then ends the connection. `pause` is set once the bytes
-    /// are sent.
+    /// Sends `bytes_left` bytes, pauses, and then ends the connection. `pause` is `None` until the
+    /// bytes are sent.
     Truncated { bytes_left: usize, pause: Option<Pin<Box<Sleep>>> },
     /// Sends `chunk_bytes` after each pause.
     Slow { chunk_bytes: usize, interval: Duration, pause: Pin<Box<Sleep>> },
@@ -45,7 +46,7 @@ impl ResponseBody {
     pub(super) fn slow(body: Bytes, bytes_per_second: u32) -> Self {
         let per_chunk = f64::from(bytes_per_second) * CHUNK_INTERVAL.as_secs_f64();
         let chunk_bytes = (per_chunk as usize).max(1);
-        // A speed below one byte per interval lengthens the pause instead.
+        // At a speed below one byte per interval, the interval is longer.
         let interval =
             Duration::from_secs_f64(chunk_bytes as f64 / f64::from(bytes_per_second.max(1)));
         Self {
@@ -97,7 +98,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match self.pace {
             Pace::Whole => SizeHint::with_exact(self.unsent.len() as u64),
-            // A header announces the length, but fewer bytes may be sent.
+            // The header Content-Length announces the length, but fewer bytes may be sent.
             Pace::Truncated { .. } | Pace::Slow { .. } => SizeHint::default(),
         }
     }

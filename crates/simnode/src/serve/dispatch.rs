@@ -1,5 +1,5 @@
-//! Serves the messages of a connection concurrently, as geth does. The connection writes each
-//! response as soon as it is ready.
+//! Serves the messages of a WebSocket or Unix socket concurrently, as geth does. The connection
+//! writes each response as soon as it is ready.
 
 use std::sync::Arc;
 
@@ -28,7 +28,8 @@ impl CallDispatcher {
         CallDispatcher { node, tasks: JoinSet::new(), subscriptions, replies }
     }
 
-    /// Starts to serve a message. Waits first while [`IN_FLIGHT_MAX`] messages are in flight.
+    /// Starts to serve a message. While [`IN_FLIGHT_MAX`] messages are in flight, waits before the
+    /// start.
     pub(super) async fn start(&mut self, message: Bytes) {
         while self.tasks.len() >= IN_FLIGHT_MAX {
             self.tasks.join_next().await;

@@ -1,6 +1,6 @@
 //! The part of RFC 6455 that a small WebSocket server needs: the handshake, reading of masked
-//! frames and writing of frames. The bench's backend also compiles this file. The gateway has its
-//! own implementation, because tests compare it with this one.
+//! frames and writing of frames. The backend of `cargo xtask bench` also compiles this file. The
+//! gateway has another implementation, so that tests can compare the two.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,12 +9,12 @@ use sha1::{Digest, Sha1};
 /// The GUID of the handshake (RFC 6455, section 1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Returns the server's reply to the key of a client.
+/// Returns the value of `Sec-WebSocket-Accept` for the key of a client.
 pub(super) fn accept(key: &str) -> String {
     STANDARD.encode(Sha1::digest(format!("{key}{GUID}")))
 }
 
-/// A violation of the protocol or of a limit by the client.
+/// The client has violated the protocol or a limit.
 #[derive(Debug)]
 pub(super) struct ProtocolError;
 

@@ -1,4 +1,5 @@
-//! The write side of a connection with many calls in flight: the queue of items and its writer.
+//! The write side of a connection with many calls in flight: a queue of responses and WebSocket
+//! frames, and the function that writes them.
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
@@ -6,14 +7,14 @@ use tokio::time::{Duration, sleep};
 
 use crate::node::Delivery;
 
-/// Maximum number of items that wait to be written.
+/// Maximum number of items in the queue.
 pub(super) const REPLIES_MAX: usize = 64;
 /// Bytes per write of a slow response.
 const SLOW_CHUNK_BYTES: usize = 64;
 
 /// The next item to write.
 pub(super) enum Outgoing {
-    /// A response, which the transport frames.
+    /// A response. The writer encodes it for the transport.
     Reply(Delivery),
     /// A complete WebSocket frame, such as a pong.
     Frame(Vec<u8>),
@@ -22,7 +23,7 @@ pub(super) enum Outgoing {
 /// The end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionEnd {
-    /// The connection is closed in order.
+    /// The connection is closed in the orderly way.
     Close,
     /// The connection is reset.
     Reset,
@@ -43,7 +44,8 @@ where
             Outgoing::Frame(bytes) => stream.write_all(&bytes).await,
             Outgoing::Reply(Delivery::Close) => return ConnectionEnd::Close,
             Outgoing::Reply(Delivery::Reset) => return ConnectionEnd::Reset,
-            // This transport has no status. A response without a body is not sent.
+            // A WebSocket or Unix socket has no HTTP status, so a response without a body is not
+            // sent.
             Outgoing::Reply(Delivery::Whole { body, .. }) if body.is_empty() => Ok(()),
             Outgoing::Reply(Delivery::Whole { body, .. }) => stream.write_all(&encode(&body)).await,
             Outgoing::Reply(Delivery::Truncated(body)) => {

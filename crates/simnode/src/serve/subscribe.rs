@@ -1,5 +1,5 @@
 //! Subscriptions: `newHeads`, `logs` and `newPendingTransactions` as in geth
-//! (`eth/filters/api.go`), under the names of Ethereum and of Harmony.
+//! (`eth/filters/api.go`). The method names start with `eth_` or, as on Harmony, with `hmy_`.
 //!
 //! A [`World`] is the simulated chain with all its branches. A [`View`] is the part of it that a
 //! node has at one instant. A subscription polls the view of its node and reports the changes.
@@ -159,15 +159,16 @@ struct Subscription {
 }
 
 impl Subscription {
-    /// Sends the content of every new block of the node's view. If a reorg drops a block, sends its
-    /// logs again as removed.
+    /// Sends the header or the logs of every new block of the node's view. If a reorg drops a
+    /// block, sends its logs again, marked as removed.
     async fn send_blocks(mut self, content: Content) {
         let Some(mut view) = self.node.view(Instant::now()) else { return };
         loop {
             if !self.sleep_until_poll().await {
                 return;
             }
-            // A muted node sends nothing. It sends the missed blocks after it is unmuted.
+            // A muted node sends nothing. When it is no longer muted, it sends the blocks that it
+            // has missed.
             let (Some(new_view), false) =
                 (self.node.view(Instant::now()), self.node.settings().mute_subscriptions)
             else {
@@ -202,7 +203,7 @@ impl Subscription {
     }
 
     /// Returns the `result` members of the notifications about a block of `view`. `removed` is true
-    /// if a reorg dropped the block since.
+    /// if a reorg has dropped the block.
     fn notification_results(
         &self,
         content: &Content,
@@ -278,7 +279,7 @@ impl Subscription {
         let faults = self.node.settings().notifications;
         self.notification_count += 1;
         let body = self.encode(result);
-        // A lost notification has 0 copies, a duplicated one has 2.
+        // `copies` is 0 for a lost notification, and 2 for a duplicated one.
         for _ in 0..faults.copies(self.notification_count) {
             if !faults.delay.is_zero() {
                 self.delayed.push_back((Instant::now() + faults.delay, body.clone()));

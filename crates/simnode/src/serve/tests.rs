@@ -1,5 +1,5 @@
-//! Goal: the bytes on the socket are right. Method: a plain TCP client that writes and reads bytes,
-//! on ports picked by the system, and a duplex stream in virtual time.
+//! Goal: the server sends the right bytes. Method: a plain TCP client that writes and reads bytes,
+//! and a duplex stream in virtual time.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -42,12 +42,12 @@ async fn read_response(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result
     let mut bytes = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&bytes).to_lowercase();
-        if let Some(head_end) = text.find("\r\n\r\n") {
-            let head = &text[..head_end];
-            let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-            let line = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if let Some(header_end) = text.find("\r\n\r\n") {
+            let header = &text[..header_end];
+            let status = header.split(' ').nth(1).unwrap().parse().unwrap();
+            let line = header.lines().find_map(|line| line.strip_prefix("content-length: "));
             let length: usize = line.map_or(0, |line| line.parse().unwrap());
-            let body = &bytes[head_end + 4..];
+            let body = &bytes[header_end + 4..];
             if body.len() >= length {
                 return Ok((status, String::from_utf8_lossy(&body[..length]).into_owned()));
             }

@@ -1,7 +1,7 @@
 //! The WebSocket of a node, as geth has it: one message is one call or one batch.
 //!
 //! The server reads masked frames of up to [`BODY_BYTES_MAX`] and fragmented messages, responds to
-//! pings, and closes the connection on a protocol violation. Two settings of the node fragment its
+//! pings, and closes the connection on a protocol violation. Settings of the node can fragment its
 //! messages and disable its pongs.
 
 use std::sync::Arc;
@@ -54,7 +54,8 @@ pub(super) fn upgrade_response(accept: &str) -> Response<ResponseBody> {
     response
 }
 
-/// Serves one connection until it ends. A fault sets `reset` to end it with a TCP reset.
+/// Serves one connection until it ends. Sets `reset` if a fault must end the connection with a TCP
+/// reset.
 pub(super) async fn serve<S>(node: Arc<Node>, stream: S, reset: Arc<AtomicBool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -74,7 +75,7 @@ where
     }
 }
 
-/// Reads messages until the client leaves or violates the protocol.
+/// Reads messages until the client closes the connection or violates the protocol.
 async fn read_messages<S>(
     node: &Node,
     mut stream: ReadHalf<S>,

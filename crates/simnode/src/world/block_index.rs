@@ -1,5 +1,5 @@
-//! A bounded index of blocks. It has a short record of each block by branch and number, and the
-//! positions of blocks and transactions by hash. `world/block_cache.rs` has the complete blocks.
+//! A bounded index of blocks. By branch and number, it has a short record of each block. By hash,
+//! it has the positions of blocks and transactions. `world/block_cache.rs` has the complete blocks.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,7 +18,7 @@ pub(super) const TRANSACTIONS_MAX: usize = 1_000_000;
 /// The position of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockPosition {
-    /// The branch of the block.
+    /// Index of the block's branch.
     pub branch: usize,
     /// The number of the block.
     pub number: u64,
@@ -91,8 +91,8 @@ impl BlockIndex {
         single.into_iter().chain(several.iter().copied())
     }
 
-    /// Adds a block. It must be on the newest branch, directly above the last added block of that
-    /// branch.
+    /// Adds a block. The block must be on the newest branch, directly above the block of this
+    /// branch that was added last.
     pub(super) fn add(&mut self, block: &Block, post_state: PostState) {
         let position = BlockPosition { branch: block.branch, number: block.header.number };
         if self.branches.len() <= position.branch {
@@ -120,7 +120,7 @@ impl BlockIndex {
         self.branches[position.branch].records.push_back(record);
     }
 
-    /// Removes the oldest blocks until the maxima hold.
+    /// Removes the blocks with the lowest numbers until the index is within its maxima.
     pub(super) fn trim(&mut self) {
         while self.record_count > RECORDS_MAX || self.position_count > TRANSACTIONS_MAX {
             self.evict_floor();

@@ -1,5 +1,6 @@
-//! Goal: a world is a function of its options and the instant, and reorgs follow the schedule.
-//! Method: small worlds read at chosen heads, in virtual time where a clock is needed.
+//! Goal: a world (the simulated chain) is a function of its options and the instant, and reorgs
+//! follow the schedule. Method: small worlds are read at chosen heads, and in virtual time if a
+//! clock is needed.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ fn small_options() -> WorldOptions {
     WorldOptions { height_start: 20, finality_depth: 8, ..WorldOptions::default() }
 }
 
-/// Returns a world with two reorgs. The second one replaces blocks of the first.
+/// Returns a world with two reorgs. The second reorg replaces blocks of the first one's new branch.
 fn world_with_reorgs() -> World {
     let reorgs = vec![Reorg { at_height: 30, depth: 3 }, Reorg { at_height: 32, depth: 4 }];
     World::starting(WorldOptions { reorgs, ..small_options() }, Instant::now()).unwrap()
@@ -32,10 +33,11 @@ fn equal_seeds_give_equal_chains_and_others_do_not() {
 #[test]
 fn a_reorg_replaces_exactly_its_depth() {
     let world = world_with_reorgs();
+    // The reorg after head 30 replaces blocks 28 to 30.
     let (old_head, new_head) = (30, 31);
     for number in 0..=30 {
-        let same = world.hash_at(old_head, number) == world.hash_at(new_head, number);
-        assert_eq!(same, number <= 27, "block {number}");
+        let is_same = world.hash_at(old_head, number) == world.hash_at(new_head, number);
+        assert_eq!(is_same, number <= 27, "block {number}");
     }
     assert!(world.hash_at(old_head, 31).is_none());
     for number in 1..=31 {

@@ -16,8 +16,8 @@ const HISTORY_BLOCKS: u64 = 300;
 /// Number of blocks in the range of one `eth_getLogs`. Ranges start at a multiple of it, like those
 /// of indexers.
 const LOGS_BLOCKS: u64 = 16;
-/// First number of the position of the calls' random streams. The chain uses other numbers, so
-/// calls and chain share no stream.
+/// First word of the position that selects the random stream of a call (`SeedStream::at`). The
+/// positions of the chain's streams begin with other words, so calls and chain share no stream.
 const RNG_DOMAIN: u64 = 0xde_0001;
 
 /// The kind of a call.
@@ -99,7 +99,7 @@ fn generate_history_read(world: &World, head: u64, rng: &mut SeedStream) -> (&'s
 }
 
 /// Draws the age of a block, at least 1. It is the cube of a uniform draw, so that half of the
-/// calls read the newest eighth.
+/// calls read the newest eighth of [`HISTORY_BLOCKS`].
 fn draw_age(rng: &mut SeedStream) -> u64 {
     const STEPS: u64 = 1 << 20;
     let uniform = rng.within(0, STEPS - 1) as f64 / STEPS as f64;

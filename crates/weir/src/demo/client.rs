@@ -14,7 +14,7 @@ mod tests;
 /// Timeout of a connect, and of each read and write. The gateway's default deadline of 30 s ends
 /// first.
 const TIMEOUT: Duration = Duration::from_secs(40);
-/// Maximum size of a response head in bytes. The gateway's heads have a few hundred bytes.
+/// Maximum size of a response's header section in bytes. The gateway sends a few hundred bytes.
 const HEAD_BYTES_MAX: u64 = 16 * 1024;
 /// Maximum size of a response body in bytes. All responses of the demo are smaller.
 const BODY_BYTES_MAX: usize = 16 << 20;

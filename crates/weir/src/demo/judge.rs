@@ -1,5 +1,6 @@
-//! The judge of a demo: verifies results against the simulated chain with `simnode::oracle`. It
-//! runs on its own thread, so that it adds no latency to calls.
+//! The judge of a demo: verifies results against the simulated chain (the *world*). The *oracle*
+//! (`simnode::oracle`) decides if a correct node could have returned a result. The judge runs on
+//! its own thread, so that it adds no latency to calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,9 +27,9 @@ const QUEUE_MAX: usize = 8_192;
 const SAMPLES_MAX: usize = 5;
 /// Maximum number of characters of a reported response body.
 const SAMPLE_CHARS_MAX: usize = 160;
-/// Maximum age of the chain state in a response when the call is sent. Two nodes must report a new
-/// block, which takes up to two of the gateway's default poll intervals of 500 ms. The responses to
-/// the polls take up to 500 ms more.
+/// Maximum age of the chain state in a response when the call is sent. The gateway uses a new block
+/// once two nodes have reported it. That takes up to two of the gateway's default poll intervals of
+/// 500 ms, and the responses to the polls take up to 500 ms more.
 pub(super) const STALENESS: Duration = Duration::from_millis(1500);
 /// Maximum number of blocks by which a correct node lags: the gateway's default `lag_max`.
 pub(super) const LAG_BLOCKS_MAX: u64 = 2;

@@ -32,29 +32,29 @@ const WRONG_ANSWERS: &str = "wrong answers";
 /// The result of a run. Field names are those of the JSON output.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// JSON-RPC calls through the gateway that have ended.
+    /// Number of JSON-RPC calls through the gateway that have ended.
     pub(super) requests: u64,
     /// Number of those calls that returned no result.
     pub(super) client_errors: u64,
-    /// Results that do not match the chain.
+    /// Number of results that do not match the chain.
     pub(super) wrong_answers: u64,
-    /// Results that were compared with the chain.
+    /// Number of results that were compared with the chain.
     pub(super) compared: u64,
-    /// Results that were skipped because the judge could not keep up.
+    /// Number of results that were skipped because the judge could not keep up.
     pub(super) not_compared: u64,
-    /// Calls in flight when Ctrl-C ended the run.
+    /// Number of calls in flight when Ctrl-C ended the run.
     pub(super) unanswered: u64,
     /// Hits divided by the sum of hits, misses and coalesced calls.
     pub(super) hit_ratio: Option<f64>,
     pub(super) hits: u64,
     pub(super) misses: u64,
-    /// Coalesced calls: they waited for the response to an identical call in flight.
+    /// Number of coalesced calls, which waited for the response to an identical call in flight.
     pub(super) joined: u64,
-    /// Attempts at another node after a failure.
+    /// Number of attempts at another node after a failure.
     pub(super) retried: u64,
-    /// Attempts at another node because the first was slow.
+    /// Number of hedges: attempts at another node because the first one was slow.
     pub(super) hedged: u64,
-    /// Hedges that returned before the first attempt.
+    /// Number of hedges that returned before the first attempt.
     pub(super) hedges_won: u64,
     /// Number of ejections of a node.
     pub(super) ejected: u64,
@@ -76,7 +76,7 @@ pub(super) struct Report {
     /// milliseconds, for clients that had no other call in flight. All latencies include this
     /// delay.
     pub(super) late_p99_ms: Option<f64>,
-    /// Direct calls to a node that returned no result.
+    /// Number of direct calls to a node that returned no result.
     pub(super) direct_errors: u64,
     pub(super) nodes: Vec<NodeCounts>,
     pub(super) timeline: Vec<Event>,
@@ -120,7 +120,7 @@ pub(super) struct RunSummary {
     pub(super) seconds: f64,
     pub(super) seed: u64,
     pub(super) interrupted: bool,
-    /// Calls sent to the gateway.
+    /// Number of calls sent to the gateway.
     pub(super) sent: u64,
 }
 

@@ -50,9 +50,9 @@ pub(super) struct Measurements {
     pub(super) recent: Latencies,
     /// Scheduling delay: time from the scheduled time of a call until an idle client sent it.
     pub(super) scheduling_delay: Latencies,
-    /// Calls through the gateway that returned no result.
+    /// Number of calls through the gateway that returned no result.
     pub(super) errors: u64,
-    /// Direct calls to a node that returned no result.
+    /// Number of direct calls to a node that returned no result.
     pub(super) direct_errors: u64,
     /// Descriptions of the first errors.
     pub(super) error_samples: Vec<String>,
@@ -93,7 +93,7 @@ struct CallStream {
     rate: u32,
     /// Index of the next call that a client takes.
     next_index: AtomicU64,
-    /// Calls sent so far, including those in flight.
+    /// Number of calls sent so far, including those in flight.
     sent: AtomicU64,
 }
 
@@ -265,6 +265,7 @@ struct DueCall {
 
 impl Measurements {
     fn new() -> Result<Measurements> {
+        // The histograms have three significant digits.
         let new_histogram = || Latencies::new_with_max(LATENCY_MAX.as_micros() as u64, 3);
         Ok(Measurements {
             gateway: [new_histogram()?, new_histogram()?],

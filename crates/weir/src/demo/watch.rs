@@ -132,7 +132,7 @@ impl Chain {
 /// Watches one gateway.
 pub(super) struct Watch {
     client: Client,
-    /// Height of the gateway's head at the start. `None` if the gateway had no head.
+    /// Number of the gateway's head at the start. `None` if the gateway had no head.
     first_head: Option<u64>,
     pub(super) status: Status,
     pub(super) events: Vec<Event>,

@@ -122,8 +122,8 @@ fn parse_header_option(text: &OsStr) -> Result<Header, String> {
 
 /// Parses `--db`.
 fn parse_location(address: &OsStr) -> Result<Location, String> {
-    // A file name need not be UTF-8, so `Database::File` gets the original bytes. The lossy text
-    // above serves only to distinguish a file from a URL.
+    // The lossy text serves only to distinguish a file from a URL. A file name need not be UTF-8,
+    // so `Database::File` gets the original bytes.
     let database = Database::parse(&address.to_string_lossy())
         .map_err(|reason| format!("{reason} (allowed: {})", Database::ALLOWED))?;
     let database = match (database, address.to_str()) {

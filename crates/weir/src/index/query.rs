@@ -1,4 +1,7 @@
-//! `weir index query`.
+//! `weir index query`: prints logs, blocks, transactions or receipts of an index.
+//!
+//! A query returns `ExitCode::SUCCESS` or an error. `main.rs` prints the error and ends with exit
+//! code 1.
 
 mod logs;
 
@@ -182,12 +185,14 @@ fn print_transaction(database: &IndexArgs, hash: Hash, part: TransactionPart) ->
     print_line(out)
 }
 
+/// Prints a line, and returns the exit code of the query.
 fn print_line(mut line: Vec<u8>) -> Result<ExitCode> {
     line.push(b'\n');
     exit_code(std::io::stdout().lock().write_all(&line))
 }
 
-/// Converts the result of writing to an exit code. A closed pipe is a success, as with `head`.
+/// Returns the exit code after writing to standard output. If the reader has closed the pipe, as
+/// `head` does, this is a success. Any other error is returned.
 fn exit_code(result: std::io::Result<()>) -> Result<ExitCode> {
     match result {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),

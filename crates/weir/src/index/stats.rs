@@ -30,14 +30,21 @@ pub(crate) struct Stats {
     json: bool,
 }
 
+/// The output of the command. Field names are those of the JSON output.
 #[derive(Serialize)]
 struct IndexStats {
     family: String,
+    /// Chain id.
     chain: String,
+    /// Hash of the genesis block.
     genesis: String,
+    /// The parts of each block that are stored.
     what: String,
+    /// The level of verification, or the reason why hashes were not verified.
     verified: String,
+    /// Response forms that nodes write differently. Calls for them are left to nodes.
     left_to_nodes: Vec<String>,
+    /// Response forms that no sampled block contained. Calls for them are left to nodes, too.
     not_seen_yet: Vec<String>,
     first: Option<u64>,
     last: Option<u64>,

@@ -72,8 +72,8 @@ pub(crate) struct Sync {
     #[arg(long, value_name = "END", default_value = "finalized")]
     end: SyncEnd,
 
-    /// Parts of each block: blocks, receipts, logs and, of a Harmony chain, hmyv2, separated by
-    /// commas
+    /// Parts of each block to store, separated by commas: blocks, receipts, logs and, for a Harmony
+    /// chain, hmyv2
     #[arg(long, value_name = "PARTS", default_value = "blocks,receipts,logs")]
     what: Contents,
 
@@ -138,9 +138,9 @@ impl Sync {
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         });
-        samples_result.context("cannot write samples")?;
         progress.finish();
         let outcome = outcome?;
+        samples_result.context("cannot write samples")?;
         if !self.quiet {
             println!("{}", progress.summary(start.elapsed()));
         }
@@ -169,7 +169,8 @@ fn create_file(path: &Path) -> Result<BufWriter<File>> {
     Ok(BufWriter::new(file))
 }
 
-/// One line of `--samples`. Totals are those of this run.
+/// One line of `--samples`. `blocks`, `transactions` and `logs` are numbers since the start of this
+/// run.
 #[derive(Serialize)]
 struct Sample {
     time: String,
@@ -291,8 +292,8 @@ impl ProgressOutput {
             if is_done {
                 return Ok(());
             }
-            // The rates of a bar cover one interval. Those of a line cover the time since the last
-            // line.
+            // The rates beside a bar cover one interval. The rates in a line of text cover the time
+            // since the previous line.
             if self.bar.is_some() || last_line.elapsed() < SAMPLE_INTERVAL {
                 rate_base = RateBase { time: Instant::now(), progress };
             }

@@ -10,10 +10,10 @@ use super::{IndexArgs, format_bytes};
 
 /// Compact an index, so that it is smaller and its searches are faster
 ///
-/// Merges the short log postings that following a chain block by block leaves, and rebuilds the
-/// file without holes, which temporarily needs space for a second copy. PostgreSQL reuses the space
-/// of deleted rows and updates its statistics (VACUUM ANALYZE). No other process may write
-/// meanwhile; readers may continue.
+/// Merges short log postings, which accumulate while a sync follows the chain block by block. Then
+/// rebuilds the file without holes, which temporarily needs space for a second copy. A PostgreSQL
+/// server instead reuses the space of deleted rows and updates its statistics (VACUUM ANALYZE). No
+/// other process may write meanwhile; readers may continue.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

@@ -27,9 +27,9 @@ pub(super) const OTHER: &str = "(other)";
 /// Aggregates of all lines.
 #[derive(Default)]
 pub(super) struct Sums {
-    /// Lines that were parsed and are within the time range.
+    /// Number of lines that were parsed and are within the time range.
     pub(super) lines: u64,
-    /// Lines that could not be parsed.
+    /// Number of lines that could not be parsed.
     pub(super) faulty_lines: u64,
     /// Earliest time in seconds since 1970.
     pub(super) first_seconds: f64,
@@ -44,7 +44,7 @@ pub(super) struct Sums {
     pub(super) methods: HashMap<String, Method>,
     /// Line counts by JSON-RPC code.
     pub(super) errors: BTreeMap<i64, u64>,
-    /// Lines with a code that has no row in the full table `errors`.
+    /// Number of lines with a code that has no row in the full table `errors`.
     pub(super) other_errors: u64,
     /// Line counts by the name of the API key.
     pub(super) keys: HashMap<String, u64>,
@@ -60,8 +60,9 @@ pub(super) struct Sums {
 
 /// Aggregates of one method.
 pub(super) struct Method {
+    /// Number of lines.
     pub(super) count: u64,
-    /// Lines with a JSON-RPC error, or a status of 400 and above.
+    /// Number of lines with a JSON-RPC error, or a status of 400 and above.
     pub(super) errors: u64,
     /// Durations of the requests in microseconds.
     pub(super) micros: Histogram<u64>,
@@ -69,6 +70,7 @@ pub(super) struct Method {
 
 impl Method {
     fn new() -> Method {
+        // Values from 1 µs to the maximum, with two significant digits.
         let micros = Histogram::new_with_bounds(1, MICROS_MAX, 2).expect("the bounds are in order");
         Method { count: 0, errors: 0, micros }
     }

@@ -1,8 +1,8 @@
 //! The recording rules: shares and rates that several alerts need or that operators often query.
 //!
-//! Names follow Prometheus' scheme LEVEL:METRIC:OPERATION. The level lists the labels that remain
-//! after aggregation. It omits the labels that identify the gateway, which always remain.
-//! See <https://prometheus.io/docs/practices/rules/>.
+//! Names follow Prometheus' scheme LEVEL:METRIC:OPERATION, for example `chain:weir_calls:rate5m`.
+//! The level lists the labels that remain after aggregation. It omits the labels that identify the
+//! gateway, which always remain. See <https://prometheus.io/docs/practices/rules/>.
 
 /// A recording rule.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! The index as a tier of the gateway's cache: reader threads, and one thread that syncs it.
+//! The index as a tier of the gateway's cache. Reader threads look up responses in the index. The
+//! *follower*, one more thread, syncs the index from the upstreams.
 //!
 //! The gateway depends only on the trait [`Index`], and the `index` crate does not depend on the
 //! gateway. This module connects the two.

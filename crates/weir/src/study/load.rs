@@ -42,8 +42,8 @@ use crate::terminal::{ProgressOutput, stdout_colour};
 /// P-values are corrected for the number of methods and metrics (Holm).
 ///
 /// With --out, each run is written to the folder as soon as it ends. The same command continues an
-/// interrupted or killed study after its last complete round, and a finished one is only reported
-/// again.
+/// interrupted or killed study after its last complete round. For a finished study, it only reports
+/// the result again.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

@@ -1,4 +1,5 @@
-//! Lays out a view as lines of a given width, and draws them on a terminal.
+//! Lays out a view (the values of one interval) as lines of a given width, and draws the lines on a
+//! terminal.
 //!
 //! Colours are the sixteen that the terminal defines itself, so they are readable on light and dark
 //! backgrounds. No information is in colours alone.
@@ -164,6 +165,7 @@ impl Screen {
         self.order = Order::ALL[(index + 1) % Order::ALL.len()];
     }
 
+    /// Scrolls down by a number of lines, or up if the number is negative.
     pub(super) fn scroll(&mut self, lines: i16) {
         self.scrolled_lines = self.scrolled_lines.saturating_add_signed(lines);
     }

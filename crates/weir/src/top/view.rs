@@ -1,8 +1,9 @@
-//! Computes the values that `weir top` shows, with rates from two statuses. `draw.rs` formats them.
+//! Computes a *view*: the values that `weir top` shows for one interval. The rates are the growth
+//! of counters between two statuses. `draw.rs` formats the values.
 
 use super::status::{Chain, Cordon, Group, Process, Status, Upstream};
 
-/// The values of one interval. A rate is `None` if there is no earlier value of the counter. After
+/// The values of one interval. A rate is `None` if there is no earlier value of its counter. After
 /// a restart of the gateway there is none, because the counters start again at 0.
 #[derive(Debug, Clone)]
 pub(super) struct View {
@@ -10,17 +11,23 @@ pub(super) struct View {
     /// The process of the gateway, which changes at a restart.
     pub(super) process: Process,
     pub(super) uptime_seconds: f64,
+    /// Number of the configuration. The process starts with 1.
     pub(super) config_generation: u64,
     pub(super) calls_rate: Option<f64>,
+    /// Calls per second that an upstream answered with a JSON-RPC error.
     pub(super) errors_rate: Option<f64>,
+    /// Calls per second that no upstream answered.
     pub(super) failed_rate: Option<f64>,
+    /// HTTP requests per second that the gateway refused as a whole.
     pub(super) refused_rate: Option<f64>,
     pub(super) retries_rate: Option<f64>,
     /// Cache hits divided by cacheable calls in the interval, or since the start if the interval
     /// had no cacheable call. `None` if the cache is off or there was no cacheable call at all.
     pub(super) hit_share: Option<f64>,
     pub(super) connections: u64,
+    /// Number of attempts in flight at upstreams.
     pub(super) in_flight: u64,
+    /// Number of calls that a request limit delays now.
     pub(super) waiting: u64,
     pub(super) memory_bytes: u64,
     pub(super) memory_bytes_max: u64,

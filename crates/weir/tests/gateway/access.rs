@@ -1,13 +1,15 @@
 //! Goal: access control rejects unauthorized calls, allows authorized ones, and returns errors that
 //! common clients understand. Method: simulated nodes and the gateway in this process, over real
-//! sockets; the nodes count calls that must not reach them.
+//! sockets. The tests read the nodes' call counters to prove that no denied call reached a node.
 
 mod spellings;
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 
-use crate::support::scene::{self, HEAD, Scene, Served, SimNode, body, polled_once};
+use crate::support::harness::{
+    self, NEWEST_BLOCK, NodeRuntime, SimNode, TestGateway, body, chain_polled_once,
+};
 use test_support::raw::{Response, post_with};
 use test_support::wait::wait_until;
 
@@ -17,8 +19,8 @@ const OLD: &str = "weir_old_0123456789abcdef01";
 const AWAY: &str = "weir_away_0123456789abcdef0";
 const SECRET: &str = "a-shared-secret-of-more-than-32-bytes";
 
-/// `[[key]]` tables: a key with an extra method, a restricted one, an expired one, and one for
-/// other client addresses.
+/// `[[key]]` tables. Alice's key allows an extra method. Bob's key allows only one chain and some
+/// methods. The key `old` has expired. The key `away` is valid only from other client addresses.
 fn keys() -> String {
     let key = |name: &str, secret: &str, more: &str| {
         format!("[[key]]\nname = \"{name}\"\nsecret = \"{secret}\"\n{more}\n")
@@ -32,29 +34,30 @@ fn keys() -> String {
     .concat()
 }
 
-/// Starts the gateway with two chains and one node for each.
-fn served(scene: &Scene, more: &str) -> ([SimNode; 2], Served) {
-    let nodes = scene.nodes(["a", "b"]);
+/// Starts a gateway with two chains. Node `a` serves the chain `sim`, which is the default, and
+/// node `b` the chain `other`.
+fn start_gateway(runtime: &NodeRuntime, more: &str) -> ([SimNode; 2], TestGateway) {
+    let nodes = runtime.nodes(["a", "b"]);
     let [a, b] = &nodes;
     let text = format!(
         "[chain.other]\npoll_interval = \"1h\"\npaths = [\"/other\"]\n{}\n{more}\n{}\n{}",
-        polled_once("default = true"),
-        a.entry("chain = \"sim\""),
-        b.entry("chain = \"other\"")
+        chain_polled_once("default = true"),
+        a.to_toml("chain = \"sim\""),
+        b.to_toml("chain = \"other\"")
     );
-    let served = Served::start(&text);
-    served.wait_for_head(Some(HEAD));
+    let gateway = TestGateway::start(&text);
+    gateway.wait_for_head(Some(NEWEST_BLOCK));
     wait_until("both chains have heads", || {
-        (0..2).all(|chain| served.status(&format!("/chains/{chain}/head")) != Value::Null)
+        (0..2).all(|chain| gateway.status(&format!("/chains/{chain}/head")) != Value::Null)
     });
-    scene::wait_for_quiet(&[a, b]);
-    (nodes, served)
+    harness::wait_until_idle(&[a, b]);
+    (nodes, gateway)
 }
 
 /// Posts a body with further header lines and returns the response.
-fn ask(served: &Served, path: &str, lines: &str, body: &[u8]) -> Response {
-    let mut client = served.client();
-    client.send(&post_with(path, lines, body));
+fn ask(gateway: &TestGateway, path: &str, headers: &str, body: &[u8]) -> Response {
+    let mut client = gateway.client();
+    client.send(&post_with(path, headers, body));
     client.read_response().unwrap()
 }
 
@@ -62,7 +65,7 @@ fn call(method: &str) -> Vec<u8> {
     body(method, "[]")
 }
 
-/// Code and message of the error in a response.
+/// The code and message of a response's JSON-RPC error.
 fn error(answer: &Response) -> (i64, String) {
     let parsed: Value = serde_json::from_str(answer.text()).unwrap();
     let error = &parsed["error"];
@@ -79,8 +82,8 @@ fn key_line(key: &str) -> String {
 
 #[test]
 fn a_key_is_accepted_in_every_supported_place_and_nothing_else_is() {
-    let scene = Scene::set();
-    let ([a, _b], served) = served(&scene, &keys());
+    let runtime = NodeRuntime::start();
+    let ([a, _b], gateway) = start_gateway(&runtime, &keys());
     let before = a.calls();
     for (path, lines, expected) in [
         ("/", String::new(), "an API key or token is required"),
@@ -95,12 +98,12 @@ fn a_key_is_accepted_in_every_supported_place_and_nothing_else_is() {
             "request contains more than one API key",
         ),
     ] {
-        let answer = ask(&served, path, &lines, &call("eth_getBalance"));
+        let answer = ask(&gateway, path, &lines, &call("eth_getBalance"));
         assert_eq!(answer.status, 401, "{path} {lines}");
         assert_eq!(answer.header("www-authenticate"), Some("Bearer realm=\"weir\""));
         assert_eq!(error(&answer), (-32600, expected.to_owned()));
     }
-    let answer = ask(&served, "/", &key_line(AWAY), &call("eth_chainId"));
+    let answer = ask(&gateway, "/", &key_line(AWAY), &call("eth_chainId"));
     assert_eq!((answer.status, error(&answer).0), (403, -32600));
     assert_eq!(a.calls(), before, "a call without a key reached a node");
     for (path, lines) in [
@@ -111,17 +114,17 @@ fn a_key_is_accepted_in_every_supported_place_and_nothing_else_is() {
         (format!("/{ALICE}/other"), String::new()),
         (format!("/other?key={ALICE}"), String::new()),
     ] {
-        assert!(is_result(&ask(&served, &path, &lines, &call("eth_chainId"))), "{path} {lines}");
+        assert!(is_result(&ask(&gateway, &path, &lines, &call("eth_chainId"))), "{path} {lines}");
     }
     // Health checks and CORS preflights need no key.
-    let mut client = served.client();
+    let mut client = gateway.client();
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.read_response().unwrap().status, 200);
     client.send(b"OPTIONS / HTTP/1.1\r\nHost: a\r\nOrigin: http://app.example\r\n\r\n");
     let answer = client.read_response().unwrap();
     assert_eq!(answer.status, 204);
     assert!(answer.header("access-control-allow-headers").unwrap().contains("x-api-key"));
-    let metrics = served.look("/metrics");
+    let metrics = gateway.get_admin("/metrics");
     for line in [
         "weir_access_denied_total{reason=\"no_key\"} 2",
         "weir_access_denied_total{reason=\"bad_key\"} 3",
@@ -138,16 +141,16 @@ fn a_key_is_accepted_in_every_supported_place_and_nothing_else_is() {
 
 #[test]
 fn a_key_is_held_to_its_chains_and_methods() {
-    let scene = Scene::set();
-    let ([a, b], served) = served(&scene, &keys());
+    let runtime = NodeRuntime::start();
+    let ([a, b], gateway) = start_gateway(&runtime, &keys());
     let (before_a, before_b) = (a.calls(), b.calls());
     let unavailable = (-32601, "the method does not exist/is not available".to_owned());
     let bob = key_line(BOB);
-    assert!(is_result(&ask(&served, "/", &bob, &call("eth_chainId"))));
-    let answer = ask(&served, "/other", &bob, &call("eth_chainId"));
+    assert!(is_result(&ask(&gateway, "/", &bob, &call("eth_chainId"))));
+    let answer = ask(&gateway, "/other", &bob, &call("eth_chainId"));
     assert_eq!((answer.status, error(&answer).0), (403, -32600));
     for method in ["net_version", "eth_sendRawTransaction", "eth_sign", "admin_peers", "x_y"] {
-        let answer = ask(&served, "/", &bob, &call(method));
+        let answer = ask(&gateway, "/", &bob, &call(method));
         assert_eq!((answer.status, error(&answer)), (200, unavailable.clone()), "{method}");
     }
     // Each call of a batch is checked by itself.
@@ -155,25 +158,25 @@ fn a_key_is_held_to_its_chains_and_methods() {
         "[{},{}]",
         r#"{"id":1,"method":"eth_chainId"}"#, r#"{"id":2,"method":"net_version"}"#
     );
-    let answer = ask(&served, "/", &bob, batch.as_bytes());
+    let answer = ask(&gateway, "/", &bob, batch.as_bytes());
     let parsed: Value = serde_json::from_str(answer.text()).unwrap();
     assert!(parsed[0]["result"].is_string(), "{parsed}");
     assert_eq!((&parsed[1]["id"], &parsed[1]["error"]["code"]), (&json!(2), &json!(-32601)));
     assert_eq!(b.calls(), before_b);
     // The list also denies a name that is written with JSON escapes.
     let escaped = r#"{"id":7,"method":"admi\u006e_peers","params":[]}"#;
-    assert_eq!(error(&ask(&served, "/", &bob, escaped.as_bytes())), unavailable);
+    assert_eq!(error(&ask(&gateway, "/", &bob, escaped.as_bytes())), unavailable);
     assert!(a.calls() <= before_a + 2, "a denied method reached the node");
     // Alice's key allows this method by `node_methods`, so the call reaches the node.
     let before = a.calls();
-    ask(&served, "/", &key_line(ALICE), &call("admin_peers"));
+    ask(&gateway, "/", &key_line(ALICE), &call("admin_peers"));
     assert_eq!(a.calls(), before + 1);
 }
 
 #[test]
 fn without_access_control_only_methods_that_act_on_the_node_are_denied() {
-    let scene = Scene::set();
-    let ([a, _b], served) = served(&scene, "");
+    let runtime = NodeRuntime::start();
+    let ([a, _b], gateway) = start_gateway(&runtime, "");
     let before = a.calls();
     for method in [
         "admin_addPeer",
@@ -186,29 +189,29 @@ fn without_access_control_only_methods_that_act_on_the_node_are_denied() {
         "eth_sendTransaction",
         "admin_unheardOf",
     ] {
-        let answer = ask(&served, "/", "", &call(method));
+        let answer = ask(&gateway, "/", "", &call(method));
         assert_eq!((answer.status, error(&answer).0), (200, -32601), "{method}");
     }
     assert_eq!(a.calls(), before);
     for method in ["eth_sendRawTransaction", "debug_traceTransaction", "x_unknown"] {
-        ask(&served, "/", "", &call(method));
+        ask(&gateway, "/", "", &call(method));
     }
     assert!(a.calls() >= before + 3, "a read or a signed transaction did not reach the node");
-    let metrics = served.look("/metrics");
+    let metrics = gateway.get_admin("/metrics");
     assert!(metrics.text().contains("weir_access_denied_total{reason=\"node_method\"} 9"));
 }
 
 #[test]
 fn method_lists_of_chain_and_group_and_client_networks_are_enforced() {
-    let scene = Scene::set();
-    let [a] = scene.nodes(["a"]);
+    let runtime = NodeRuntime::start();
+    let [a] = runtime.nodes(["a"]);
     let start = |more: &str| {
         let text = format!(
             "{}\n[[group]]\nname = \"logs\"\nmethods = [\"eth_getLogs\", \"eth_call\"]\n\
              methods_deny = [\"eth_call\"]\n{more}",
-            polled_once("methods_deny = [\"eth_gasPrice\"]")
+            chain_polled_once("methods_deny = [\"eth_gasPrice\"]")
         );
-        Served::before(&[&a], &text)
+        TestGateway::in_front_of(&[&a], &text)
     };
     let open = start("[access]\nmethods_deny = [\"net_*\"]\nnode_methods = [\"admin_peers\"]\n");
     for (method, is_denied) in [
@@ -232,9 +235,9 @@ fn method_lists_of_chain_and_group_and_client_networks_are_enforced() {
 
 #[test]
 fn a_token_allows_what_it_claims_until_it_expires() {
-    let scene = Scene::set();
+    let runtime = NodeRuntime::start();
     let more = format!("[[jwt]]\nname = \"us\"\nsecret = \"{SECRET}\"\naudience = [\"rpc\"]\n");
-    let ([a, _b], served) = served(&scene, &more);
+    let ([a, _b], gateway) = start_gateway(&runtime, &more);
     let sign = |secret: &str, claims: Value| {
         let key = EncodingKey::from_secret(secret.as_bytes());
         let token = encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap();
@@ -244,9 +247,9 @@ fn a_token_allows_what_it_claims_until_it_expires() {
     let good = json!({"exp": now + 600, "aud": "rpc", "sub": "carol", "methods": "eth_* net_*"});
     let lines = sign(SECRET, good.clone());
     for _ in 0..3 {
-        assert!(is_result(&ask(&served, "/", &lines, &call("eth_chainId"))));
+        assert!(is_result(&ask(&gateway, "/", &lines, &call("eth_chainId"))));
     }
-    assert_eq!(error(&ask(&served, "/", &lines, &call("debug_traceBlock"))).0, -32601);
+    assert_eq!(error(&ask(&gateway, "/", &lines, &call("debug_traceBlock"))).0, -32601);
     let before = a.calls();
     let forged = sign("another-secret-of-more-than-32-bytes!", good.clone());
     let expired = sign(SECRET, json!({"exp": now - 600, "aud": "rpc"}));
@@ -256,26 +259,26 @@ fn a_token_allows_what_it_claims_until_it_expires() {
         (expired, "the API key or token has expired"),
         (other_audience, "the API key or token is not valid"),
     ] {
-        let answer = ask(&served, "/", &lines, &call("eth_getBalance"));
+        let answer = ask(&gateway, "/", &lines, &call("eth_getBalance"));
         assert_eq!((answer.status, error(&answer)), (401, (-32600, expected.to_owned())));
     }
     assert_eq!(a.calls(), before);
     // This token expires while the gateway has it cached: it is 28 s past `exp`, and the leeway is
     // 30 s.
     let expiring = sign(SECRET, json!({"exp": now - 28, "aud": "rpc"}));
-    assert!(is_result(&ask(&served, "/", &expiring, &call("eth_chainId"))));
+    assert!(is_result(&ask(&gateway, "/", &expiring, &call("eth_chainId"))));
     wait_until("the cached token has expired", || {
-        ask(&served, "/", &expiring, &call("eth_chainId")).status == 401
+        ask(&gateway, "/", &expiring, &call("eth_chainId")).status == 401
     });
-    let metrics = served.look("/metrics");
+    let metrics = gateway.get_admin("/metrics");
     assert!(metrics.text().contains("weir_key_calls_total{key=\"us\"} "), "{}", metrics.text());
     assert!(!metrics.text().contains("carol"), "a subject must not become a label");
 }
 
 #[test]
 fn rules_choose_groups_refuse_calls_and_rewrite_paths() {
-    let scene = Scene::set();
-    let [a, b] = scene.nodes(["a", "b"]);
+    let runtime = NodeRuntime::start();
+    let [a, b] = runtime.nodes(["a", "b"]);
     let text = format!(
         "{}\n{}\n{}\n{}\
          [[group]]\nname = \"side\"\nupstreams = [\"b\"]\nmethods = [\"side_only\"]\n\
@@ -284,20 +287,20 @@ fn rules_choose_groups_refuse_calls_and_rewrite_paths() {
          [[rule]]\nname = \"closed\"\nhosts = [\"closed.example\"]\ndeny = 451\nmessage = \"not here\"\n\
          [[rule]]\nname = \"mobile\"\nheaders = [\"x-client: mobile*\"]\nmethods = [\"eth_getBalance\"]\ngroup = \"side\"\n\
          [[rule]]\nname = \"gold\"\ntiers = [\"gold\"]\nfirst_param = \"0x00000000000000000000000000000000000000aa\"\ngroup = \"side\"\n",
-        polled_once("default = false\npaths = [\"/sim\"]"),
-        a.entry(""),
-        b.entry(""),
+        chain_polled_once("default = false\npaths = [\"/sim\"]"),
+        a.to_toml(""),
+        b.to_toml(""),
         keys(),
     );
-    let served = Served::start(&format!(
+    let gateway = TestGateway::start(&format!(
         "[cache]\nenabled = false\ncoalesce = false\n[access]\nrequired = false\n{text}"
     ));
-    served.wait_for_candidates(&["a"]);
-    scene::wait_for_quiet(&[&a, &b]);
+    gateway.wait_for_candidates(&["a"]);
+    harness::wait_until_idle(&[&a, &b]);
     let balance =
         |account: &str| body("eth_getBalance", &format!(r#"["0x{account:0>40}","0x10"]"#));
     let upstream_of = |path: &str, lines: &str, body: &[u8]| {
-        let answer = ask(&served, path, lines, body);
+        let answer = ask(&gateway, path, lines, body);
         assert!(is_result(&answer), "{}", answer.text());
         answer.header("x-weir-upstream").unwrap().to_owned()
     };
@@ -308,14 +311,14 @@ fn rules_choose_groups_refuse_calls_and_rewrite_paths() {
     assert_eq!(upstream_of("/sim", &key_line(ALICE), &balance("aa")), "b");
     assert_eq!(upstream_of("/sim", &key_line(ALICE), &balance("ab")), "a");
     assert_eq!(upstream_of("/sim", "", &balance("aa")), "a");
-    assert_eq!(ask(&served, "/nowhere", "", &balance("1")).status, 404);
+    assert_eq!(ask(&gateway, "/nowhere", "", &balance("1")).status, 404);
     // `post_with` sends `Host: localhost`.
     let request = String::from_utf8(post_with("/sim", "", &balance("1"))).unwrap();
-    let mut client = served.client();
+    let mut client = gateway.client();
     client.send(request.replace("Host: localhost", "Host: CLOSED.example:80").as_bytes());
     let answer = client.read_response().unwrap();
     assert_eq!((answer.status, error(&answer)), (451, (-32600, "not here".to_owned())));
-    let metrics = served.look("/metrics");
+    let metrics = gateway.get_admin("/metrics");
     for line in [
         "weir_rule_calls_total{rule=\"moved\"} 1",
         "weir_rule_calls_total{rule=\"mobile\"} 2",
@@ -345,8 +348,8 @@ fn weir(arguments: &[&str], input: &str) -> (String, Option<i32>) {
 
 #[test]
 fn a_generated_key_is_accepted_and_unique() {
-    let scene = Scene::set();
-    let [a] = scene.nodes(["a"]);
+    let runtime = NodeRuntime::start();
+    let [a] = runtime.nodes(["a"]);
     let generate = || {
         let (printed, code) = weir(&["key", "carol"], "");
         assert_eq!(code, Some(0));
@@ -358,9 +361,9 @@ fn a_generated_key_is_accepted_and_unique() {
     assert!(!table.contains(&key));
     assert_ne!(generate().0, key);
     assert_eq!(weir(&["key", "carol", "--stdin"], &format!("{key}\n")).0, table);
-    let served = Served::before(&[&a], &format!("{table}\n{}", polled_once("")));
-    assert!(is_result(&ask(&served, "/", &key_line(&key), &call("eth_chainId"))));
-    assert_eq!(ask(&served, "/", &key_line(&generate().0), &call("eth_chainId")).status, 401);
+    let gateway = TestGateway::in_front_of(&[&a], &format!("{table}\n{}", chain_polled_once("")));
+    assert!(is_result(&ask(&gateway, "/", &key_line(&key), &call("eth_chainId"))));
+    assert_eq!(ask(&gateway, "/", &key_line(&generate().0), &call("eth_chainId")).status, 401);
     assert_eq!(weir(&["key", "no name"], "").1, Some(2));
     assert_eq!(weir(&["key", "carol", "--stdin"], "short").1, Some(2));
 }
@@ -424,14 +427,14 @@ fn explain_charges_the_limits_of_the_chain_in_the_url_as_serving_does() {
 
 #[test]
 fn a_client_that_guesses_keys_is_limited_and_other_clients_are_not() {
-    let scene = Scene::set();
+    let runtime = NodeRuntime::start();
     let limits = "[downstream]\nclient_address = \"x-forwarded-for\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
                   [zone.guesses]\nkey = [\"client-net\"]\nrate = \"1r/m\"\n\
                   [[limit]]\nzone = \"guesses\"\nfailures = true\nburst = 4\n";
-    let (_nodes, served) = served(&scene, &format!("{limits}{}", keys()));
+    let (_nodes, gateway) = start_gateway(&runtime, &format!("{limits}{}", keys()));
     let ask_from = |client: &str, key: &str| {
         let lines = format!("x-forwarded-for: {client}\r\n{}", key_line(key));
-        ask(&served, "/", &lines, &call("eth_blockNumber"))
+        ask(&gateway, "/", &lines, &call("eth_blockNumber"))
     };
     for number in 0..5 {
         assert!(
@@ -449,7 +452,7 @@ fn a_client_that_guesses_keys_is_limited_and_other_clients_are_not() {
         assert!((50..=63).contains(&retry), "{retry}");
     }
     assert!(is_result(&ask_from("198.51.100.2", ALICE)));
-    let metrics = served.look("/metrics");
+    let metrics = gateway.get_admin("/metrics");
     for line in [
         "weir_access_denied_total{reason=\"bad_key\"} 5",
         "weir_requests_refused_total{status=\"429\"} 2",

@@ -1,9 +1,9 @@
 //! Goal: each alert of `deploy/prometheus` fires for a gateway with the matching fault, and no
 //! alert fires for a healthy gateway. Method: one gateway for each kind of fault, and a real
-//! Prometheus with the rules. The faults are planted once Prometheus has scraped all gateways. The
-//! test scales the times in the rules from minutes to seconds.
+//! Prometheus with the rules. When Prometheus has scraped all gateways, the test causes the faults.
+//! It scales the times in the rules from minutes to seconds.
 //!
-//! Needs prometheus, redis-server and PostgreSQL; `test_support::programs` says what happens if one
+//! Needs prometheus, redis-server and PostgreSQL. `test_support::programs` says what happens if one
 //! is missing.
 
 mod clients;
@@ -17,37 +17,37 @@ use std::time::{Duration, Instant};
 use test_support::prometheus::Prometheus;
 use test_support::wait::{pause, wait_until};
 
-use crate::support::scene::Scene;
+use crate::support::harness::NodeRuntime;
 
-/// Longer than all alerts need to fire on a busy machine.
+/// Time for all alerts to fire. It is long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// A gateway, and the fault that is planted in it.
-pub(crate) struct Faulty {
+/// A gateway with a fault.
+pub(crate) struct FaultyGateway {
     name: &'static str,
     /// Admin address of the gateway.
     admin: String,
     /// The alerts that must fire.
     alerts: &'static [&'static str],
-    /// Plants the fault. It owns the gateway, its upstreams and its clients, so it is kept until
-    /// the test ends.
-    plant: Box<dyn FnMut(&Prometheus)>,
+    /// Causes the fault. The closure owns the gateway, its upstreams and its clients, so the test
+    /// must keep it until the end.
+    cause_fault: Box<dyn FnMut(&Prometheus)>,
 }
 
-impl Faulty {
+impl FaultyGateway {
     pub(crate) fn new(
         name: &'static str,
         admin: &str,
         alerts: &'static [&'static str],
-        plant: impl FnMut(&Prometheus) + 'static,
-    ) -> Faulty {
-        Faulty { name, admin: admin.to_owned(), alerts, plant: Box::new(plant) }
+        cause_fault: impl FnMut(&Prometheus) + 'static,
+    ) -> FaultyGateway {
+        FaultyGateway { name, admin: admin.to_owned(), alerts, cause_fault: Box::new(cause_fault) }
     }
 }
 
-/// Scales the times of rules. A minute of a range becomes two seconds, and a range in hours or days
-/// becomes 30 seconds. A `for` becomes one second, unless it is zero.
-fn scaled(rules: &str) -> String {
+/// Scales the times in alert rules. Each minute of a range becomes two seconds, and a range in
+/// hours or days becomes 30 seconds. A `for` of zero stays, and any other becomes one second.
+fn scale_times(rules: &str) -> String {
     let mut text = String::new();
     for line in rules.lines() {
         if let Some((start, hold)) = line.split_once("for: ") {
@@ -63,7 +63,7 @@ fn scaled(rules: &str) -> String {
             text.push_str(&format!("{before}[{seconds}s]"));
             unread = after;
         }
-        // The thresholds for a stale head: a minute at least, and two hours for every chain.
+        // The two thresholds for the age of the newest block: a minute, and two hours.
         let unread = unread.replace("age_seconds > 60", "age_seconds > 3");
         text.push_str(&unread.replace("age_seconds > 7200", "age_seconds > 6"));
         text.push('\n');
@@ -82,8 +82,8 @@ fn rules() -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
 }
 
-/// The pairs of alert and gateway that have fired so far.
-fn fired(prometheus: &Prometheus) -> BTreeSet<(String, String)> {
+/// The alerts that have fired so far. Each has the alert's name and the gateway's admin address.
+fn fired_alerts(prometheus: &Prometheus) -> BTreeSet<(String, String)> {
     let query = "count_over_time(ALERTS{alertstate=\"firing\"}[10m])";
     let series = prometheus.series(query).into_iter();
     series.map(|(labels, _)| (labels["alertname"].clone(), labels["instance"].clone())).collect()
@@ -91,10 +91,10 @@ fn fired(prometheus: &Prometheus) -> BTreeSet<(String, String)> {
 
 #[test]
 fn each_alert_fires_from_its_fault_and_none_from_a_healthy_gateway() {
-    let scene = Scene::set();
-    let (healthy, _nodes, _clients) = faults::healthy(&scene);
-    let mut faulty = faults::all(&scene);
-    let Some(processes) = processes::all(&scene) else { return };
+    let runtime = NodeRuntime::start();
+    let (healthy, _nodes, _clients) = faults::healthy(&runtime);
+    let mut faulty = faults::all(&runtime);
+    let Some(processes) = processes::all(&runtime) else { return };
     faulty.extend(processes);
     let declared = rules();
     let declared: BTreeSet<&str> =
@@ -105,13 +105,14 @@ fn each_alert_fires_from_its_fault_and_none_from_a_healthy_gateway() {
 
     let mut scraped = vec![healthy.admin.clone()];
     scraped.extend(faulty.iter().map(|gateway| gateway.admin.clone()));
-    let Some(prometheus) = Prometheus::with_rules(&scraped, &scaled(&rules())) else { return };
+    let rules = scale_times(&rules());
+    let Some(prometheus) = Prometheus::with_rules(&scraped, &rules) else { return };
     let counted = format!("sum(count_over_time(up[1m]) >= bool 3) == {}", scraped.len());
     wait_until("each gateway has been scraped three times", || {
         !prometheus.values(&counted).is_empty()
     });
     for gateway in &mut faulty {
-        (gateway.plant)(&prometheus);
+        (gateway.cause_fault)(&prometheus);
     }
     let mut pending: BTreeSet<(String, String)> = faulty
         .iter()
@@ -126,8 +127,8 @@ fn each_alert_fires_from_its_fault_and_none_from_a_healthy_gateway() {
             |admin: &String| faulty.iter().find(|gateway| gateway.admin == *admin).unwrap().name;
         let list: Vec<_> = pending.iter().map(|(alert, admin)| (alert, name(admin))).collect();
         assert!(start.elapsed() < PATIENCE, "these did not fire: {list:?}");
-        for pair in fired(&prometheus) {
-            pending.remove(&pair);
+        for alert in fired_alerts(&prometheus) {
+            pending.remove(&alert);
         }
         pause(Duration::from_millis(200)); // Sleeps: the rules are evaluated each second.
     }

@@ -1,6 +1,6 @@
-//! Goal: bad input from clients or nodes gets a precise response. It leaves the connection in a
-//! known state, and the gateway keeps running in bounded memory. Method: raw bytes over sockets
-//! against the real binary, with a table of cases for each side.
+//! Goal: after bad input from a client or a node, the client gets a precise response. The
+//! connection is then in a known state, and the gateway keeps running in bounded memory. Method:
+//! raw bytes over sockets to a gateway process. There are cases for bad clients and for bad nodes.
 
 mod bodies;
 mod connections;
@@ -15,8 +15,9 @@ use test_support::members::{self, members};
 use test_support::raw::{Client, Response, post};
 use test_support::running::{Running, Weir};
 
-/// A valid call, and its response as [`describe`] writes it.
+/// A valid call.
 const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
+/// The response to [`CALL`] as [`describe`] writes it.
 const CALL_OK: &str = r#"200 1 result "0x67932""#;
 
 /// The state of a connection after a response.
@@ -24,7 +25,8 @@ const CALL_OK: &str = r#"200 1 result "0x67932""#;
 enum After {
     /// The gateway responds to the next request on the connection.
     Open,
-    /// The gateway announced the close, closed the connection and sent nothing more.
+    /// The response had the header `Connection: close`. The gateway then closed the connection and
+    /// sent nothing more.
     Closed,
 }
 
@@ -39,7 +41,7 @@ struct Case {
 
 /// Starts a simulated node and a gateway with default limits and the paths `/` and `/eth`. Returns
 /// the node first.
-fn gateway(more: &str) -> (Running, Running) {
+fn start_gateway(more: &str) -> (Running, Running) {
     let node = Weir::node().start();
     let gateway = Weir::serve()
         .config(&format!(
@@ -59,7 +61,8 @@ fn gateway(more: &str) -> (Running, Running) {
     (node, gateway)
 }
 
-/// A response in one line: status, id, and the result or the error's code and message.
+/// Describes a response in one line: HTTP status, id, and the result or the error's code and
+/// message.
 fn describe(answer: &Response) -> String {
     let status = answer.status;
     if answer.body.is_empty() {
@@ -89,7 +92,7 @@ fn describe(answer: &Response) -> String {
     }
 }
 
-/// Finds the state of a connection after a response by using it.
+/// Returns the state of a connection after `answer`. Sends a further call on it to find out.
 fn state(client: &mut Client, answer: &Response) -> After {
     if answer.header("connection") == Some("close") {
         assert!(
@@ -105,7 +108,7 @@ fn state(client: &mut Client, answer: &Response) -> After {
     After::Open
 }
 
-/// Runs the cases. Panics with a list of all that did not have the expected result.
+/// Runs the cases. Panics with a list of all cases that did not have the expected result.
 fn check(gateway: &mut Running, cases: &[Case]) {
     let mut wrong = Vec::new();
     for case in cases {
@@ -127,9 +130,9 @@ fn check(gateway: &mut Running, cases: &[Case]) {
     println!("{} cases", cases.len());
 }
 
-/// Allowed growth of the gateway's memory under bad input. Each of its two threads needs a body as
-/// sent and decompressed (5 MiB each), zstd's window (8 MiB), and what the allocator retains.
-/// Twenty decompression bombs need no more than two.
+/// Allowed growth of the gateway's memory under bad input. Each of the gateway's two threads needs
+/// a compressed and a decompressed body (5 MiB each), zstd's window (8 MiB), and memory that the
+/// allocator retains. Twenty decompression bombs need no more memory than two.
 const GROWTH_BYTES_MAX: u64 = 96 << 20;
 
 /// Panics if the gateway's peak memory exceeds `before` by [`GROWTH_BYTES_MAX`] or more. `before`

@@ -1,7 +1,9 @@
-//! Goal: the Helm chart renders what its values say, rejects wrong values, its objects are valid, and
-//! its `gateway.toml` is one that `weir check` accepts. Method: real Helm; values files with the
-//! rendered objects beside them (`UPDATE_EXPECT=1` rewrites them), values files that Helm must
-//! reject, the values of `docs/kubernetes.md`, and a real Kubernetes API server.
+//! Goal: the Helm chart renders the objects that its values describe, and rejects wrong values. Its
+//! objects are valid, and `weir check` accepts its `gateway.toml`.
+//!
+//! Method: real Helm and a real Kubernetes API server. Each values file in `chart/rendered` has the
+//! expected objects beside it (`UPDATE_EXPECT=1` rewrites them). Helm must reject the values files
+//! in `chart/rejected`. The values in `docs/kubernetes.md` are tested too.
 
 mod api_server;
 
@@ -14,7 +16,8 @@ use test_support::programs;
 
 use api_server::{ApiServer, Object, Response};
 
-/// The Helm that `go install` builds assumes an old version of Kubernetes.
+/// The Kubernetes version for which Helm renders. A Helm that `go install` builds would assume an
+/// old version.
 const KUBERNETES: &str = "1.33.0";
 /// Folder of mounted Secrets in a pod.
 const SECRETS: &str = "/run/secrets";
@@ -31,8 +34,8 @@ const KINDS: [&str; 10] = [
     "ServiceAccount",
     "ServiceMonitor",
 ];
-/// Faults that the API server must report: the kind of an object, its text, the faulty text that
-/// replaces it, and a part of the response.
+/// Faults that the API server must report: the kind of an object, a text in it, the faulty text
+/// that replaces that text, and an expected part of the response.
 const FAULTS: [[&str; 4]; 4] = [
     ["Deployment", "revisionHistoryLimit:", "revisionHistoryLimits:", "revisionHistoryLimits"],
     ["ServiceMonitor", "path: /metrics", "paths: /metrics", "paths"],
@@ -49,8 +52,8 @@ fn chart() -> PathBuf {
     root().join("deploy/helm/weir")
 }
 
-/// Returns the values files of a folder beside this file.
-fn cases(folder: &str, count_min: usize) -> Vec<PathBuf> {
+/// Returns the values files in a folder of `chart`. Panics if there are fewer than `count_min`.
+fn values_files(folder: &str, count_min: usize) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/chart").join(folder);
     let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> =
@@ -61,8 +64,8 @@ fn cases(folder: &str, count_min: usize) -> Vec<PathBuf> {
 }
 
 /// Returns the values file with only the required values.
-fn least() -> PathBuf {
-    cases("rendered", 1).into_iter().find(|file| file.ends_with("least.yaml")).unwrap()
+fn required_values() -> PathBuf {
+    values_files("rendered", 1).into_iter().find(|file| file.ends_with("least.yaml")).unwrap()
 }
 
 /// Helm with a temporary home folder.
@@ -105,14 +108,15 @@ fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// Returns the `gateway.toml` of rendered objects; `None` if the chart writes none.
+/// Returns the `gateway.toml` in rendered objects. Returns `None` if the chart writes none.
 fn gateway_toml(rendered: &str) -> Option<String> {
     let (_, after_key) = rendered.split_once("  gateway.toml: |\n")?;
     let lines = after_key.lines().map_while(|line| line.strip_prefix("    "));
     Some(lines.map(|line| format!("{line}\n")).collect())
 }
 
-/// Runs `weir check` on a rendered `gateway.toml`, with the Secrets of a pod in a folder.
+/// Runs `weir check` on a rendered `gateway.toml`. A temporary folder has the Secrets that a pod
+/// would mount.
 fn check(gateway_toml: &str) {
     let folder = tempfile::tempdir().unwrap();
     let secrets = [
@@ -150,7 +154,7 @@ fn check(gateway_toml: &str) {
 fn values_render_as_expected_and_weir_accepts_the_configuration() {
     let Some(helm) = Helm::find() else { return };
     let mut checked = 0;
-    for file in cases("rendered", 4) {
+    for file in values_files("rendered", 4) {
         let rendered = helm.render(&[&file]).unwrap_or_else(|error| panic!("{error}"));
         expect_test::expect_file![file.with_extension("expected")].assert_eq(&rendered);
         if let Some(gateway_toml) = gateway_toml(&rendered) {
@@ -166,14 +170,15 @@ fn values_render_as_expected_and_weir_accepts_the_configuration() {
     assert!(checked >= 3, "only {checked} configurations were checked");
 }
 
-/// Returns the objects of all cases, and those of values that enable the alert rules.
+/// Returns the objects of all values files in `chart/rendered`, and those of values that enable the
+/// alert rules.
 fn rendered_objects(helm: &Helm) -> Vec<Object> {
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("values.yaml");
     std::fs::write(&rules, "prometheusRule:\n  enabled: true\n").unwrap();
     let mut renderings: Vec<String> =
-        cases("rendered", 4).iter().map(|file| helm.render(&[file]).unwrap()).collect();
-    renderings.push(helm.render(&[&least(), &rules]).unwrap());
+        values_files("rendered", 4).iter().map(|file| helm.render(&[file]).unwrap()).collect();
+    renderings.push(helm.render(&[&required_values(), &rules]).unwrap());
     renderings.iter().flat_map(|rendered| Object::parse_all(rendered)).collect()
 }
 
@@ -190,8 +195,8 @@ fn start_api_server() -> Option<ApiServer> {
     Some(server)
 }
 
-/// The server accepts objects without a warning, as new ones and by server-side apply. It warns
-/// about pods that are less than restricted.
+/// The server accepts the objects without a warning, both when they are created and by server-side
+/// apply. It warns about pods that do not meet the pod security standard `restricted`.
 #[test]
 fn an_api_server_accepts_all_objects_and_reports_planted_faults() {
     let Some(helm) = Helm::find() else { return };
@@ -217,13 +222,28 @@ fn an_api_server_accepts_all_objects_and_reports_planted_faults() {
 #[test]
 fn wrong_values_are_rejected() {
     let Some(helm) = Helm::find() else { return };
-    let least = least();
-    for file in cases("rejected", 20) {
+    let required = required_values();
+    for file in values_files("rejected", 20) {
         let values = std::fs::read_to_string(&file).unwrap();
         let expected = values.lines().next().unwrap().strip_prefix("# ").unwrap();
-        let error = helm.render(&[&least, &file]).expect_err(&file.display().to_string());
+        let error = helm.render(&[&required, &file]).expect_err(&file.display().to_string());
         assert!(error.contains(expected), "{}: {error}", file.display());
     }
+}
+
+/// URLs of upstreams often contain keys of providers.
+#[test]
+fn the_configuration_is_rendered_into_a_secret_only() {
+    let Some(helm) = Helm::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let values = folder.path().join("values.yaml");
+    let upstream = "[[upstream]]\n    url = \"https://node.example/planted-secret\"\n";
+    std::fs::write(&values, format!("config:\n  text: |\n    {upstream}")).unwrap();
+    let rendered = helm.render(&[&values]).unwrap();
+    let mut holders = Object::parse_all(&rendered);
+    holders.retain(|object| object.yaml.contains("planted-secret"));
+    let kinds: Vec<&str> = holders.iter().map(|object| object.kind.as_str()).collect();
+    assert_eq!(kinds, ["Secret"], "{rendered}");
 }
 
 /// The chart has the version of the program, because it deploys the image with that version.
@@ -243,7 +263,7 @@ fn only_keys_that_need_new_processes_restart_the_pods() {
     let checksum = |values: &str| {
         let file = folder.path().join("values.yaml");
         std::fs::write(&file, values).unwrap();
-        let rendered = helm.render(&[&least(), &file]).unwrap();
+        let rendered = helm.render(&[&required_values(), &file]).unwrap();
         let (_, rest) = rendered.split_once("checksum/config: ").unwrap();
         rest.lines().next().unwrap().to_owned()
     };
@@ -267,12 +287,12 @@ fn rules_are_rendered() {
     let runbooks = "https://wiki.example/weir/alerts";
     let text = format!("prometheusRule:\n  enabled: true\n  runbookUrl: {runbooks}{groups}");
     std::fs::write(&values, text).unwrap();
-    let rendered = helm.render(&[&least(), &values]).unwrap();
+    let rendered = helm.render(&[&required_values(), &values]).unwrap();
     let is_rendered =
         |alert: &str| rendered.lines().any(|line| line.trim_start_matches([' ', '-']) == alert);
     assert!(is_rendered("alert: Own"), "{rendered}");
-    // The file is generated from the metrics; the chart has a copy, because Helm reads only files
-    // of its own folder.
+    // `cargo xtask generate` writes this file from the metrics. The chart has a copy, because Helm
+    // reads only files in the chart's folder.
     let Ok(rules) = std::fs::read_to_string(root().join("deploy/prometheus/weir.rules.yml")) else {
         return;
     };
@@ -301,7 +321,7 @@ fn the_page_shows_what_works() {
     for block in blocks.filter(|block| !block.starts_with("apiVersion")) {
         std::fs::write(&values, block).unwrap();
         let files: &[&Path] =
-            if block.contains("text: |") { &[&values] } else { &[&least(), &values] };
+            if block.contains("text: |") { &[&values] } else { &[&required_values(), &values] };
         let rendered = helm.render(files).unwrap_or_else(|error| panic!("{block}{error}"));
         check(&gateway_toml(&rendered).expect("the page writes its configuration as text"));
         rendered_count += 1;
@@ -310,9 +330,9 @@ fn the_page_shows_what_works() {
     let mut commands = 0;
     for line in page.lines().filter(|line| line.starts_with("helm ")) {
         let local = line.replace("deploy/helm/weir", chart().to_str().unwrap());
-        let local = local.replace("values.yaml", least().to_str().unwrap());
+        let local = local.replace("values.yaml", required_values().to_str().unwrap());
         let mut words: Vec<&str> = local.split_whitespace().skip(1).collect();
-        // These need a cluster; their other arguments are those of `helm template`.
+        // `helm upgrade` needs a cluster. `helm template` takes the same arguments and needs none.
         if let ["upgrade", "--install", rest @ ..] = words.as_slice() {
             words = [&["template", "--kube-version", KUBERNETES][..], rest].concat();
         }

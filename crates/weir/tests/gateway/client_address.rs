@@ -1,7 +1,10 @@
-//! Goal: a client's address is that of the connection, unless a trusted proxy sends another one,
-//! over HTTP/1.1, HTTP/2, TLS and the PROXY protocol. Method: a gateway that balances by the
-//! client's address (`hash_key = "client"`). The responding node reveals which address it used.
-//! Unusual headers are tested in `crates/gateway/src/policy/client/tests.rs`.
+//! Goal: the gateway uses the address of the connection as the client's address. If a trusted proxy
+//! sends another address, the gateway uses that one. This holds over HTTP/1.1, HTTP/2, TLS and the
+//! PROXY protocol.
+//!
+//! Method: the gateway selects a node by a hash of the client's address (`hash_key = "client"`). So
+//! the node that responds shows which address the gateway used. The tests for unusual headers are
+//! in `crates/gateway/src/policy/client/tests.rs`.
 
 use std::net::IpAddr;
 
@@ -9,18 +12,20 @@ use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::support::authority;
-use crate::support::guest;
-use crate::support::scene::{self, READ, Scene, SimNode, account, polled_once};
+use crate::support::harness::{
+    self, GET_BALANCE, NodeRuntime, SimNode, balance_params, chain_polled_once,
+};
+use crate::support::tls_client;
 use test_support::raw::{self, Client};
 use test_support::wait::wait_until;
 
 const NAMES: [&str; 8] = ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"];
 
-/// A gateway that selects the node by the client's address.
+/// A gateway that selects the node by a hash of the client's address.
 struct HashingGateway {
     gateway: Option<gateway::runtime::Gateway>,
     address: String,
-    /// Address of the TLS listener; `None` without one.
+    /// Address of the TLS listener. `None` if there is none.
     tls_address: Option<String>,
     admin: String,
 }
@@ -28,13 +33,13 @@ struct HashingGateway {
 impl HashingGateway {
     /// Starts a gateway with these lines under `[server]` and under `[downstream]`.
     fn start(nodes: &[SimNode], server: &str, downstream: &str) -> HashingGateway {
-        let entries: String = nodes.iter().map(|node| node.entry("")).collect();
+        let entries: String = nodes.iter().map(|node| node.to_toml("")).collect();
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nthreads = 1\n{server}\n\
              [downstream]\n{downstream}\n\
              [call]\nbalance = \"hash\"\nhash_key = \"client\"\nhedge = false\n\
              [cache]\nenabled = false\ncoalesce = false\n{}\n{entries}",
-            polled_once("")
+            chain_polled_once("")
         );
         let config =
             gateway::config::Config::from_text("test", &text, std::path::Path::new("/"), &|_| None);
@@ -47,7 +52,7 @@ impl HashingGateway {
             gateway: Some(gateway),
         };
         wait_until("all nodes are candidates", || {
-            let status = hashing.look("/status");
+            let status = hashing.get_admin("/status");
             let status: serde_json::Value = serde_json::from_str(&status).unwrap();
             let candidates = &status["chains"][0]["groups"][0]["candidates"];
             candidates.as_array().is_some_and(|all| all.len() == nodes.len())
@@ -55,21 +60,21 @@ impl HashingGateway {
         hashing
     }
 
-    fn look(&self, path: &str) -> String {
+    fn get_admin(&self, path: &str) -> String {
         let mut client = Client::connect(&self.admin);
         client.send(format!("GET {path} HTTP/1.1\r\nHost: admin\r\n\r\n").as_bytes());
         client.read_response().unwrap().text().to_owned()
     }
 
-    /// Number of connections that were refused for a reason.
+    /// Number of connections that the gateway refused for this reason.
     fn refused(&self, reason: &str) -> u64 {
         let line = format!("weir_proxy_refused_total{{reason=\"{reason}\"}} ");
-        let metrics = self.look("/metrics");
+        let metrics = self.get_admin("/metrics");
         metrics.lines().find_map(|row| row.strip_prefix(&line)).unwrap().parse().unwrap()
     }
 
-    /// Opens a connection, sends the bytes `start` and a request with these header lines. Returns
-    /// the name of the responding node, or `None` if the gateway closes the connection.
+    /// Opens a connection, and sends the bytes `start` and a request with these header lines.
+    /// Returns the name of the responding node, or `None` if the gateway closes the connection.
     fn node_for(&self, start: &[u8], lines: &str) -> Option<String> {
         let mut client = Client::connect(&self.address);
         client.send(start);
@@ -87,7 +92,7 @@ impl Drop for HashingGateway {
 }
 
 fn request(lines: &str) -> Vec<u8> {
-    raw::post_with("/", lines, &scene::body(READ, &account(1, "0x10")))
+    raw::post_with("/", lines, &harness::body(GET_BALANCE, &balance_params(1, "0x10")))
 }
 
 fn node_of(answer: &raw::Response) -> Option<String> {
@@ -95,15 +100,16 @@ fn node_of(answer: &raw::Response) -> Option<String> {
     answer.header("x-weir-upstream").map(str::to_owned)
 }
 
-/// Client addresses that map to distinct nodes, and not to the node of this machine's address.
-struct Known {
+/// Client addresses for which the gateway selects different nodes. None of these nodes is the one
+/// for this machine's own address.
+struct KnownAddresses {
     addresses: Vec<(IpAddr, String)>,
-    /// The node of this machine's address.
+    /// The name of the node for this machine's own address.
     local: String,
 }
 
-impl Known {
-    fn of(hashing: &HashingGateway) -> Known {
+impl KnownAddresses {
+    fn find(hashing: &HashingGateway) -> KnownAddresses {
         let local = hashing.node_for(b"", "").unwrap();
         let mut addresses: Vec<(IpAddr, String)> = Vec::new();
         for last in 1..=60u8 {
@@ -114,7 +120,7 @@ impl Known {
             }
         }
         assert!(addresses.len() >= 4, "eight nodes share sixty addresses: {}", addresses.len());
-        Known { addresses, local }
+        KnownAddresses { addresses, local }
     }
 
     fn address(&self, index: usize) -> IpAddr {
@@ -126,15 +132,16 @@ impl Known {
     }
 }
 
-const BY_LIST: &str = "trusted_proxies = [\"127.0.0.0/8\", \"10.0.0.0/8\"]\n\
-                       client_address = \"x-forwarded-for\"";
+/// `[downstream]` keys with which trusted proxies send the client's address in a header.
+const FORWARDED_FOR: &str = "trusted_proxies = [\"127.0.0.0/8\", \"10.0.0.0/8\"]\n\
+                             client_address = \"x-forwarded-for\"";
 
 #[test]
 fn only_trusted_peers_speak_for_others() {
-    let scene = Scene::set();
-    let nodes = scene.nodes(NAMES);
-    let hashing = HashingGateway::start(&nodes, "", BY_LIST);
-    let known = Known::of(&hashing);
+    let runtime = NodeRuntime::start();
+    let nodes = runtime.nodes(NAMES);
+    let hashing = HashingGateway::start(&nodes, "", FORWARDED_FOR);
+    let known = KnownAddresses::find(&hashing);
     let (a, b) = (known.address(0), known.address(1));
     let node_for = |lines: &str| hashing.node_for(b"", lines);
     let list = |value: String| node_for(&format!("X-Forwarded-For: {value}\r\n"));
@@ -154,24 +161,24 @@ fn only_trusted_peers_speak_for_others() {
     assert_eq!(node_for(&format!("X-Real-IP: {a}\r\n")), Some(known.local.clone()));
     let two = format!("x-forwarded-for: {b}\r\nX-FORWARDED-FOR: {a}\r\n");
     assert_eq!(node_for(&two), known.node(0), "several header lines are one list");
-    // A proxy sends the requests of several clients on one connection.
+    // One connection of a proxy carries requests of several clients.
     let mut client = Client::connect(&hashing.address);
-    for place in [0, 1, 2, 0, 1] {
-        client.send(&request(&format!("X-Forwarded-For: {}\r\n", known.address(place))));
-        assert_eq!(node_of(&client.read_response().unwrap()), known.node(place));
+    for index in [0, 1, 2, 0, 1] {
+        client.send(&request(&format!("X-Forwarded-For: {}\r\n", known.address(index))));
+        assert_eq!(node_of(&client.read_response().unwrap()), known.node(index));
     }
 
     let plain = HashingGateway::start(&nodes, "", "");
     for lines in [format!("X-Forwarded-For: {a}\r\n"), format!("Forwarded: for={a}\r\n")] {
         assert_eq!(plain.node_for(b"", &lines), Some(known.local.clone()), "no proxy is trusted");
     }
-    let elsewhere = BY_LIST.replace("127.0.0.0/8", "192.0.2.0/24");
+    let elsewhere = FORWARDED_FOR.replace("127.0.0.0/8", "192.0.2.0/24");
     let other = HashingGateway::start(&nodes, "", &elsewhere);
     let lines = format!("X-Forwarded-For: {a}\r\n");
     assert_eq!(other.node_for(b"", &lines), Some(known.local.clone()), "this peer is not trusted");
 
     let forwarded =
-        HashingGateway::start(&nodes, "", &BY_LIST.replace("x-forwarded-for", "forwarded"));
+        HashingGateway::start(&nodes, "", &FORWARDED_FOR.replace("x-forwarded-for", "forwarded"));
     let lines = format!("Forwarded: for={b}, for=\"{a}\";proto=https, for=10.0.0.7\r\n");
     assert_eq!(forwarded.node_for(b"", &lines), known.node(0));
     let lines = format!("X-Forwarded-For: {a}\r\n");
@@ -184,36 +191,41 @@ fn only_trusted_peers_speak_for_others() {
 
 #[test]
 fn http2_says_it_for_each_request() {
-    let scene = Scene::set();
-    let nodes = scene.nodes(NAMES);
-    let hashing = HashingGateway::start(&nodes, "", BY_LIST);
-    let known = Known::of(&hashing);
-    scene.handle.block_on(async {
+    let runtime = NodeRuntime::start();
+    let nodes = runtime.nodes(NAMES);
+    let hashing = HashingGateway::start(&nodes, "", FORWARDED_FOR);
+    let known = KnownAddresses::find(&hashing);
+    runtime.handle.block_on(async {
         let tcp = tokio::net::TcpStream::connect(&hashing.address).await.unwrap();
         let (mut sender, connection) =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(tcp))
                 .await
                 .unwrap();
         tokio::spawn(connection);
-        for place in [0, 1, 2, 1] {
+        for index in [0, 1, 2, 1] {
             let request = hyper::Request::post(format!("http://{}/", hashing.address))
                 .header("content-type", "application/json")
                 .header("x-forwarded-for", known.address(3).to_string())
-                .header("x-forwarded-for", format!("{}, 10.1.1.1", known.address(place)))
-                .body(Full::<hyper::body::Bytes>::from(scene::body(READ, &account(1, "0x10"))))
+                .header("x-forwarded-for", format!("{}, 10.1.1.1", known.address(index)))
+                .body(Full::<hyper::body::Bytes>::from(harness::body(
+                    GET_BALANCE,
+                    &balance_params(1, "0x10"),
+                )))
                 .unwrap();
             let answer = sender.send_request(request).await.unwrap();
             let node = answer.headers()["x-weir-upstream"].to_str().unwrap().to_owned();
-            assert_eq!(Some(node), known.node(place));
+            assert_eq!(Some(node), known.node(index));
         }
     });
 }
 
-const BY_PROXY: &str = "trusted_proxies = [\"127.0.0.1\"]\nclient_address = \"proxy-protocol\"\n\
-                        header_timeout = \"500ms\"";
+/// `[downstream]` keys with which trusted proxies send the client's address by the PROXY protocol.
+const PROXY_PROTOCOL: &str = "trusted_proxies = [\"127.0.0.1\"]\n\
+                              client_address = \"proxy-protocol\"\n\
+                              header_timeout = \"500ms\"";
 
 /// A PROXY protocol header of version 2 for a client with this address.
-fn version_2(address: IpAddr) -> Vec<u8> {
+fn proxy_header_v2(address: IpAddr) -> Vec<u8> {
     let IpAddr::V4(address) = address else { panic!("an IPv4 address is used") };
     let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
     header.extend_from_slice(&address.octets());
@@ -223,14 +235,14 @@ fn version_2(address: IpAddr) -> Vec<u8> {
 
 #[test]
 fn the_proxy_protocol_says_it_for_a_connection() {
-    let scene = Scene::set();
-    let nodes = scene.nodes(NAMES);
-    let known = Known::of(&HashingGateway::start(&nodes, "", BY_LIST));
-    let hashing = HashingGateway::start(&nodes, "", BY_PROXY);
+    let runtime = NodeRuntime::start();
+    let nodes = runtime.nodes(NAMES);
+    let known = KnownAddresses::find(&HashingGateway::start(&nodes, "", FORWARDED_FOR));
+    let hashing = HashingGateway::start(&nodes, "", PROXY_PROTOCOL);
     let (a, b) = (known.address(0), known.address(1));
     let text = |address: IpAddr| format!("PROXY TCP4 {address} 127.0.0.1 4660 443\r\n");
     assert_eq!(hashing.node_for(text(a).as_bytes(), ""), known.node(0));
-    assert_eq!(hashing.node_for(&version_2(b), ""), known.node(1));
+    assert_eq!(hashing.node_for(&proxy_header_v2(b), ""), known.node(1));
     let header = format!("X-Forwarded-For: {b}\r\n");
     assert_eq!(
         hashing.node_for(text(a).as_bytes(), &header),
@@ -244,9 +256,9 @@ fn the_proxy_protocol_says_it_for_a_connection() {
         local,
         "a proxy's own check"
     );
-    // The header may arrive byte by byte, or together with requests.
+    // The PROXY header may arrive byte by byte, or together with requests.
     let mut client = Client::connect(&hashing.address);
-    for byte in version_2(a) {
+    for byte in proxy_header_v2(a) {
         client.send(&[byte]);
     }
     client.send(&request(""));
@@ -272,14 +284,14 @@ fn the_proxy_protocol_says_it_for_a_connection() {
     assert!(slow.is_closed());
     assert_eq!(hashing.refused("timeout"), 1);
 
-    let elsewhere = BY_PROXY.replace("127.0.0.1", "192.0.2.1");
+    let elsewhere = PROXY_PROTOCOL.replace("127.0.0.1", "192.0.2.1");
     let other = HashingGateway::start(&nodes, "", &elsewhere);
-    for start in [text(a).into_bytes(), version_2(a), Vec::new()] {
+    for start in [text(a).into_bytes(), proxy_header_v2(a), Vec::new()] {
         assert_eq!(other.node_for(&start, ""), None, "only trusted peers connect");
     }
     assert_eq!(other.refused("untrusted"), 3);
 
-    // Without the PROXY protocol, the header is an invalid request.
+    // If the PROXY protocol is not configured, a PROXY header is an invalid request.
     let plain = HashingGateway::start(&nodes, "", "");
     let mut client = Client::connect(&plain.address);
     client.send(text(a).as_bytes());
@@ -288,32 +300,32 @@ fn the_proxy_protocol_says_it_for_a_connection() {
 
 #[test]
 fn the_proxy_header_is_read_before_and_within_tls() {
-    let scene = Scene::set();
-    let nodes = scene.nodes(NAMES);
+    let runtime = NodeRuntime::start();
+    let nodes = runtime.nodes(NAMES);
     let authority = authority::Authority::new("authority");
-    let mut files = authority::Files::new();
-    files.certificate("own", &authority, authority::Kind::Ecdsa, &["rpc.test"]);
+    let mut files = authority::ConfigFiles::new();
+    files.write_certificate("own", &authority, authority::KeyType::Ecdsa, &["rpc.test"]);
     let folder = files.folder().display();
     let server = format!(
         "listen_tls = \"127.0.0.1:0\"\n[[certificate]]\nchain_file = \"{folder}/own.pem\"\n\
          key_file = \"{folder}/own.key\""
     );
-    let by_list = HashingGateway::start(&nodes, &server, BY_LIST);
-    let known = Known::of(&by_list);
-    let guest = guest::Guest::new(&authority);
+    let with_header = HashingGateway::start(&nodes, &server, FORWARDED_FOR);
+    let known = KnownAddresses::find(&with_header);
+    let client = tls_client::TlsClient::new(&authority);
     let node_for = |hashing: &HashingGateway, start: &[u8], lines: &str| {
         let address = hashing.tls_address.as_ref().unwrap();
-        let mut talk = guest.connect_behind(address, "rpc.test", start).ok()?;
-        let head = talk.ask(&request(lines)).ok()?.to_ascii_lowercase();
+        let mut connection = client.connect_after_sending(address, "rpc.test", start).ok()?;
+        let head = connection.request_head(&request(lines)).ok()?.to_ascii_lowercase();
         let (_, rest) = head.split_once("x-weir-upstream: ").unwrap();
         Some(rest.split("\r\n").next().unwrap().to_owned())
     };
     let lines = format!("X-Forwarded-For: {}, {}\r\n", known.address(1), known.address(0));
-    assert_eq!(node_for(&by_list, b"", &lines), known.node(0));
-    assert_eq!(node_for(&by_list, b"", ""), Some(known.local.clone()));
+    assert_eq!(node_for(&with_header, b"", &lines), known.node(0));
+    assert_eq!(node_for(&with_header, b"", ""), Some(known.local.clone()));
 
-    let by_proxy = HashingGateway::start(&nodes, &server, BY_PROXY);
-    assert_eq!(node_for(&by_proxy, &version_2(known.address(2)), ""), known.node(2));
-    assert_eq!(node_for(&by_proxy, b"", ""), None, "a TLS handshake is not a PROXY header");
-    assert_eq!(by_proxy.refused("malformed"), 1);
+    let with_protocol = HashingGateway::start(&nodes, &server, PROXY_PROTOCOL);
+    assert_eq!(node_for(&with_protocol, &proxy_header_v2(known.address(2)), ""), known.node(2));
+    assert_eq!(node_for(&with_protocol, b"", ""), None, "a TLS handshake is not a PROXY header");
+    assert_eq!(with_protocol.refused("malformed"), 1);
 }

@@ -1,13 +1,14 @@
-//! Goal: common client libraries work through the gateway unchanged, over HTTP and WebSocket:
-//! calls, batches, filters, subscriptions and reconnects. Method: one program per library in
-//! `clients/`, against a simulated node with new blocks. The version of each library is fixed.
+//! Goal: common client libraries work through the gateway without changes, over HTTP and WebSocket.
+//! The tests cover calls, batches, filters, subscriptions and reconnects. Method: `clients/` has
+//! one program per library. It runs against a gateway and a simulated node with new blocks. The
+//! version of each library is fixed.
 //!
 //! `cargo xtask check` installs the libraries into `target/clients`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::relay::Relay;
+use crate::support::disconnecting_proxy::DisconnectingProxy;
 use test_support::programs;
 use test_support::running::Weir;
 
@@ -16,7 +17,7 @@ fn libraries_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients")
 }
 
-/// Runs a script of `clients/` with an interpreter.
+/// Runs a script of `clients/` with this interpreter.
 fn run(interpreter: &Path, program: &str) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/clients").join(program);
     // Node.js looks for libraries in the script's folder, so copy the script there.
@@ -26,16 +27,17 @@ fn run(interpreter: &Path, program: &str) {
 }
 
 /// Runs a program against a gateway and a node with new blocks. Panics if the program fails. Its
-/// arguments are the address to call, and the address that cuts all connections (see [`Relay`]).
+/// two arguments are those of a [`DisconnectingProxy`] in front of the gateway: the address to
+/// call, and the address that makes the proxy close all connections.
 fn assert_succeeds(program: &mut Command) {
     let node = Weir::node().args(&["--block-time", "400ms"]).start();
-    // The gateway uses a WebSocket to the node for calls, subscriptions and new heads.
+    // The gateway uses a WebSocket to the node for calls, subscriptions and new block headers.
     let url = node.url().replace("http://", "ws://");
     let toml =
         format!("[downstream]\nwebsocket_compression = true\n[[upstream]]\nurl = \"{url}\"\n");
     let mut gateway = Weir::serve().config(&toml).start();
-    let relay = Relay::before(&gateway.address);
-    program.args([&relay.address, &relay.cutter]).stdin(Stdio::null());
+    let proxy = DisconnectingProxy::in_front_of(&gateway.address);
+    program.args([&proxy.address, &proxy.disconnect_address]).stdin(Stdio::null());
     let output = program.output().unwrap();
     let printed = [output.stdout, output.stderr].concat();
     assert!(output.status.success(), "{program:?}: {}", String::from_utf8_lossy(&printed));

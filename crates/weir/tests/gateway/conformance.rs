@@ -1,11 +1,11 @@
 //! Goal: the gateway passes the scenarios of public test suites, rewritten for it. Method: every
-//! group of scenarios names the test that covers it, or says why it does not apply. Tests check the
-//! numbers below, and that the named tests exist.
+//! group of scenarios names the test that covers it, or says why it does not apply. The tests at
+//! the end of this file check the numbers in the table, and that the named tests exist.
 //!
 //! Sources: `uNetworking/h1spec` at 30d2938a, `dropseed/h1spec` at 05ac50cc (and a7d21a2a, where
 //! files did not change since), `nginx/nginx-tests` as of 2026. A scenario is an assertion of the
-//! source; nginx's files declare their number in `plan`. The lines of nginx without `.t` are
-//! scenarios from its documentation. No code of these suites is copied.
+//! source. The files of nginx declare their number of assertions in `plan`. The rows of nginx
+//! without `.t` are scenarios from its documentation. No code of these suites is copied.
 //!
 //! | source | scenarios | here | elsewhere | do not apply |
 //! | --- | --: | --: | --: | --: |
@@ -49,8 +49,8 @@
 //! | `proxy_cache_key` | 6 | 6 | 0 | 0 |
 //! | `proxy_cache, stale while all are down` | 1 | 0 | 1 | 0 |
 //!
-//! Floods and slow clients over HTTP/2 are in `floods`; the public JSON parsing suite is judged in
-//! `crates/wire/src/json/scanner/tests/suite.rs`.
+//! Floods and slow clients over HTTP/2 are in `floods`. The tests of the public JSON parsing suite
+//! are in `crates/wire/src/json/scanner/tests/suite.rs`.
 
 mod addresses;
 mod caching;
@@ -63,24 +63,24 @@ mod upstreams;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Scenarios of one source that are covered in the same way.
+/// Scenarios of one source that the same test covers, or that do not apply for the same reason.
 struct Group {
     source: &'static str,
     scenarios: usize,
     /// What the scenarios have in common.
     what: &'static str,
-    judged: Judged,
+    coverage: Coverage,
 }
 
 /// Where scenarios are tested, or why they are not.
 #[derive(Clone, Copy)]
-enum Judged {
+enum Coverage {
     /// A test in a submodule of `conformance`.
     Here { module: &'static str, test: &'static str },
     /// A test in another file, by its path from the repository's root.
     Elsewhere { file: &'static str, test: &'static str },
     /// The scenarios do not apply, for this reason.
-    Not(&'static str),
+    NotApplicable(&'static str),
 }
 
 impl Group {
@@ -88,15 +88,15 @@ impl Group {
         source: &'static str,
         scenarios: usize,
         what: &'static str,
-        judged: Judged,
+        coverage: Coverage,
     ) -> Group {
-        Group { source, scenarios, what, judged }
+        Group { source, scenarios, what, coverage }
     }
 }
 
-impl Judged {
-    const fn here(module: &'static str, test: &'static str) -> Judged {
-        Judged::Here { module, test }
+impl Coverage {
+    const fn here(module: &'static str, test: &'static str) -> Coverage {
+        Coverage::Here { module, test }
     }
 }
 
@@ -111,14 +111,15 @@ fn groups() -> impl Iterator<Item = &'static Group> {
     all.into_iter().flatten()
 }
 
-/// For each source, the number of scenarios: in all, tested here, tested elsewhere, not applicable.
+/// The four numbers of scenarios for each source: all, tested here, tested elsewhere, and not
+/// applicable.
 fn counts() -> BTreeMap<&'static str, [usize; 4]> {
     let mut counts: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
     for group in groups() {
-        let column = match group.judged {
-            Judged::Here { .. } => 1,
-            Judged::Elsewhere { .. } => 2,
-            Judged::Not(_) => 3,
+        let column = match group.coverage {
+            Coverage::Here { .. } => 1,
+            Coverage::Elsewhere { .. } => 2,
+            Coverage::NotApplicable(_) => 3,
         };
         let row = counts.entry(group.source).or_default();
         row[0] += group.scenarios;
@@ -147,12 +148,12 @@ fn the_table_above_counts_every_scenario() {
 fn every_scenario_names_a_test_or_a_reason() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for group in groups() {
-        let (file, test) = match group.judged {
-            Judged::Here { module, test } => {
+        let (file, test) = match group.coverage {
+            Coverage::Here { module, test } => {
                 (format!("crates/weir/tests/gateway/conformance/{module}.rs"), test)
             }
-            Judged::Elsewhere { file, test } => (file.to_owned(), test),
-            Judged::Not(reason) => {
+            Coverage::Elsewhere { file, test } => (file.to_owned(), test),
+            Coverage::NotApplicable(reason) => {
                 assert!(reason.len() > 20, "{}: {reason}", group.what);
                 continue;
             }

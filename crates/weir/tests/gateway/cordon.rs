@@ -1,6 +1,7 @@
-//! Goal: an operator takes an upstream out of rotation and returns it, without a failed call; the
-//! status, the metrics and the page show it; nobody else can. Method: simulated nodes, a gateway in
-//! this process, and the commands of the binary.
+//! Goal: an operator can cordon an upstream, which takes it out of rotation, and return it to
+//! rotation. No call fails because of that. The status, the metrics and the status page show the
+//! cordon. Nobody but the operator can send such commands. Method: simulated nodes, a gateway in
+//! this process, and the `weir cordon` and `weir uncordon` commands.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -12,49 +13,51 @@ use std::process::{Command, Output, Stdio};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::support::open_loop::{Load, under_load};
-use crate::support::scene::{
-    READ, Scene, Served, SimNode, account, ask, by, error, polled_often, polled_once, result,
+use crate::support::harness::{
+    GET_BALANCE, NodeRuntime, SimNode, TestGateway, ask, balance_params, chain_polled_often,
+    chain_polled_once, error, result, upstream_of,
 };
+use crate::support::open_loop::{Load, run_under_load};
 use test_support::port::ReservedPort;
 use test_support::raw::Client;
 use test_support::wait::wait_until;
 
 const LOAD: Load = Load { connections: 20, calls_per_second: 500 };
-/// Keeps responses out of the cache, so that every call reaches a node.
+/// Turns the cache off, so that every call reaches a node.
 const NO_CACHE: &str = "[cache]\nenabled = false\ncoalesce = false\n";
-/// A node that has received this many calls is in rotation.
+/// A node is in rotation if it has received this many calls.
 const CALLS: u64 = 50;
 
-fn text(nodes: &[&SimNode]) -> String {
-    let entries: String = nodes.iter().map(|node| node.entry("")).collect();
-    format!("{NO_CACHE}{}{entries}", polled_often(""))
+/// A configuration with these nodes as upstreams.
+fn config(nodes: &[&SimNode]) -> String {
+    let upstreams: String = nodes.iter().map(|node| node.to_toml("")).collect();
+    format!("{NO_CACHE}{}{upstreams}", chain_polled_often(""))
 }
 
-/// Runs a command of the binary to its end.
-fn weir(served: &Served, arguments: &[&str]) -> Output {
+/// Runs a `weir` command until it exits.
+fn weir(gateway: &TestGateway, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(arguments).args(["--admin", &served.admin]);
+    command.args(arguments).args(["--admin", &gateway.admin]);
     command.stdin(Stdio::null()).output().unwrap()
 }
 
 /// Runs a command that must succeed, and returns what it prints.
-fn succeed(served: &Served, arguments: &[&str]) -> String {
-    let output = weir(served, arguments);
+fn succeed(gateway: &TestGateway, arguments: &[&str]) -> String {
+    let output = weir(gateway, arguments);
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Runs a command that must fail with this code, and returns its message.
-fn fail(served: &Served, arguments: &[&str], code: i32) -> String {
-    let output = weir(served, arguments);
+fn fail(gateway: &TestGateway, arguments: &[&str], code: i32) -> String {
+    let output = weir(gateway, arguments);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// Returns the name in the status of the socket that accepts commands.
-fn socket(served: &Served) -> String {
-    served.status("/process/control_socket").as_str().unwrap().to_owned()
+/// Returns the name of the socket on which the gateway accepts commands. `/status` reports it.
+fn socket(gateway: &TestGateway) -> String {
+    gateway.status("/process/control_socket").as_str().unwrap().to_owned()
 }
 
 fn connect(name: &str) -> UnixStream {
@@ -63,37 +66,37 @@ fn connect(name: &str) -> UnixStream {
 
 #[test]
 fn a_cordoned_upstream_gets_no_call_and_no_call_fails() {
-    let scene = Scene::set();
-    let [a, b] = scene.nodes(["node-a", "node-b"]);
+    let runtime = NodeRuntime::start();
+    let [a, b] = runtime.nodes(["node-a", "node-b"]);
     let server = "[server]\nthreads = 2\ndrain_deadline = \"5s\"\ndrain_linger = \"0s\"\n";
-    let served = Served::with_server(server, &text(&[&a, &b]));
-    served.wait_for_candidates(&["node-a", "node-b"]);
-    let target = Mutex::new(served.address.clone());
-    let seen = under_load(LOAD, &target, || {
+    let gateway = TestGateway::with_server_table(server, &config(&[&a, &b]));
+    gateway.wait_for_candidates(&["node-a", "node-b"]);
+    let target = Mutex::new(gateway.address.clone());
+    let load_result = run_under_load(LOAD, &target, || {
         wait_until("both nodes are called", || {
-            served.attempts(0) > CALLS && served.attempts(1) > CALLS
+            gateway.attempts(0) > CALLS && gateway.attempts(1) > CALLS
         });
         let command = ["cordon", "node-a", "--reason", "upgrade to v1.16", "--for", "30m"];
-        let printed = succeed(&served, &command);
+        let printed = succeed(&gateway, &command);
         assert!(printed.starts_with("node-a is cordoned for 30m; "), "{printed}");
-        wait_until("calls in flight have ended", || served.upstream(0, "in_flight") == 0);
-        let (attempts, other_attempts) = (served.attempts(0), served.attempts(1));
+        wait_until("calls in flight have ended", || gateway.upstream(0, "in_flight") == 0);
+        let (attempts, other_attempts) = (gateway.attempts(0), gateway.attempts(1));
         let polls = a.calls();
         wait_until("calls continue at the other node", || {
-            served.attempts(1) > other_attempts + 4 * CALLS
+            gateway.attempts(1) > other_attempts + 4 * CALLS
         });
-        assert_eq!(served.attempts(0), attempts, "the cordoned node was called");
+        assert_eq!(gateway.attempts(0), attempts, "the cordoned node was called");
         wait_until("the cordoned node is polled", || a.calls() > polls + 3);
 
-        let cordon = served.upstream(0, "cordon");
+        let cordon = gateway.upstream(0, "cordon");
         assert_eq!(cordon["reason"], "upgrade to v1.16");
         let remaining = cordon["ends_seconds"].as_f64().unwrap();
         assert!((1700.0..1800.0).contains(&remaining), "{remaining}");
-        assert_eq!(served.upstream(0, "state"), "healthy");
-        assert_eq!(served.upstream(0, "lag"), 0);
-        assert_eq!(served.upstream(1, "cordon"), Value::Null);
-        served.wait_for_candidates(&["node-b"]);
-        let metrics = served.look("/metrics");
+        assert_eq!(gateway.upstream(0, "state"), "healthy");
+        assert_eq!(gateway.upstream(0, "lag"), 0);
+        assert_eq!(gateway.upstream(1, "cordon"), Value::Null);
+        gateway.wait_for_candidates(&["node-b"]);
+        let metrics = gateway.get_admin("/metrics");
         for line in [
             "weir_upstream_cordoned{chain=\"sim\",upstream=\"node-a\"} 1",
             "weir_upstream_cordoned{chain=\"sim\",upstream=\"node-b\"} 0",
@@ -101,79 +104,81 @@ fn a_cordoned_upstream_gets_no_call_and_no_call_fails() {
         ] {
             assert!(metrics.text().lines().any(|known| known == line), "{line} is missing");
         }
-        let page = served.look("/");
+        let page = gateway.get_admin("/");
         assert!(page.text().contains("upgrade to v1.16"), "{}", page.text());
-        assert_eq!(served.look("/readyz").status, 200);
+        assert_eq!(gateway.get_admin("/readyz").status, 200);
 
-        assert_eq!(succeed(&served, &["uncordon", "node-a"]), "node-a is in rotation\n");
-        wait_until("the node is called again", || served.attempts(0) > attempts + CALLS);
-        assert_eq!(served.upstream(0, "cordon"), Value::Null);
-        assert_eq!(succeed(&served, &["uncordon", "node-a"]), "node-a was not cordoned\n");
+        assert_eq!(succeed(&gateway, &["uncordon", "node-a"]), "node-a is in rotation\n");
+        wait_until("the node is called again", || gateway.attempts(0) > attempts + CALLS);
+        assert_eq!(gateway.upstream(0, "cordon"), Value::Null);
+        assert_eq!(succeed(&gateway, &["uncordon", "node-a"]), "node-a was not cordoned\n");
     });
-    assert!(seen.calls > 6 * CALLS, "{seen:?}");
-    assert_eq!(seen.faults, Vec::<String>::new());
+    assert!(load_result.calls > 6 * CALLS, "{load_result:?}");
+    assert_eq!(load_result.failures, Vec::<String>::new());
 }
 
 #[test]
 fn a_cordon_expires_even_if_polls_are_rare() {
-    let scene = Scene::set();
-    let [a, b] = scene.nodes(["node-a", "node-b"]);
-    let served = Served::before(&[&a, &b], &polled_once(""));
-    succeed(&served, &["cordon", "node-b", "--for", "1h"]);
+    let runtime = NodeRuntime::start();
+    let [a, b] = runtime.nodes(["node-a", "node-b"]);
+    let gateway = TestGateway::in_front_of(&[&a, &b], &chain_polled_once(""));
+    succeed(&gateway, &["cordon", "node-b", "--for", "1h"]);
     // The second cordon replaces the first.
-    succeed(&served, &["cordon", "node-b", "--for", "3s", "--reason", "short"]);
-    served.wait_for_candidates(&["node-a"]);
-    assert_eq!(served.upstream(1, "cordon")["reason"], "short");
-    served.wait_for_candidates(&["node-a", "node-b"]);
-    assert_eq!(served.upstream(1, "cordon"), Value::Null);
+    succeed(&gateway, &["cordon", "node-b", "--for", "3s", "--reason", "short"]);
+    gateway.wait_for_candidates(&["node-a"]);
+    assert_eq!(gateway.upstream(1, "cordon")["reason"], "short");
+    gateway.wait_for_candidates(&["node-a", "node-b"]);
+    assert_eq!(gateway.upstream(1, "cordon"), Value::Null);
 }
 
 #[test]
 fn a_cordon_survives_a_reload_while_the_upstream_exists() {
-    let scene = Scene::set();
-    let [a, b, c] = scene.nodes(["node-a", "node-b", "node-c"]);
-    let served = Served::before(&[&a, &b], &format!("{NO_CACHE}{}", polled_often("")));
-    succeed(&served, &["cordon", "node-a", "--reason", "resync"]);
-    let is_cordoned = |position: usize| served.upstream(position, "cordon")["reason"] == "resync";
+    let runtime = NodeRuntime::start();
+    let [a, b, c] = runtime.nodes(["node-a", "node-b", "node-c"]);
+    let gateway =
+        TestGateway::in_front_of(&[&a, &b], &format!("{NO_CACHE}{}", chain_polled_often("")));
+    succeed(&gateway, &["cordon", "node-a", "--reason", "resync"]);
+    let is_cordoned = |position: usize| gateway.upstream(position, "cordon")["reason"] == "resync";
     assert!(is_cordoned(0));
     // The upstream keeps its name, but has another position and another address.
-    let moved = crate::support::scene::entry("node-a", &c.url(), "");
-    let config = format!("{NO_CACHE}{}{}{moved}", polled_often(""), b.entry(""));
-    assert!(!served.reload(&config).is_empty());
+    let moved = crate::support::harness::upstream_toml("node-a", &c.url(), "");
+    let text = format!("{NO_CACHE}{}{}{moved}", chain_polled_often(""), b.to_toml(""));
+    assert!(!gateway.reload(&text).is_empty());
     assert!(is_cordoned(1));
-    served.wait_for_candidates(&["node-b"]);
-    let mut client = served.client();
-    for number in 0..CALLS {
-        let answer = ask(&mut client, READ, &account(number, "latest"));
+    gateway.wait_for_candidates(&["node-b"]);
+    let mut client = gateway.client();
+    for account in 0..CALLS {
+        let answer = ask(&mut client, GET_BALANCE, &balance_params(account, "latest"));
         result(&answer);
-        assert_eq!(by(&answer), "node-b");
+        assert_eq!(upstream_of(&answer), "node-b");
     }
-    // A removed upstream that returns is a new one.
-    served.reload(&text(&[&b]));
-    served.reload(&text(&[&a, &b]));
-    assert_eq!(served.upstream(0, "cordon"), Value::Null);
-    served.wait_for_candidates(&["node-a", "node-b"]);
+    // If a reload removes an upstream, its cordon ends, even if a later reload adds it again.
+    gateway.reload(&config(&[&b]));
+    gateway.reload(&config(&[&a, &b]));
+    assert_eq!(gateway.upstream(0, "cordon"), Value::Null);
+    gateway.wait_for_candidates(&["node-a", "node-b"]);
 }
 
 #[test]
 fn the_last_usable_upstream_is_cordoned_only_by_force() {
-    let scene = Scene::set();
-    let [a, b] = scene.nodes(["node-a", "node-b"]);
-    let served = Served::before(&[&a, &b], &format!("{NO_CACHE}{}", polled_often("")));
-    succeed(&served, &["cordon", "node-a"]);
-    let message = fail(&served, &["cordon", "node-b"], 1);
+    let runtime = NodeRuntime::start();
+    let [a, b] = runtime.nodes(["node-a", "node-b"]);
+    let gateway =
+        TestGateway::in_front_of(&[&a, &b], &format!("{NO_CACHE}{}", chain_polled_often("")));
+    succeed(&gateway, &["cordon", "node-a"]);
+    let message = fail(&gateway, &["cordon", "node-b"], 1);
     assert!(message.contains("last usable upstream of group all of chain sim"), "{message}");
     assert!(message.contains("--force"), "{message}");
-    assert_eq!(served.upstream(1, "cordon"), Value::Null);
-    let mut client = served.client();
-    result(&ask(&mut client, READ, &account(1, "latest")));
+    assert_eq!(gateway.upstream(1, "cordon"), Value::Null);
+    let mut client = gateway.client();
+    result(&ask(&mut client, GET_BALANCE, &balance_params(1, "latest")));
 
-    succeed(&served, &["cordon", "node-b", "--force"]);
-    let attempts = served.attempts(0) + served.attempts(1);
-    let (status, _, message) = error(&ask(&mut client, READ, &account(2, "latest")));
+    succeed(&gateway, &["cordon", "node-b", "--force"]);
+    let attempts = gateway.attempts(0) + gateway.attempts(1);
+    let (status, _, message) = error(&ask(&mut client, GET_BALANCE, &balance_params(2, "latest")));
     assert_eq!(status, 503, "{message}");
-    assert_eq!(served.attempts(0) + served.attempts(1), attempts, "no node was called");
-    let ready = served.look("/readyz");
+    assert_eq!(gateway.attempts(0) + gateway.attempts(1), attempts, "no node was called");
+    let ready = gateway.get_admin("/readyz");
     assert_eq!(ready.status, 503);
     assert!(
         ready.text().contains("chain sim: no usable upstream (2 cordoned)"),
@@ -181,27 +186,27 @@ fn the_last_usable_upstream_is_cordoned_only_by_force() {
         ready.text()
     );
 
-    succeed(&served, &["uncordon", "node-a"]);
-    wait_until("it is ready", || served.look("/readyz").status == 200);
-    let answer = ask(&mut client, READ, &account(3, "latest"));
+    succeed(&gateway, &["uncordon", "node-a"]);
+    wait_until("it is ready", || gateway.get_admin("/readyz").status == 200);
+    let answer = ask(&mut client, GET_BALANCE, &balance_params(3, "latest"));
     result(&answer);
-    assert_eq!(by(&answer), "node-a");
+    assert_eq!(upstream_of(&answer), "node-a");
 
     // An upstream that is down does not count as usable.
-    succeed(&served, &["uncordon", "node-b"]);
-    b.down();
-    wait_until("the node is ejected", || served.upstream(1, "state") == "ejected");
-    let message = fail(&served, &["cordon", "node-a"], 1);
+    succeed(&gateway, &["uncordon", "node-b"]);
+    b.stop_listening();
+    wait_until("the node is ejected", || gateway.upstream(1, "state") == "ejected");
+    let message = fail(&gateway, &["cordon", "node-a"], 1);
     assert!(message.contains("last usable upstream"), "{message}");
 }
 
 #[test]
 fn mistakes_are_explained() {
-    let scene = Scene::set();
-    let [a, b] = scene.nodes(["node-a", "node-b"]);
-    let served = Served::before(&[&a, &b], &polled_often(""));
+    let runtime = NodeRuntime::start();
+    let [a, b] = runtime.nodes(["node-a", "node-b"]);
+    let gateway = TestGateway::in_front_of(&[&a, &b], &chain_polled_often(""));
     for command in ["cordon", "uncordon"] {
-        let message = fail(&served, &[command, "nod-a"], 1);
+        let message = fail(&gateway, &[command, "nod-a"], 1);
         assert!(
             message.contains("there is no upstream \"nod-a\"; did you mean node-a?"),
             "{message}"
@@ -216,7 +221,7 @@ fn mistakes_are_explained() {
         (["--reason", "two\nlines"], "one line"),
         (["--reason", &long], "200 characters"),
     ] {
-        let message = fail(&served, &[&["cordon", "node-a"], &arguments[..]].concat(), 2);
+        let message = fail(&gateway, &[&["cordon", "node-a"], &arguments[..]].concat(), 2);
         assert!(message.contains(expected), "{message}");
     }
     let unused = ReservedPort::new();
@@ -229,20 +234,20 @@ fn mistakes_are_explained() {
     assert_eq!(output.status.code(), Some(1), "{message}");
     let expected = format!("no gateway responds at {address}; set its admin address with --admin");
     assert!(message.contains(&expected), "{message}");
-    assert_eq!(served.upstream(0, "cordon"), Value::Null);
+    assert_eq!(gateway.upstream(0, "cordon"), Value::Null);
 }
 
 #[test]
 fn the_admin_address_changes_nothing() {
-    let scene = Scene::set();
-    let [a, b] = scene.nodes(["node-a", "node-b"]);
+    let runtime = NodeRuntime::start();
+    let [a, b] = runtime.nodes(["node-a", "node-b"]);
     let health_port = ReservedPort::new();
     let health = health_port.address.to_string();
     let server = format!("[server]\nhealth = \"{health}\"\n");
-    let served = Served::with_server(&server, &text(&[&a, &b]));
-    served.wait_for_candidates(&["node-a", "node-b"]);
+    let gateway = TestGateway::with_server_table(&server, &config(&[&a, &b]));
+    gateway.wait_for_candidates(&["node-a", "node-b"]);
     let body = r#"{"command":"cordon","upstream":"node-a","seconds":60,"force":true}"#;
-    for address in [&served.admin, &health] {
+    for address in [&gateway.admin, &health] {
         for (method, path) in [
             ("POST", "/status"),
             ("PUT", "/healthz"),
@@ -262,24 +267,25 @@ fn the_admin_address_changes_nothing() {
             assert!([404, 405].contains(&status), "{method} {path}: {status}");
         }
     }
-    // A page whose name resolves to the loopback address cannot read the name of the socket.
-    let mut client = Client::connect(&served.admin);
+    // A web page whose host name resolves to the loopback address (DNS rebinding) cannot read the
+    // name of the socket.
+    let mut client = Client::connect(&gateway.admin);
     client.send(b"GET /status HTTP/1.1\r\nHost: rebound.example\r\n\r\n");
     let answer = client.read_response().unwrap();
     assert_eq!(answer.status, 421);
-    assert!(!answer.text().contains(&socket(&served)), "{}", answer.text());
+    assert!(!answer.text().contains(&socket(&gateway)), "{}", answer.text());
     let mut client = Client::connect(&health);
     client.send(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(client.read_response().unwrap().status, 404);
-    assert_eq!(served.upstream(0, "cordon"), Value::Null);
+    assert_eq!(gateway.upstream(0, "cordon"), Value::Null);
 }
 
 #[test]
 fn malformed_commands_are_refused_and_silent_clients_do_not_block_others() {
-    let scene = Scene::set();
-    let [a, b] = scene.nodes(["node-a", "node-b"]);
-    let served = Served::before(&[&a, &b], &polled_often(""));
-    let name = socket(&served);
+    let runtime = NodeRuntime::start();
+    let [a, b] = runtime.nodes(["node-a", "node-b"]);
+    let gateway = TestGateway::in_front_of(&[&a, &b], &chain_polled_often(""));
+    let name = socket(&gateway);
     let huge = vec![b' '; 64 * 1024];
     for command in [
         b"".as_slice(),
@@ -302,8 +308,8 @@ fn malformed_commands_are_refused_and_silent_clients_do_not_block_others() {
         assert_eq!(reply["outcome"], "refused", "{reply}");
     }
     let _silent: Vec<UnixStream> = (0..2).map(|_| connect(&name)).collect();
-    succeed(&served, &["cordon", "node-a"]);
-    assert_ne!(served.upstream(0, "cordon"), Value::Null);
+    succeed(&gateway, &["cordon", "node-a"]);
+    assert_ne!(gateway.upstream(0, "cordon"), Value::Null);
 }
 
 #[test]
@@ -312,17 +318,17 @@ fn another_user_is_refused() {
     if !rustix::process::geteuid().is_root() {
         return test_support::programs::skip("only root may run a command as another user");
     }
-    let scene = Scene::set();
-    let [a, b] = scene.nodes(["node-a", "node-b"]);
-    let served = Served::before(&[&a, &b], &polled_often(""));
-    // The folder of the program may be closed to other users.
+    let runtime = NodeRuntime::start();
+    let [a, b] = runtime.nodes(["node-a", "node-b"]);
+    let gateway = TestGateway::in_front_of(&[&a, &b], &chain_polled_often(""));
+    // Other users may not be able to read the folder of the program, so the test copies it.
     let folder = tempfile::tempdir_in("/tmp").unwrap();
     let program = folder.path().join("weir");
     std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), readable).unwrap();
     let mut command = Command::new(&program);
-    command.args(["cordon", "node-a", "--admin", &served.admin]).uid(NOBODY).current_dir("/");
+    command.args(["cordon", "node-a", "--admin", &gateway.admin]).uid(NOBODY).current_dir("/");
     let output = command.output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{message}");
@@ -330,5 +336,5 @@ fn another_user_is_refused() {
         message.contains("only the user of the gateway and root may send commands"),
         "{message}"
     );
-    assert_eq!(served.upstream(0, "cordon"), Value::Null);
+    assert_eq!(gateway.upstream(0, "cordon"), Value::Null);
 }

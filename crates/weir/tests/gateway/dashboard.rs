@@ -1,8 +1,8 @@
-//! Goal: every panel of the gateway's dashboard has data. Method: a gateway under load that uses
-//! every feature with metrics, and a real Prometheus that scrapes it and runs every query of the
-//! dashboard.
+//! Goal: every panel of the gateway's dashboard has data. Method: a gateway under load with every
+//! feature that has metrics, and a real Prometheus. It scrapes the gateway and runs every query of
+//! the dashboard.
 //!
-//! Needs prometheus and redis-server; `test_support::programs` says what happens if one is missing.
+//! Needs prometheus and redis-server. `test_support::programs` says what happens if one is missing.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,8 +16,8 @@ use crate::support::redis_server::Redis;
 
 const SECRET: &str = "0123456789abcdef";
 
-/// Two nodes of one chain. Each call takes 5 ms, so that some calls wait for a permit of the
-/// concurrency limit.
+/// Starts two nodes of one chain. Each call takes 5 ms, so that the gateway's concurrency limit
+/// makes some calls wait.
 fn nodes() -> [Running; 2] {
     let since = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs().to_string();
     [(); 2].map(|()| {
@@ -106,7 +106,7 @@ fn every_panel_has_data() {
     let mut gateway = Weir::serve().admin().listen_as_configured().file(&file).start();
     let admin = gateway.admin.clone().unwrap();
     let Some(prometheus) = Prometheus::start(&[admin]) else { return };
-    // The metrics of the last reload do not exist before the first reload.
+    // The first reload creates the metrics about reloads.
     gateway.signal("-HUP");
 
     let mut load = command_killed_with_test(&weir());

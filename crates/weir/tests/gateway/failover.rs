@@ -1,7 +1,9 @@
-//! Goal: clients get no error when nodes are killed, return, freeze, or send invalid responses, and
-//! the gateway ejects the node within a second. Method: three simulated nodes and the gateway with
-//! its default settings, each in its own process; an open-loop load of 2,000 calls/s of idempotent
-//! reads from 50 keep-alive connections; the state of nodes is read from the status endpoint.
+//! Goal: clients get no error when nodes are killed, restart, freeze, or send invalid responses.
+//! The gateway ejects a node that is dead or sends invalid responses within a second.
+//!
+//! Method: three simulated nodes and a gateway with its default settings, each in its own process.
+//! An open-loop load sends 2,000 idempotent reads per second over 50 keep-alive connections. The
+//! tests read the state of the nodes from the gateway's `/status`.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +18,12 @@ use test_support::wait::pause;
 
 const CONNECTIONS: u64 = 50;
 const CALLS_PER_SECOND: u64 = 2_000;
-/// The longest allowed time until a node is ejected that is dead or sends invalid responses.
+/// The longest allowed time until the gateway ejects a node that is dead or sends invalid
+/// responses.
 const EJECT_MAX: Duration = Duration::from_secs(1);
 
 /// Three nodes of one chain, with the gateway in front.
-struct Scene {
+struct Cluster {
     /// Start of the simulated chain.
     chain_start: SystemTime,
     /// `None` for a killed node.
@@ -29,21 +32,23 @@ struct Scene {
     gateway: Running,
 }
 
-/// The results of all clients: descriptions of failed calls, and the latency of each call.
+/// The results of all clients.
 #[derive(Default)]
-struct Seen {
-    faults: Vec<String>,
+struct LoadResult {
+    /// A description of each failed call.
+    failures: Vec<String>,
+    /// The latency of each call, from its planned time.
     latencies: Vec<Duration>,
 }
 
-impl Scene {
-    fn new() -> Scene {
+impl Cluster {
+    fn new() -> Cluster {
         let chain_start = SystemTime::now();
         let nodes: Vec<Running> = (0..3).map(|_| node(chain_start, "127.0.0.1:0")).collect();
         let urls: Vec<String> = nodes.iter().map(Running::url).collect();
         let gateway = Weir::serve().admin().upstreams(&urls).start();
         let addresses = nodes.iter().map(|node| node.address.clone()).collect();
-        Scene { chain_start, nodes: nodes.into_iter().map(Some).collect(), addresses, gateway }
+        Cluster { chain_start, nodes: nodes.into_iter().map(Some).collect(), addresses, gateway }
     }
 
     fn kill(&mut self, node: usize) {
@@ -54,7 +59,7 @@ impl Scene {
         self.nodes[node] = Some(self::node(self.chain_start, &self.addresses[node]));
     }
 
-    /// Posts to a node's admin address.
+    /// Sends a POST request to a node's admin address.
     fn post_to_admin(&self, node: usize, path: &str, body: &[u8]) {
         let admin = self.nodes[node].as_ref().and_then(|node| node.admin.clone());
         let mut client = raw::Client::connect(&admin.expect("the node has an admin address"));
@@ -68,8 +73,8 @@ impl Scene {
         assert!(sent.success());
     }
 
-    /// The gateway's view of a node.
-    fn view(&self, node: usize) -> Value {
+    /// Reads what the gateway's `/status` reports about a node.
+    fn upstream_status(&self, node: usize) -> Value {
         let admin = self.gateway.admin.as_ref().expect("the gateway has an admin address");
         let mut client = raw::Client::connect(admin);
         client.send(format!("GET /status HTTP/1.1\r\nHost: {admin}\r\n\r\n").as_bytes());
@@ -78,23 +83,25 @@ impl Scene {
         status["chains"][0]["upstreams"][node].clone()
     }
 
-    /// Waits until `condition` is true for the gateway's view of a node. Returns how long that
-    /// took.
-    fn until(&self, node: usize, what: &str, condition: impl Fn(&Value) -> bool) -> Duration {
+    /// Waits until `condition` is true for what `/status` reports about a node. Returns how long
+    /// that took.
+    fn wait_for(&self, node: usize, what: &str, condition: impl Fn(&Value) -> bool) -> Duration {
         let began = Instant::now();
         loop {
-            let view = self.view(node);
-            if condition(&view) {
+            let status = self.upstream_status(node);
+            if condition(&status) {
                 return began.elapsed();
             }
-            assert!(began.elapsed() < Duration::from_secs(20), "node {node} is not {what}: {view}");
+            let waited = began.elapsed();
+            assert!(waited < Duration::from_secs(20), "node {node} is not {what}: {status}");
             // Sleeps: the polling interval. The caller checks the total time.
             pause(Duration::from_millis(10));
         }
     }
 }
 
-/// A node with the same chain and head as the others, whenever it starts.
+/// Starts a node. All nodes have the same chain and the same newest block, even if one starts
+/// later.
 fn node(chain_start: SystemTime, listen: &str) -> Running {
     let since = chain_start.duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs_f64();
     Weir::node()
@@ -104,38 +111,39 @@ fn node(chain_start: SystemTime, listen: &str) -> Running {
         .start()
 }
 
-/// Sends calls while `story` runs. Returns the results of all clients.
-fn under_load(scene: &mut Scene, story: impl FnOnce(&mut Scene)) -> Seen {
-    let address = scene.gateway.address.clone();
+/// Sends calls while `scenario` runs. Returns the results of all clients.
+fn under_load(cluster: &mut Cluster, scenario: impl FnOnce(&mut Cluster)) -> LoadResult {
+    let address = cluster.gateway.address.clone();
     let stop = AtomicBool::new(false);
-    let seen = Mutex::new(Seen::default());
+    let total = Mutex::new(LoadResult::default());
     std::thread::scope(|scope| {
         for client in 0..CONNECTIONS {
-            let (address, stop, seen) = (&address, &stop, &seen);
+            let (address, stop, total) = (&address, &stop, &total);
             scope.spawn(move || {
-                let results = client_run(address, client, stop);
-                let mut seen = seen.lock();
-                seen.faults.extend(results.faults);
-                seen.latencies.extend(results.latencies);
+                let result = run_client(address, client, stop);
+                let mut total = total.lock();
+                total.failures.extend(result.failures);
+                total.latencies.extend(result.latencies);
             });
         }
-        // The guard stops the clients even if the story panics.
-        let _stop = Stop(&stop);
-        story(scene);
+        // The guard stops the clients even if the scenario panics.
+        let _stop = StopGuard(&stop);
+        scenario(cluster);
     });
-    seen.into_inner()
+    total.into_inner()
 }
 
-struct Stop<'a>(&'a AtomicBool);
+/// Sets a flag when it is dropped.
+struct StopGuard<'a>(&'a AtomicBool);
 
-impl Drop for Stop<'_> {
+impl Drop for StopGuard<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
-fn client_run(address: &str, client: u64, stop: &AtomicBool) -> Seen {
-    let mut seen = Seen::default();
+fn run_client(address: &str, client: u64, stop: &AtomicBool) -> LoadResult {
+    let mut result = LoadResult::default();
     let mut connection = raw::Client::connect(address);
     let interval = Duration::from_secs(1) * CONNECTIONS as u32 / CALLS_PER_SECOND as u32;
     let start = Instant::now() + interval * client as u32 / CONNECTIONS as u32;
@@ -147,18 +155,19 @@ fn client_run(address: &str, client: u64, stop: &AtomicBool) -> Seen {
         pause(planned.saturating_duration_since(Instant::now())); // Sleeps: the planned rate.
         let body = call(client, call_number);
         let answer = connection.call("/", body.as_bytes());
-        seen.latencies.push(planned.elapsed());
+        result.latencies.push(planned.elapsed());
         let is_success = answer.status == 200
             && serde_json::from_slice::<Value>(&answer.body)
                 .is_ok_and(|answer| answer["id"] == call_number && !answer["result"].is_null());
         if !is_success {
-            seen.faults.push(format!("{body} -> {} {}", answer.status, answer.text()));
+            result.failures.push(format!("{body} -> {} {}", answer.status, answer.text()));
         }
     }
-    seen
+    result
 }
 
-/// The call with this number of a client. Half of the calls are not cached.
+/// The body of a client's call. Half of the calls read an account that no other call reads, so no
+/// cache has the response.
 fn call(client: u64, call_number: u32) -> String {
     let account = format!("0x{:040x}", u64::from(call_number) << 8 | client);
     let (method, params) = match call_number % 4 {
@@ -172,97 +181,104 @@ fn call(client: u64, call_number: u32) -> String {
     )
 }
 
-/// A condition for [`Scene::until`]: the node has this state.
-fn is(state: &'static str) -> impl Fn(&Value) -> bool {
-    move |view| view["state"] == state
+/// A condition for [`Cluster::wait_for`]: the node has this state.
+fn has_state(state: &'static str) -> impl Fn(&Value) -> bool {
+    move |status| status["state"] == state
 }
 
-/// Asserts that no call failed and prints latencies.
-fn assert_unharmed(what: &str, mut seen: Seen) {
-    assert!(seen.latencies.len() > 1_000, "hardly any calls: {}", seen.latencies.len());
-    seen.latencies.sort_unstable();
-    let at = |share: f64| seen.latencies[((seen.latencies.len() - 1) as f64 * share) as usize];
-    let (count, p50, p99, max) = (seen.latencies.len(), at(0.5), at(0.99), at(1.0));
+/// Prints latencies and asserts that no call failed.
+fn assert_no_failures(what: &str, mut result: LoadResult) {
+    let latencies = &mut result.latencies;
+    assert!(latencies.len() > 1_000, "hardly any calls: {}", latencies.len());
+    latencies.sort_unstable();
+    let (count, p50, p99) = (latencies.len(), quantile(latencies, 0.5), quantile(latencies, 0.99));
+    let max = quantile(latencies, 1.0);
     println!("{what}: {count} calls, p50 {p50:?}, p99 {p99:?}, slowest {max:?}");
-    let examples: Vec<&String> = seen.faults.iter().take(5).collect();
-    assert!(seen.faults.is_empty(), "{} errors: {examples:#?}", seen.faults.len());
+    let examples: Vec<&String> = result.failures.iter().take(5).collect();
+    assert!(result.failures.is_empty(), "{} errors: {examples:#?}", result.failures.len());
+}
+
+/// Returns a quantile of sorted latencies. `share` is 0.99 for the 99th percentile.
+fn quantile(latencies: &[Duration], share: f64) -> Duration {
+    latencies[((latencies.len() - 1) as f64 * share) as usize]
 }
 
 #[test]
 fn a_killed_a_frozen_and_an_html_sending_node_cause_no_error() {
-    let mut scene = Scene::new();
+    let mut cluster = Cluster::new();
     for node in 0..3 {
-        scene.until(node, "healthy", is("healthy"));
+        cluster.wait_for(node, "healthy", has_state("healthy"));
     }
-    let seen = under_load(&mut scene, |scene| {
+    let result = under_load(&mut cluster, |cluster| {
         pause(Duration::from_secs(1)); // Sleeps: load goes on meanwhile.
-        scene.kill(0);
-        let ejected_after = scene.until(0, "ejected", is("ejected"));
+        cluster.kill(0);
+        let ejected_after = cluster.wait_for(0, "ejected", has_state("ejected"));
         println!("killed: ejected after {ejected_after:?}");
         assert!(ejected_after < EJECT_MAX, "a killed node was ejected after {ejected_after:?}");
         pause(Duration::from_secs(2)); // Sleeps: load goes on meanwhile.
-        scene.restart(0);
-        let back = scene.until(0, "healthy again", is("healthy"));
+        cluster.restart(0);
+        let back = cluster.wait_for(0, "healthy again", has_state("healthy"));
         println!("restarted: taken back after {back:?}");
 
-        scene.post_to_admin(1, "/freeze", b"");
-        let excluded_after = scene.until(1, "off the head", |view| view["at_head"] == false);
+        cluster.post_to_admin(1, "/freeze", b"");
+        let is_behind = |status: &Value| status["at_head"] == false;
+        let excluded_after = cluster.wait_for(1, "off the head", is_behind);
         println!("frozen: excluded from head reads after {excluded_after:?}");
         pause(Duration::from_secs(1)); // Sleeps: load goes on meanwhile.
-        scene.post_to_admin(1, "/thaw", b"");
-        scene.until(1, "healthy again", is("healthy"));
+        cluster.post_to_admin(1, "/thaw", b"");
+        cluster.wait_for(1, "healthy again", has_state("healthy"));
 
-        scene.post_to_admin(2, "/faults", br#"{"faults":[{"fault":{"kind":"html"},"share":1.0}]}"#);
-        let ejected_after = scene.until(2, "ejected", is("ejected"));
+        let html_fault = br#"{"faults":[{"fault":{"kind":"html"},"share":1.0}]}"#;
+        cluster.post_to_admin(2, "/faults", html_fault);
+        let ejected_after = cluster.wait_for(2, "ejected", has_state("ejected"));
         println!("sends HTML: ejected after {ejected_after:?}");
         assert!(
             ejected_after < EJECT_MAX,
             "a node that sends HTML was ejected after {ejected_after:?}"
         );
         pause(Duration::from_secs(1)); // Sleeps: load goes on meanwhile.
-        scene.post_to_admin(2, "/faults", br#"{"faults":[]}"#);
-        scene.until(2, "healthy again", is("healthy"));
+        cluster.post_to_admin(2, "/faults", br#"{"faults":[]}"#);
+        cluster.wait_for(2, "healthy again", has_state("healthy"));
     });
-    assert_unharmed("kill, freeze, babble", seen);
+    assert_no_failures("kill, freeze, babble", result);
 }
 
 #[test]
 fn a_stopped_process_holds_no_call_for_long() {
-    let mut scene = Scene::new();
+    let mut cluster = Cluster::new();
     for node in 0..3 {
-        scene.until(node, "healthy", is("healthy"));
+        cluster.wait_for(node, "healthy", has_state("healthy"));
     }
-    let seen = under_load(&mut scene, |scene| {
+    let result = under_load(&mut cluster, |cluster| {
         pause(Duration::from_secs(2)); // Sleeps: load goes on meanwhile.
-        scene.signal(1, "-STOP");
+        cluster.signal(1, "-STOP");
         pause(Duration::from_secs(5)); // Sleeps: load goes on meanwhile.
-        scene.signal(1, "-CONT");
-        scene.until(1, "healthy again", is("healthy"));
+        cluster.signal(1, "-CONT");
+        cluster.wait_for(1, "healthy again", has_state("healthy"));
     });
-    assert_unharmed("stopped for 5 s", seen);
+    assert_no_failures("stopped for 5 s", result);
 }
 
 #[test]
 fn two_stopped_processes_of_three_hold_no_call_for_long() {
-    let mut scene = Scene::new();
+    let mut cluster = Cluster::new();
     for node in 0..3 {
-        scene.until(node, "healthy", is("healthy"));
+        cluster.wait_for(node, "healthy", has_state("healthy"));
     }
-    let mut seen = under_load(&mut scene, |scene| {
+    let mut result = under_load(&mut cluster, |cluster| {
         pause(Duration::from_secs(2)); // Sleeps: load goes on meanwhile.
-        scene.signal(0, "-STOP");
-        scene.signal(1, "-STOP");
+        cluster.signal(0, "-STOP");
+        cluster.signal(1, "-STOP");
         pause(Duration::from_secs(5)); // Sleeps: load goes on meanwhile.
-        scene.signal(0, "-CONT");
-        scene.signal(1, "-CONT");
-        scene.until(0, "healthy again", is("healthy"));
-        scene.until(1, "healthy again", is("healthy"));
+        cluster.signal(0, "-CONT");
+        cluster.signal(1, "-CONT");
+        cluster.wait_for(0, "healthy again", has_state("healthy"));
+        cluster.wait_for(1, "healthy again", has_state("healthy"));
     });
-    seen.latencies.sort_unstable();
-    let at = |share: f64| seen.latencies[((seen.latencies.len() - 1) as f64 * share) as usize];
-    // 36 ms and 305 ms were measured on an idle machine; the limits allow for a busy one.
-    let (p999, slowest) = (at(0.999), at(1.0));
+    result.latencies.sort_unstable();
+    let (p999, slowest) = (quantile(&result.latencies, 0.999), quantile(&result.latencies, 1.0));
+    // On an idle machine, 36 ms and 305 ms were measured. The limits are for a busy machine.
     assert!(p999 < Duration::from_millis(800), "p99.9 {p999:?}, slowest {slowest:?}");
     assert!(slowest < Duration::from_secs(2), "p99.9 {p999:?}, slowest {slowest:?}");
-    assert_unharmed("two stopped for 5 s", seen);
+    assert_no_failures("two stopped for 5 s", result);
 }

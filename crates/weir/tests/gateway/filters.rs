@@ -1,13 +1,17 @@
-//! Goal: a client that polls a filter receives every block and every log of the served chain once,
-//! even if it polls rarely and nodes fail. Filters are bounded in number and age. Method: as for
-//! subscriptions (`subscriptions`), over HTTP.
+//! Goal: a client that polls a filter receives every block and every log of the chain once, even if
+//! it polls rarely and nodes fail. Filters are bounded in number and age. Method: as in the module
+//! `subscriptions`, but over HTTP.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::chain::{BLOCK_TIME, Geth, logs_of, moving_world, number, served, truth};
-use crate::support::scene::{Scene, Served, SimNode, ask, entry, error, polled_once, result};
+use crate::support::growing_chain::{
+    BLOCK_TIME, Geth, growing_world, logs_of_node, parse_quantity, remaining_logs, start_gateway,
+};
+use crate::support::harness::{
+    NodeRuntime, SimNode, TestGateway, ask, chain_polled_once, error, result, upstream_toml,
+};
 use test_support::raw::Client;
 use test_support::wait::{pause, wait_until};
 
@@ -24,7 +28,7 @@ impl PolledFilter {
     }
 
     /// Polls the filter and returns the number of new results.
-    fn ask(&mut self, client: &mut Client) -> usize {
+    fn poll(&mut self, client: &mut Client) -> usize {
         let raw = result(&ask(client, "eth_getFilterChanges", &self.params()));
         let results: Vec<Value> = serde_json::from_str(&raw).unwrap();
         let count = results.len();
@@ -39,15 +43,16 @@ impl PolledFilter {
 
 #[test]
 fn rare_polls_miss_nothing() {
-    let world = moving_world(true);
-    let scene = Scene::set();
-    let nodes = ["one", "two", "three"].map(|name| scene.node(name, &world));
-    let served = served(&nodes.each_ref().map(|node| node.entry("")), "");
-    let head = served.count("/chains/0/head/number");
-    let some = truth(&nodes[0], &json!({}), head.saturating_sub(20), head);
+    let world = growing_world(true);
+    let runtime = NodeRuntime::start();
+    let nodes = ["one", "two", "three"].map(|name| runtime.node(name, &world));
+    let gateway = start_gateway(&nodes.each_ref().map(|node| node.to_toml("")), "");
+    let head = gateway.status_u64("/chains/0/head/number");
+    let some = logs_of_node(&nodes[0], &json!({}), head.saturating_sub(20), head);
     let filters = [json!({}), json!({"address": some[0]["address"]})];
-    let mut client = served.client();
-    // Two filters of each kind: one polled continuously and one polled once, at the end.
+    let mut client = gateway.client();
+    // There are two filters of each kind. The test polls the first one continuously, and the second
+    // one only at the end.
     let mut blocks =
         [(); 2].map(|()| PolledFilter::new(&mut client, "eth_newBlockFilter", &json!([])));
     let mut logs: Vec<[PolledFilter; 2]> = filters
@@ -56,30 +61,30 @@ fn rare_polls_miss_nothing() {
             [(); 2].map(|()| PolledFilter::new(&mut client, "eth_newFilter", &json!([filter])))
         })
         .collect();
-    let head_at_start = served.count("/chains/0/head/number");
+    let head_at_start = gateway.status_u64("/chains/0/head/number");
     let mut poll_first_of_each = |blocks: &mut [PolledFilter; 2],
                                   logs: &mut [[PolledFilter; 2]]| {
-        blocks[0].ask(&mut client);
-        logs.iter_mut().for_each(|pair| _ = pair[0].ask(&mut client));
+        blocks[0].poll(&mut client);
+        logs.iter_mut().for_each(|pair| _ = pair[0].poll(&mut client));
     };
     for node in &nodes {
-        node.down();
+        node.stop_listening();
         for _ in 0..4 {
             pause(BLOCK_TIME * 2); // Sleeps: the chain moves on meanwhile.
             poll_first_of_each(&mut blocks, &mut logs);
         }
-        node.up();
+        node.listen_again();
         pause(BLOCK_TIME * 8); // Sleeps: the chain moves on meanwhile.
         poll_first_of_each(&mut blocks, &mut logs);
     }
     nodes.iter().for_each(|node| node.node.freeze());
     let last = nodes.iter().map(|node| node.node.settings().frozen_at.unwrap()).max().unwrap();
     nodes.iter().for_each(|node| node.set(|settings| settings.frozen_at = Some(last)));
-    served.wait_for_head(Some(last));
-    assert!(served.status("/chains/0/reorgs").as_u64() > Some(0), "no reorg has been seen");
-    let mut client = served.client();
+    gateway.wait_for_head(Some(last));
+    assert!(gateway.status("/chains/0/reorgs").as_u64() > Some(0), "no reorg has been seen");
+    let mut client = gateway.client();
     for polled in blocks.iter_mut().chain(logs.iter_mut().flatten()) {
-        while polled.ask(&mut client) > 0 {}
+        while polled.poll(&mut client) > 0 {}
     }
 
     for polled in &blocks {
@@ -100,11 +105,11 @@ fn rare_polls_miss_nothing() {
         "no dropped block: nothing is tested"
     );
     for (filter, pair) in filters.iter().zip(&logs) {
-        let expected = truth(&nodes[0], filter, head_at_start + 1, last);
+        let expected = logs_of_node(&nodes[0], filter, head_at_start + 1, last);
         assert!(!expected.is_empty(), "{filter} selects nothing: nothing is tested");
         for polled in pair {
-            let mut kept = logs_of(&polled.results);
-            kept.retain(|log| number(&log["blockNumber"]) > head_at_start);
+            let mut kept = remaining_logs(&polled.results);
+            kept.retain(|log| parse_quantity(&log["blockNumber"]) > head_at_start);
             assert!(kept == expected.iter().collect::<Vec<_>>(), "{filter}");
         }
     }
@@ -115,41 +120,43 @@ fn rare_polls_miss_nothing() {
 
 #[test]
 fn filters_outlive_nodes_and_are_bounded() {
-    let scene = Scene::set();
-    let nodes: [SimNode; 2] = scene.nodes(["one", "two"]);
+    let runtime = NodeRuntime::start();
+    let nodes: [SimNode; 2] = runtime.nodes(["one", "two"]);
     let more = "[downstream]\nfilters_per_client_max = 3\nfilter_timeout = \"500ms\"\n";
-    let served = Served::before(&nodes.each_ref(), &format!("{more}{}", polled_once("")));
-    let mut client = served.client();
+    let text = format!("{more}{}", chain_polled_once(""));
+    let gateway = TestGateway::in_front_of(&nodes.each_ref(), &text);
+    let mut client = gateway.client();
     let filter = json!([{"fromBlock": "0x380", "toBlock": "latest"}]);
     let mut log_filters: Vec<PolledFilter> =
         (0..3).map(|_| PolledFilter::new(&mut client, "eth_newFilter", &filter)).collect();
     let full = error(&ask(&mut client, "eth_newBlockFilter", "[]"));
     assert_eq!((full.1, &*full.2), (-32005, "too many filters for this client"));
     for node in &nodes {
-        node.down();
-        assert_eq!(log_filters[0].ask(&mut client), 0, "after the death of {}", node.name);
-        node.up();
-        served.wait_for_candidates(&["one", "two"]);
+        node.stop_listening();
+        assert_eq!(log_filters[0].poll(&mut client), 0, "after the death of {}", node.name);
+        node.listen_again();
+        gateway.wait_for_candidates(&["one", "two"]);
     }
     let all = result(&ask(&mut client, "eth_getFilterLogs", &log_filters[0].params()));
     assert_eq!(all, result(&ask(&mut client, "eth_getLogs", &filter.to_string())));
     assert!(all.len() > 1000, "no logs: nothing is tested");
     assert_eq!(result(&ask(&mut client, "eth_uninstallFilter", &log_filters[1].params())), "true");
-    // The gateway forwards unknown filter ids, because they may be a node's.
+    // The gateway forwards a call with an unknown filter id, because a node may have issued the id.
     let is_unknown = |client: &mut Client, polled: &PolledFilter| {
         let answer = ask(client, "eth_getFilterChanges", &polled.params());
         answer.header("x-weir-upstream").is_some()
     };
     assert!(is_unknown(&mut client, &log_filters[1]));
     let mut blocks = PolledFilter::new(&mut client, "eth_newBlockFilter", &json!([]));
-    assert_eq!(blocks.ask(&mut client), 0);
+    assert_eq!(blocks.poll(&mut client), 0);
     let none = error(&ask(&mut client, "eth_getFilterLogs", &blocks.params()));
     assert_eq!((none.1, &*none.2), (-32000, "filter not found"));
     for params in ["[]", "[7]", "[{\"address\":\"0x1\"}]"] {
         let refused = error(&ask(&mut client, "eth_newFilter", params));
         assert_eq!(refused.1, -32602, "{params}");
     }
-    // A filter that is not polled is removed, which makes room for another.
+    // The gateway removes a filter that the client does not poll. The client may then create
+    // another.
     pause(Duration::from_millis(600)); // Sleeps: longer than `filter_timeout`.
     assert!(is_unknown(&mut client, &log_filters[2]) && is_unknown(&mut client, &log_filters[0]));
     PolledFilter::new(&mut client, "eth_newBlockFilter", &json!([]));
@@ -159,8 +166,8 @@ fn filters_outlive_nodes_and_are_bounded() {
 fn filters_return_the_same_as_geth() {
     let Some(geth) = Geth::start() else { return };
     let url = format!("ws://{}", geth.address);
-    let served = served(&[entry("geth", &url, "")], "");
-    let mut clients = [&geth.address, &served.address].map(|address| Client::connect(address));
+    let gateway = start_gateway(&[upstream_toml("geth", &url, "")], "");
+    let mut clients = [&geth.address, &gateway.address].map(|address| Client::connect(address));
     let kinds = [("eth_newBlockFilter", json!([])), ("eth_newFilter", json!([{}]))];
     let mut filters_by_client: Vec<Vec<PolledFilter>> = clients
         .iter_mut()
@@ -168,16 +175,16 @@ fn filters_return_the_same_as_geth() {
             kinds.iter().map(|(method, params)| PolledFilter::new(client, method, params)).collect()
         })
         .collect();
-    let head = || number(&geth.call("eth_blockNumber", &json!([])));
+    let head = || parse_quantity(&geth.call("eth_blockNumber", &json!([])));
     for _ in 0..3 {
         let before = head();
-        geth.deploy();
+        geth.emit_log();
         wait_until("there are two more blocks", || head() > before + 1);
     }
     let last = head();
-    wait_until("the gateway has them", || served.count("/chains/0/head/number") >= last);
+    wait_until("the gateway has them", || gateway.status_u64("/chains/0/head/number") >= last);
     for (client, filters) in clients.iter_mut().zip(&mut filters_by_client) {
-        filters.iter_mut().for_each(|polled| _ = polled.ask(client));
+        filters.iter_mut().for_each(|polled| _ = polled.poll(client));
     }
     for (position, (method, _)) in kinds.iter().enumerate() {
         let (geth_results, gateway_results) =

@@ -1,7 +1,7 @@
-//! Goal: the image serves with a read-only root as user 65532, without a shell. Method: umoci
-//! unpacks the image that `cargo xtask check` writes, and runc runs it. Its upstream is a gateway
-//! with TLS, whose name only a DNS server of this test knows. The container shares the network of
-//! the machine.
+//! Goal: the container image works with a read-only root file system, as user 65532, and without a
+//! shell. Method: umoci unpacks the image that `cargo xtask check` writes, and runc runs it. Its
+//! upstream is another gateway with TLS, whose name only a DNS server of this test resolves. The
+//! container shares the network of the machine.
 
 mod dns;
 
@@ -23,15 +23,15 @@ use test_support::running::{Running, Weir, command_killed_with_test, spawn};
 use test_support::wait::wait_until;
 
 use crate::packages::release_file;
-use crate::support::authority::{Authority, Files, Kind};
+use crate::support::authority::{Authority, ConfigFiles, KeyType};
 
-/// Maximum size of the program of a release. The debug program is larger.
+/// Maximum size of the program in a release, in bytes. A debug build is larger.
 const PROGRAM_BYTES_MAX: u64 = 45_000_000;
-/// The user of the image.
+/// The user id of the image.
 const USER: u32 = 65532;
 /// Timeout of a call, above its duration on a busy machine.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// A name that only the DNS server of the test knows.
+/// A host name that only the DNS server of the test resolves.
 const UPSTREAM: &str = "upstream.test";
 const CHAIN_ID: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 const BALANCE: &str = r#"{"jsonrpc":"2.0","id":2,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","latest"]}"#;
@@ -45,7 +45,7 @@ struct Container {
 }
 
 impl Container {
-    /// Starts the container of a bundle and waits until it prints its address.
+    /// Starts the container of an OCI bundle and waits until it prints its address.
     fn start(runc: &Path, bundle: &Path) -> Container {
         let name = format!("weir-test-{}", std::process::id());
         let mut command = command_killed_with_test(runc);
@@ -89,8 +89,9 @@ impl Drop for Container {
     }
 }
 
-/// Unpacks the image. Returns `None` and records a skip if something for it is missing.
-fn unpacked() -> Option<TempDir> {
+/// Unpacks the image. Returns `None` and records a skip if a program, the image or the rights of
+/// root are missing.
+fn unpack_image() -> Option<TempDir> {
     let (umoci, archive) = (programs::require("umoci")?, release_file(".tar")?);
     if !rustix::process::geteuid().is_root() {
         programs::skip_missing("root, to run a container");
@@ -110,7 +111,7 @@ fn unpacked() -> Option<TempDir> {
     Some(folder)
 }
 
-/// Makes the root read-only, and binds files of the machine into the container.
+/// Makes the root file system read-only, and binds files of the machine into the container.
 fn configure(bundle: &Path, binds: &[(&Path, &str)]) {
     let path = bundle.join("config.json");
     let mut config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -135,11 +136,11 @@ fn configure(bundle: &Path, binds: &[(&Path, &str)]) {
     std::fs::write(path, config.to_string()).unwrap();
 }
 
-/// Starts a gateway that serves TLS in front of this URL. Returns the gateway, the folder with its
+/// Starts a gateway with TLS, whose upstream has this URL. Returns the gateway, the folder with its
 /// files, and the certificate of its authority.
-fn upstream(url: &str) -> (Running, Files, String) {
-    let (authority, mut files) = (Authority::new("test"), Files::new());
-    files.certificate("upstream", &authority, Kind::Ecdsa, &[UPSTREAM]);
+fn start_upstream(url: &str) -> (Running, ConfigFiles, String) {
+    let (authority, mut files) = (Authority::new("test"), ConfigFiles::new());
+    files.write_certificate("upstream", &authority, KeyType::Ecdsa, &[UPSTREAM]);
     let text = format!(
         "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\n[cache]\nenabled = false\n[[certificate]]\n\
          chain_file = \"upstream.pem\"\nkey_file = \"upstream.key\"\n[[upstream]]\nurl = \"{url}\"\n"
@@ -152,21 +153,21 @@ fn upstream(url: &str) -> (Running, Files, String) {
 #[test]
 fn it_resolves_and_verifies_its_upstream_and_drains() {
     let Some(runc) = programs::require("runc") else { return };
-    let Some(folder) = unpacked() else { return };
+    let Some(folder) = unpack_image() else { return };
     let node = Weir::node().args(&["--block-time", "1h"]).start();
     let (received, slow) = sync_channel(1);
     let (release, released) = sync_channel(1);
     let released = Arc::new(Mutex::new(released));
-    // Holds back the response to one call until the test releases it.
+    // The proxy holds back the response to one call until the test releases it.
     let proxy = start_proxy(&node.address, move |request, response| {
         if request.contains("eth_getBalance") {
-            // These calls fail only after the test has ended.
+            // These operations fail only after the end of the test.
             let _ = received.send(());
             let _ = released.lock().recv();
         }
         response
     });
-    let (upstream, _files, authority) = upstream(&proxy);
+    let (upstream, _files, authority) = start_upstream(&proxy);
     let Some(dns) = dns::Server::start(UPSTREAM, Ipv4Addr::LOCALHOST) else {
         return programs::skip_missing("a free port 53 of a loopback address");
     };
@@ -201,7 +202,7 @@ fn it_resolves_and_verifies_its_upstream_and_drains() {
     client.send(&post("/", BALANCE.as_bytes()));
     slow.recv_timeout(CALL_TIMEOUT).expect("the node has received the call");
     container.kill("TERM");
-    // The listener is closed once the drain has begun.
+    // When the drain begins, the gateway closes its listener.
     wait_until("new connections are refused", || TcpStream::connect(&container.address).is_err());
     release.send(()).unwrap();
     let response = client.read_response().expect("the call in flight gets its response");
@@ -212,7 +213,7 @@ fn it_resolves_and_verifies_its_upstream_and_drains() {
 
 #[test]
 fn it_contains_the_program_and_three_files() {
-    let Some(folder) = unpacked() else { return };
+    let Some(folder) = unpack_image() else { return };
     let root = folder.path().join("bundle/rootfs");
     let list = Command::new("find").arg(&root).args(["-type", "f", "-printf", "%m %P\n"]).output();
     let list = String::from_utf8(list.unwrap().stdout).unwrap();

@@ -1,10 +1,13 @@
-//! Goal: no response lacks logs or receipts once a node has had them for a second, and no
-//! incomplete response is cached. Method: the gateway and three simulated nodes that index late,
-//! serve from a second backend or prune, in random phases, in virtual time. Each response is
-//! compared with the chain. When all nodes are healthy again, every call is repeated to find
+//! Goal: if a node has had logs or receipts for a second, no response lacks them. The gateway
+//! caches no incomplete response.
+//!
+//! Method: the gateway and three simulated nodes, in virtual time. In random phases, the nodes
+//! index blocks late, serve calls from a second backend, or prune data. The test compares each
+//! response with the chain. When all nodes are healthy again, it repeats every call to find
 //! incomplete responses in the cache.
 //!
-//! `WEIR_LATE_CALLS` sets the number of calls, `WEIR_LATE_SEED` the seed.
+//! The environment variable `WEIR_LATE_CALLS` sets the number of calls, and `WEIR_LATE_SEED` the
+//! seed.
 
 mod judge;
 mod nodes;
@@ -32,22 +35,22 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::time::{Instant, sleep};
 
 use crate::sim::connection::Connection;
-use judge::{Account, Judge, Question};
+use judge::{BlockCall, ResponseChecker, Results};
 use nodes::Nodes;
-use socket::Socket;
+use socket::WebSocketClient;
 
 const CLIENTS: u64 = 20;
-/// Number of calls, unless `WEIR_LATE_CALLS` is set.
+/// Default number of calls.
 const CALLS: u64 = 6_000;
 /// The longest time between two calls of one client.
 const PAUSE: Duration = Duration::from_millis(100);
 const BLOCK_TIME: Duration = Duration::from_millis(500);
-/// The longest time until the gateway has a new block.
-const SEEN_AFTER: Duration = Duration::from_millis(150);
-/// After this time without trouble, every node has indexed all blocks of before.
-const SETTLED_AFTER: Duration = Duration::from_secs(10);
-/// Maximum number of calls that are repeated at the end.
-const REPEATED_MAX: usize = 20_000;
+/// The longest time between a new block and the gateway's read of it.
+const NEW_BLOCK_DELAY_MAX: Duration = Duration::from_millis(150);
+/// If the nodes are healthy for this long, each has indexed all blocks from before that time.
+const INDEXED_AFTER: Duration = Duration::from_secs(10);
+/// Maximum number of calls that the test repeats at the end.
+const REPEATED_CALLS_MAX: usize = 20_000;
 
 /// A chain without reorgs, so that each call has one correct response.
 fn world(seed: u64) -> Arc<World> {
@@ -89,34 +92,34 @@ fn runtime(paused: bool) -> LocalRuntime {
 }
 
 /// The state that all clients share.
-struct Crowd {
+struct SharedState {
     world: Arc<World>,
     nodes: Nodes,
-    judge: Judge,
+    checker: ResponseChecker,
     /// Number of calls that the clients still have to send.
     calls_left: Cell<u64>,
-    /// The calls so far, except those that use a filter.
-    asked: RefCell<BTreeSet<Question>>,
+    /// The calls that clients have sent, except those with a filter.
+    sent_calls: RefCell<BTreeSet<BlockCall>>,
 }
 
-impl Crowd {
-    fn new(world: &Arc<World>, calls: u64, rng: &mut SmallRng) -> Rc<Crowd> {
-        Rc::new(Crowd {
+impl SharedState {
+    fn new(world: &Arc<World>, calls: u64, rng: &mut SmallRng) -> Rc<SharedState> {
+        Rc::new(SharedState {
             world: Arc::clone(world),
             nodes: Nodes::new(world, rng),
-            judge: Judge::new(world),
+            checker: ResponseChecker::new(world),
             calls_left: Cell::new(calls),
-            asked: RefCell::default(),
+            sent_calls: RefCell::default(),
         })
     }
 
-    fn account(&self) -> Account {
-        self.judge.account.borrow().clone()
+    fn results(&self) -> Results {
+        self.checker.results.borrow().clone()
     }
 
-    /// A random question about blocks that the gateway has seen.
-    fn draw(&self, rng: &mut SmallRng) -> Question {
-        let seen = Instant::now().checked_sub(SEEN_AFTER).unwrap_or(self.world.origin());
+    /// Returns a random call about blocks that the gateway knows.
+    fn random_call(&self, rng: &mut SmallRng) -> BlockCall {
+        let seen = Instant::now().checked_sub(NEW_BLOCK_DELAY_MAX).unwrap_or(self.world.origin());
         let head = self.world.height_at(seen);
         let newest = head - rng.random_range(0..3);
         let number = match rng.random_range(0..10) {
@@ -128,19 +131,19 @@ impl Crowd {
         match rng.random_range(0..10) {
             0..4 => {
                 let from = number - rng.random_range(0..12);
-                Question::Range { from, to: number, address }
+                BlockCall::Range { from, to: number, address }
             }
-            4 => Question::Range { from: number, to: number, address },
-            5 => Question::ByHash { number, address },
-            6 => Question::Filter { from: number - rng.random_range(0..4), to: number, address },
-            7 => Question::Receipts { number, by_hash: rng.random_bool(0.5) },
-            // The gateway knows the transactions of the blocks that it has seen.
-            _ => Question::Receipt { number: newest, index: rng.random_range(0..4) },
+            4 => BlockCall::Range { from: number, to: number, address },
+            5 => BlockCall::ByHash { number, address },
+            6 => BlockCall::Filter { from: number - rng.random_range(0..4), to: number, address },
+            7 => BlockCall::Receipts { number, by_hash: rng.random_bool(0.5) },
+            // The gateway knows the transactions of the blocks whose headers it has read.
+            _ => BlockCall::Receipt { number: newest, index: rng.random_range(0..4) },
         }
     }
 
     /// Sends random calls until `calls_left` is 0.
-    async fn ask_on<S, F>(self: Rc<Self>, seed: u64, connect: impl Fn() -> F)
+    async fn run_client<S, F>(self: Rc<Self>, seed: u64, connect: impl Fn() -> F)
     where
         S: AsyncRead + AsyncWrite + Unpin,
         F: Future<Output = std::io::Result<S>>,
@@ -150,21 +153,22 @@ impl Crowd {
         while self.calls_left.get() > 0 {
             self.calls_left.set(self.calls_left.get() - 1);
             sleep(PAUSE.mul_f64(rng.random())).await; // Sleeps: virtual time.
-            let question = self.draw(&mut rng);
-            self.ask(&mut client, question).await;
-            if !matches!(question, Question::Filter { .. }) {
-                self.asked.borrow_mut().insert(question);
+            let block_call = self.random_call(&mut rng);
+            self.send_and_check(&mut client, block_call).await;
+            if !matches!(block_call, BlockCall::Filter { .. }) {
+                self.sent_calls.borrow_mut().insert(block_call);
             }
         }
     }
 
-    async fn ask<S>(&self, client: &mut Connection<S>, question: Question)
+    /// Sends a call and compares the response with the chain.
+    async fn send_and_check<S>(&self, client: &mut Connection<S>, block_call: BlockCall)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let Some((method, params)) = self.judge.call(question) else { return };
-        let (method, params) = match question {
-            Question::Filter { .. } => {
+        let Some((method, params)) = self.checker.call(block_call) else { return };
+        let (method, params) = match block_call {
+            BlockCall::Filter { .. } => {
                 let (id, _) = call(client, "eth_newFilter", &params).await;
                 ("eth_getFilterLogs", format!("[{}]", id["result"]))
             }
@@ -172,14 +176,14 @@ impl Crowd {
         };
         let sent = Instant::now();
         let (response, cache) = call(client, method, &params).await;
-        self.judge.judge(question, &response, &cache, sent, &self.nodes);
-        if matches!(question, Question::Filter { .. }) {
+        self.checker.check(block_call, &response, &cache, sent, &self.nodes);
+        if matches!(block_call, BlockCall::Filter { .. }) {
             call(client, "eth_uninstallFilter", &params).await;
         }
     }
 
     /// Follows the chain with a filter. Returns the block number at the start and all logs.
-    async fn follow<S, F>(self: Rc<Self>, connect: impl Fn() -> F) -> (u64, Vec<Value>)
+    async fn follow_with_filter<S, F>(self: Rc<Self>, connect: impl Fn() -> F) -> (u64, Vec<Value>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
         F: Future<Output = std::io::Result<S>>,
@@ -194,23 +198,26 @@ impl Crowd {
             let (response, _) = call(&mut client, "eth_getFilterChanges", &params).await;
             logs.extend(response["result"].as_array().unwrap().iter().cloned());
             if last {
-                return (judge::number(&head_at_start["result"]), logs);
+                return (judge::parse_quantity(&head_at_start["result"]), logs);
             }
             last = self.calls_left.get() == 0;
-            let pause = if last { SETTLED_AFTER } else { PAUSE * 3 };
+            let pause = if last { INDEXED_AFTER } else { PAUSE * 3 };
             sleep(pause).await; // Sleeps: virtual time.
         }
     }
 
     /// Follows the chain with a subscription. Returns the block number at the start and all logs.
-    async fn subscribe<S, F>(self: Rc<Self>, connect: impl Fn() -> F) -> (u64, Vec<Value>)
+    async fn follow_with_subscription<S, F>(
+        self: Rc<Self>,
+        connect: impl Fn() -> F,
+    ) -> (u64, Vec<Value>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
         F: Future<Output = std::io::Result<S>>,
     {
         let mut client = Connection::new(connect().await.unwrap());
         let (head_at_start, _) = call(&mut client, "eth_blockNumber", "[]").await;
-        let mut socket = Socket::open(connect().await.unwrap()).await.unwrap();
+        let mut socket = WebSocketClient::open(connect().await.unwrap()).await.unwrap();
         let request = r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["logs",{}]}"#;
         socket.send(request).await.unwrap();
         assert!(socket.next().await.unwrap()["result"].is_string());
@@ -219,26 +226,26 @@ impl Crowd {
         loop {
             // The timeout is in virtual time.
             match tokio::time::timeout(PAUSE, socket.next()).await {
-                Ok(notice) => logs.push(notice.unwrap()["params"]["result"].clone()),
+                Ok(message) => logs.push(message.unwrap()["params"]["result"].clone()),
                 Err(_) if self.calls_left.get() > 0 => {}
                 Err(_) => {
-                    let until = *until.get_or_insert(Instant::now() + SETTLED_AFTER);
+                    let until = *until.get_or_insert(Instant::now() + INDEXED_AFTER);
                     if Instant::now() >= until {
-                        return (judge::number(&head_at_start["result"]), logs);
+                        return (judge::parse_quantity(&head_at_start["result"]), logs);
                     }
                 }
             }
         }
     }
 
-    /// Repeats the calls, once the nodes are healthy.
-    async fn repeat<S>(&self, client: &mut Connection<S>)
+    /// Repeats the calls that clients have sent. All nodes must be healthy.
+    async fn repeat_calls<S>(&self, client: &mut Connection<S>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let asked: Vec<Question> = self.asked.borrow().iter().copied().collect();
-        for question in asked.into_iter().take(REPEATED_MAX) {
-            self.ask(client, question).await;
+        let sent_calls: Vec<BlockCall> = self.sent_calls.borrow().iter().copied().collect();
+        for block_call in sent_calls.into_iter().take(REPEATED_CALLS_MAX) {
+            self.send_and_check(client, block_call).await;
         }
     }
 }
@@ -266,9 +273,9 @@ fn no_response_lacks_logs_that_a_node_has() {
     runtime(true).block_on(async {
         let world = world(seed);
         let mut rng = SmallRng::seed_from_u64(seed);
-        let crowd = Crowd::new(&world, calls, &mut rng);
+        let state = SharedState::new(&world, calls, &mut rng);
         let urls = ["a", "b", "c"].map(|name| format!("http://{name}.example"));
-        let gateway = Simulation::start(config(&urls, ""), crowd.nodes.connectors(), seed);
+        let gateway = Simulation::start(config(&urls, ""), state.nodes.connectors(), seed);
         let gateway = Rc::new(gateway);
         sleep(Duration::from_secs(1)).await; // Sleeps: virtual time until the first heads.
         let connect = |client: u64| {
@@ -276,44 +283,46 @@ fn no_response_lacks_logs_that_a_node_has() {
             let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, client as u8));
             move || std::future::ready(Ok(gateway.connect(address)))
         };
-        let phases = Rc::clone(&crowd);
-        let phases = tokio::task::spawn_local(async move { phases.nodes.go_wrong(rng).await });
-        let follower = tokio::task::spawn_local(Rc::clone(&crowd).follow(connect(200)));
-        let subscriber = tokio::task::spawn_local(Rc::clone(&crowd).subscribe(connect(202)));
+        let phases = Rc::clone(&state);
+        let phases =
+            tokio::task::spawn_local(async move { phases.nodes.run_random_phases(rng).await });
+        let follower = tokio::task::spawn_local(Rc::clone(&state).follow_with_filter(connect(200)));
+        let subscriber = Rc::clone(&state).follow_with_subscription(connect(202));
+        let subscriber = tokio::task::spawn_local(subscriber);
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
-                let crowd = Rc::clone(&crowd);
-                tokio::task::spawn_local(crowd.ask_on(seed * 1_000 + client, connect(client)))
+                let state = Rc::clone(&state);
+                tokio::task::spawn_local(state.run_client(seed * 1_000 + client, connect(client)))
             })
             .collect();
         for client in clients {
             client.await.unwrap();
         }
         phases.abort();
-        let during = crowd.account();
-        crowd.nodes.go_right();
-        sleep(SETTLED_AFTER).await; // Sleeps: virtual time.
-        crowd.repeat(&mut Connection::new(connect(201)().await.unwrap())).await;
+        let during = state.results();
+        state.nodes.make_healthy();
+        sleep(INDEXED_AFTER).await; // Sleeps: virtual time.
+        state.repeat_calls(&mut Connection::new(connect(201)().await.unwrap())).await;
         let followers = [follower.await.unwrap(), subscriber.await.unwrap()];
         let status = gateway.status();
         let upstream: u64 = status.chains[0].upstreams.iter().map(|node| node.attempts).sum();
         println!(
             "{during}\n  after: {}\n  phases {}, upstream calls {upstream}, hits {:.1} %",
-            crowd.account(),
-            crowd.nodes.phase_count(),
+            state.results(),
+            state.nodes.phase_count(),
             status.cache.hit_ratio.unwrap_or_default() * 100.0,
         );
         for (head_at_start, logs) in followers {
-            crowd.judge.check_followed(head_at_start, &logs);
+            state.checker.check_followed(head_at_start, &logs);
         }
-        let account = crowd.account();
-        assert!(account.findings.is_empty(), "{account}\n{}", account.findings.join("\n"));
+        let results = state.results();
+        assert!(results.findings.is_empty(), "{results}\n{}", results.findings.join("\n"));
         assert!(during.lacking_early > 0, "no node was late: nothing is tested");
         assert!(during.hits > calls / 20, "hardly any response came from the cache: {during}");
     });
 }
 
-/// A filter in JSON with these bounds.
+/// The parameters of `eth_getLogs` or `eth_newFilter`, with these members in the filter.
 fn filter(bounds: &[(&str, String)], address: Option<String>) -> String {
     let mut filter = json!({});
     for (name, value) in bounds {

@@ -1,8 +1,8 @@
 //! Goal: request limits decide as nginx's `limit_req` does, and rejections are valid JSON-RPC
-//! errors. Method: replay decisions from nginx's log with the gateway's limit function (`replay`),
-//! send the same requests to nginx and the gateway (`beside`), run the twelve settings of a public
-//! report on rate limits (`report`), and check responses over sockets (`answers`, `waits`,
-//! `http2`).
+//! errors. Method: `replay` repeats the decisions in nginx's log with the gateway's limit function.
+//! `side_by_side` sends the same requests to nginx and to the gateway. `report` runs the twelve
+//! settings of a public report on rate limits. `answers`, `waits` and `http2` check responses over
+//! sockets.
 
 mod answers;
 mod arrivals;

@@ -1,7 +1,10 @@
-//! Goal: calls over WebSockets and local sockets behave like calls over HTTP. Responses have the
-//! same bytes, clients see no error when connections break, and no call is retried that must not
-//! be. If only the WebSocket fails, calls go over HTTP at once. Method: simulated nodes and the
-//! gateway, each in its own process; the node's admin address injects faults during calls.
+//! Goal: calls to a node over a WebSocket or a local socket behave like calls over HTTP. Many calls
+//! share one such multiplexed connection. Responses have the same bytes, clients get no error when
+//! connections break, and the gateway never retries an unsafe call. If only the WebSocket fails,
+//! calls go over HTTP at once.
+//!
+//! Method: simulated nodes and the gateway, each in its own process. The test injects faults by the
+//! node's admin address during calls.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -26,7 +29,7 @@ fn set_faults(node: &Running, settings: &Value) {
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
-/// Returns the first upstream's part of `/status`.
+/// Returns what `/status` reports about the first upstream.
 fn upstream_status(gateway: &Running) -> Value {
     let admin = gateway.admin.as_deref().unwrap();
     let mut client = Client::connect(admin);
@@ -35,8 +38,8 @@ fn upstream_status(gateway: &Running) -> Value {
     serde_json::from_slice::<Value>(&answer.body).unwrap()["chains"][0]["upstreams"][0].clone()
 }
 
-/// Starts a gateway without a cache. `upstream` holds the keys of its only `[[upstream]]`.
-fn gateway(upstream: &str) -> Running {
+/// Starts a gateway without a cache. `upstream` has the keys of its only `[[upstream]]` table.
+fn start_gateway(upstream: &str) -> Running {
     let toml = format!("[cache]\nenabled = false\n[[upstream]]\n{upstream}\n");
     Weir::serve().admin().config(&toml).start()
 }
@@ -75,7 +78,8 @@ fn under_load(gateway: &Running, during_load: impl FnOnce()) -> (usize, Vec<Stri
     calls_and_faults.into_inner()
 }
 
-/// Stops the clients when it is dropped, also by a panic, because the thread scope waits for them.
+/// Stops the clients when it is dropped. A panic drops it too. Otherwise the thread scope would
+/// wait for the clients forever.
 struct StopGuard<'a>(&'a AtomicBool);
 
 impl Drop for StopGuard<'_> {
@@ -101,7 +105,7 @@ fn bytes_are_the_same_over_every_transport() {
     ];
     let mut direct = Client::connect(&node.address);
     for url in urls {
-        let gateway = gateway(&format!("url = \"{url}\""));
+        let gateway = start_gateway(&format!("url = \"{url}\""));
         let mut client = Client::connect(&gateway.address);
         for call in calls {
             assert_eq!(ask(&mut client, call), ask(&mut direct, call), "{call} over {url}");
@@ -115,7 +119,7 @@ fn bytes_are_the_same_over_every_transport() {
 #[test]
 fn many_calls_share_few_connections() {
     let node = node(&["--latency", "5ms"]);
-    let gateway = gateway(&format!("url = \"ws://{}\"", node.address));
+    let gateway = start_gateway(&format!("url = \"ws://{}\"", node.address));
     let (calls, faults) = under_load(&gateway, || {
         wait_until("calls", || upstream_status(&gateway)["attempts"].as_u64().unwrap() > 500);
         // Each of the two threads has one connection for calls and one for large responses.
@@ -160,7 +164,7 @@ fn clients_see_no_error_while_connections_break() {
 #[test]
 fn fragmented_responses_are_joined_and_wrong_ids_rejected() {
     let node = node(&[]);
-    let gateway = gateway(&format!(
+    let gateway = start_gateway(&format!(
         "url = \"ws://{}\"\n[call]\nattempt_deadline = \"300ms\"\nretries_max = 0",
         node.address
     ));
@@ -214,8 +218,8 @@ fn attempts(gateway: &Running) -> u64 {
 fn calls_go_over_http_while_the_websocket_does_not_work() {
     let (http, ws) = (node(&[]), node(&[]));
     let ws_address = ws.address.clone();
-    let gateway =
-        gateway(&format!("url = \"http://{}\"\nws_url = \"ws://{ws_address}\"", http.address));
+    let urls = format!("url = \"http://{}\"\nws_url = \"ws://{ws_address}\"", http.address);
+    let gateway = start_gateway(&urls);
     let (calls, faults) = under_load(&gateway, || {
         let multiplexed = || upstream_status(&gateway)["multiplexed_calls"].as_u64().unwrap();
         let attempts = || upstream_status(&gateway)["attempts"].as_u64().unwrap();
@@ -248,7 +252,7 @@ fn a_call_too_long_for_the_websocket_does_not_go_there() {
         |status: &Value| [&status["attempts"], &status["multiplexed_calls"]].map(|n| n.as_u64());
 
     let with_http =
-        gateway(&format!("url = \"http://{address}\"\nws_url = \"ws://{address}\"\n{limit}"));
+        start_gateway(&format!("url = \"http://{address}\"\nws_url = \"ws://{address}\"\n{limit}"));
     let mut client = Client::connect(&with_http.address);
     wait_until("a call over the websocket", || {
         ask(&mut client, BLOCK);
@@ -261,7 +265,7 @@ fn a_call_too_long_for_the_websocket_does_not_go_there() {
         [attempts.map(|n| n + 1), multiplexed]
     );
 
-    let websocket_only = gateway(&format!("url = \"ws://{address}\"\n{limit}"));
+    let websocket_only = start_gateway(&format!("url = \"ws://{address}\"\n{limit}"));
     let mut client = Client::connect(&websocket_only.address);
     let rejection = client.call("/", long_call.as_bytes());
     assert_eq!(rejection.status, 413);
@@ -275,9 +279,10 @@ fn a_call_too_long_for_the_websocket_does_not_go_there() {
     );
 }
 
-/// Relays connections to a node and returns the relay's address. Once `is_stale` is true, the relay
-/// closes each older connection at its next request, as a node closes idle connections.
-fn aging_relay(node: &str, is_stale: &Arc<AtomicBool>) -> String {
+/// Starts a proxy in front of a node and returns the proxy's address. When `is_stale` becomes true,
+/// the connections that are open then become stale. The proxy closes a stale connection when the
+/// next request arrives on it, as a node does that closes idle connections.
+fn start_stale_proxy(node: &str, is_stale: &Arc<AtomicBool>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (node, is_stale) = (node.to_owned(), Arc::clone(is_stale));
@@ -310,16 +315,17 @@ fn aging_relay(node: &str, is_stale: &Arc<AtomicBool>) -> String {
 fn a_repeated_call_uses_a_new_connection_over_http_too() {
     let node = node(&[]);
     let is_stale = Arc::new(AtomicBool::new(false));
-    let relay = aging_relay(&node.address, &is_stale);
-    let gateway = gateway(&format!(
-        "url = \"http://{relay}\"\nws_url = \"ws://{relay}\"\nmessage_bytes_max = \"2KiB\""
+    let proxy = start_stale_proxy(&node.address, &is_stale);
+    let gateway = start_gateway(&format!(
+        "url = \"http://{proxy}\"\nws_url = \"ws://{proxy}\"\nmessage_bytes_max = \"2KiB\""
     ));
     let mut client = Client::connect(&gateway.address);
     wait_until("a call over the websocket", || {
         ask(&mut client, BLOCK);
         upstream_status(&gateway)["multiplexed_calls"].as_u64() > Some(0)
     });
-    // This call is too long for the WebSocket, so an HTTP connection stays in the pool.
+    // This call is too long for the WebSocket. So the gateway sends it over HTTP, and the HTTP
+    // connection stays in the pool.
     let long_call = BLOCK.replace("true]", &format!("{:4000}]", "true"));
     assert!(ask(&mut client, &long_call).contains("result"));
     is_stale.store(true, Ordering::SeqCst);
@@ -330,7 +336,8 @@ fn a_repeated_call_uses_a_new_connection_over_http_too() {
 #[test]
 fn a_connection_without_pongs_is_closed() {
     let node = node(&[]);
-    let gateway = gateway(&format!("url = \"ws://{}\"\nping_interval = \"200ms\"", node.address));
+    let gateway =
+        start_gateway(&format!("url = \"ws://{}\"\nping_interval = \"200ms\"", node.address));
     let mut client = Client::connect(&gateway.address);
     wait_until("an answer", || ask(&mut client, BLOCK).contains("result"));
     let lost = || upstream_status(&gateway)["multiplexed_connections_lost"].as_u64().unwrap();

@@ -1,6 +1,7 @@
-//! Goal: the deb, the rpm and the archive contain what a user needs, install, and satisfy the
-//! linters. Method: `cargo xtask check` builds them from the debug program; Debian's and Red Hat's
-//! own tools read them. `WEIR_RELEASE_FILES` names the folder of a release to test that instead.
+//! Goal: the deb, the rpm and the archive contain what a user needs. They can be installed, and the
+//! linters of Debian and Red Hat accept them. Method: `cargo xtask check` builds them from the
+//! debug program, and the tools of Debian and Red Hat read them. To test a release instead, set
+//! `WEIR_RELEASE_FILES` to its folder.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -11,7 +12,7 @@ use tempfile::TempDir;
 use test_support::programs;
 use test_support::running::weir;
 
-/// Files that the deb and the rpm share, besides man pages and examples.
+/// Files that both the deb and the rpm must have, among others.
 const SHARED: &[&str] = &[
     "etc/weir/gateway.toml",
     "usr/bin/weir",
@@ -25,7 +26,7 @@ const SHARED: &[&str] = &[
     "usr/share/doc/weir/examples/two-nodes.toml",
 ];
 
-/// Returns the folder of packages, or records a skip if it does not exist.
+/// Returns the folder of packages. Returns `None` and records a skip if it does not exist.
 fn release_files() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = std::env::var_os("WEIR_RELEASE_FILES")
@@ -51,14 +52,16 @@ fn output(command: &mut Command) -> String {
     text
 }
 
+/// Runs a command. Returns true if it succeeded, and what it prints to both streams.
 fn outcome(command: &mut Command) -> (bool, String) {
     let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Extracts the deb into a folder.
-fn extracted() -> Option<TempDir> {
+/// Extracts the deb into a folder. Returns `None` and records a skip if dpkg-deb or the deb is
+/// missing.
+fn extract_deb() -> Option<TempDir> {
     let (dpkg_deb, deb) = (programs::require("dpkg-deb")?, release_file(".deb")?);
     let folder = tempfile::tempdir().unwrap();
     output(Command::new(dpkg_deb).arg("--extract").arg(deb).arg(folder.path()));
@@ -67,7 +70,7 @@ fn extracted() -> Option<TempDir> {
 
 #[test]
 fn the_deb_has_a_program_that_runs_and_a_valid_configuration() {
-    let Some(root) = extracted() else { return };
+    let Some(root) = extract_deb() else { return };
     let zsh = ["usr/share/zsh/vendor-completions/_weir", "usr/share/doc/weir/copyright"];
     for path in SHARED.iter().chain(&zsh) {
         assert!(root.path().join(path).is_file(), "the deb lacks {path}");
@@ -86,7 +89,7 @@ fn the_deb_has_a_program_that_runs_and_a_valid_configuration() {
 
 #[test]
 fn systemd_accepts_the_unit_of_the_deb() {
-    let Some(root) = extracted() else { return };
+    let Some(root) = extract_deb() else { return };
     let Some(analyze) = programs::require("systemd-analyze") else { return };
     let unit = root.path().join("usr/lib/systemd/system/weir.service");
     let text = std::fs::read_to_string(&unit).unwrap();
@@ -110,7 +113,7 @@ fn the_deb_installs_with_its_user_and_a_private_configuration() {
     std::fs::create_dir_all(root.join("var/lib/dpkg/info")).unwrap();
     std::fs::write(root.join("var/lib/dpkg/status"), "").unwrap();
     let run = |action: &str, argument: &Path| {
-        // The scripts change only the folder: they find it in DPKG_ROOT.
+        // The package's scripts read the folder from DPKG_ROOT and change nothing outside of it.
         let mut command = Command::new(&dpkg);
         command.arg(format!("--root={}", root.display()));
         command.args(["--force-script-chrootless", "--force-depends", action]).arg(argument);
@@ -165,8 +168,8 @@ fn rpmlint_reports_nothing() {
     let Some(rpmlint) = programs::require("rpmlint") else { return };
     let Some(cpio) = programs::require("cpio") else { return };
     let filters = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/packages/rpmlint.toml");
-    // rpmlint extracts with cpio, and nfpm writes absolute paths: without this option, root would
-    // write the files of the package to this machine.
+    // rpmlint extracts the package with cpio, and the paths in the package are absolute. Without
+    // `--no-absolute-filenames`, root would write the files of the package to this machine.
     let folder = tempfile::tempdir().unwrap();
     let relative = folder.path().join("cpio");
     let script = format!("#!/bin/sh\nexec {} --no-absolute-filenames \"$@\"\n", cpio.display());
@@ -195,6 +198,44 @@ fn the_archive_and_the_checksums_are_complete() {
     }
 }
 
+/// Returns the files in a folder that contain this text. Also searches compressed files.
+fn files_with(text: &str, folder: &Path) -> String {
+    let mut command = Command::new("find");
+    command.arg(folder).args(["-type", "f", "-exec", "zgrep", "--text", "--files-with-matches"]);
+    command.args(["--fixed-strings", "-e", text, "{}", "+"]);
+    // The command fails if no file contains the text.
+    outcome(&mut command).1
+}
+
+/// `.cargo/config.toml` sets the secret in the environment of every build.
+#[test]
+fn no_file_of_a_release_holds_a_secret_of_the_builder() {
+    let secret = env!("WEIR_PLANTED_SECRET");
+    let Some(root) = extract_deb() else { return };
+    let Some(rpm2cpio) = programs::require("rpm2cpio") else { return };
+    for ending in [".tar.gz", ".tar"] {
+        let folder = root.path().join(ending);
+        std::fs::create_dir(&folder).unwrap();
+        let archive = release_file(ending).unwrap();
+        let mut command = Command::new("tar");
+        output(command.args(["--extract", "--file"]).arg(archive).arg("--directory").arg(folder));
+    }
+    let control = root.path().join("control");
+    let deb = release_file(".deb").unwrap();
+    output(Command::new("dpkg-deb").arg("--control").arg(deb).arg(control));
+    let rpm = Command::new(rpm2cpio).arg(release_file(".rpm").unwrap()).output().unwrap();
+    assert!(rpm.status.success() && !rpm.stdout.is_empty());
+    std::fs::write(root.path().join("rpm.cpio"), rpm.stdout).unwrap();
+    assert_eq!(files_with(secret, root.path()), "");
+
+    // The search must be able to find a text, also in a compressed file.
+    assert!(files_with("ExecStart=/usr/bin/weir", root.path()).contains("/rpm.cpio\n"));
+    let planted = root.path().join("planted");
+    std::fs::write(&planted, secret).unwrap();
+    output(Command::new("gzip").arg(&planted));
+    assert_eq!(files_with(secret, root.path()), format!("{}.gz\n", planted.display()));
+}
+
 #[test]
 fn completions_know_the_commands() {
     for shell in ["bash", "fish", "zsh"] {
@@ -221,7 +262,7 @@ fn man_pages_are_formatted_without_a_warning() {
         command.args(["--warnings", "--encoding=UTF-8", "--local-file"]).arg(page.path());
         let output = command.env("LC_ALL", "C.UTF-8").env("MANWIDTH", "80").output().unwrap();
         let warnings = String::from_utf8_lossy(&output.stderr);
-        // man cannot justify a line before a long hash; this warning is harmless.
+        // man warns that it cannot justify a line before a long hash, which is harmless.
         let mut faults = warnings.lines().filter(|line| !line.contains("cannot adjust line"));
         assert!(output.status.success(), "{:?}: {warnings}", page.path());
         assert_eq!(faults.next(), None, "{:?}", page.path());

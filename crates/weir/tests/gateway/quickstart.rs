@@ -1,12 +1,12 @@
 //! Goal: the processes of `deploy/quickstart` work together: two gateways share Redis and an index
-//! in PostgreSQL, a load run succeeds, and Prometheus answers the query of every panel.
+//! in PostgreSQL, a load run succeeds, and Prometheus has data for every panel.
 //!
-//! Method: the same processes without containers, with the commands, mounts and files of
-//! `compose.yaml` and its folder. Only addresses, folders and intervals are replaced.
+//! Method: the test runs the same processes without containers. It uses the commands, mounts and
+//! files of `compose.yaml` and its folder, and replaces only addresses, folders and intervals.
 //!
-//! Grafana is not started, because no package registry has its server. The test compares
+//! The test does not start Grafana, because no package registry has its server. It compares
 //! `compose.yaml` with the files that it mounts for Grafana. Needs redis-server, postgres and
-//! prometheus; see `test_support::programs` for what happens without them.
+//! prometheus. `test_support::programs` says what happens if one is missing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,8 +20,8 @@ use test_support::wait::wait_until;
 
 use crate::support::redis_server::Redis;
 
-/// Exit codes of `weir load`: PASS, INVALID and CLIENT-LIMITED. A busy machine may cause the others
-/// than PASS, although no call failed.
+/// Accepted exit codes of `weir load`: PASS, INVALID and CLIENT-LIMITED. On a busy machine, a run
+/// may be INVALID or CLIENT-LIMITED even if no call fails.
 const VERDICTS: &[i32] = &[0, 4, 5];
 /// Panels of the gateway's dashboard that may lack data: no call has to wait, there is no TLS, and
 /// requests are not traced.
@@ -53,7 +53,7 @@ struct Service {
 }
 
 impl Service {
-    /// Finds the part that begins with this line.
+    /// Finds the service or the shared part that begins with this line.
     fn find(compose: &str, first_line: &str) -> Service {
         let mut lines = compose.lines().skip_while(|line| *line != first_line);
         let first = lines.next().unwrap_or_else(|| panic!("compose.yaml has no {first_line}"));
@@ -68,7 +68,7 @@ impl Service {
         serde_json::from_str(list.expect("the service has a command")).unwrap()
     }
 
-    /// Returns the mounted files and folders, and their places in the container.
+    /// Returns the mounted files and folders with their paths in the container.
     fn mounts(&self) -> Vec<(&str, &str)> {
         let mounts = self.lines.iter().filter_map(|line| line.strip_prefix("- "));
         let mounts = mounts.filter_map(|mount| mount.strip_suffix(":ro"));
@@ -76,7 +76,7 @@ impl Service {
     }
 }
 
-/// Texts of the files for containers, and their replacements in this test.
+/// Texts in the files for containers, and their replacements in this test.
 #[derive(Clone, Default)]
 struct Replacements(Vec<(String, String)>);
 
@@ -94,7 +94,8 @@ impl Replacements {
         arguments.iter().map(|argument| self.apply(argument)).collect()
     }
 
-    /// Copies the folder that a service mounts, with replaced texts.
+    /// Copies the folder that a service mounts to `copy`, and replaces texts in its files. Later
+    /// replacements also replace the path of the mount by the path of the copy.
     fn mount(&mut self, service: &Service, copy: &Path) {
         let [(".", target)] = service.mounts()[..] else { panic!("{:?}", service.mounts()) };
         for entry in std::fs::read_dir(folder()).unwrap() {
@@ -114,7 +115,7 @@ fn start_node(compose: &str) -> Running {
     Weir::node().args(&options).start()
 }
 
-/// Starts a gateway whose health address is reserved, and waits until it is ready.
+/// Starts a gateway and waits until it is ready. `health` reserves the port of its health address.
 fn start_gateway(
     compose: &str,
     name: &str,
@@ -136,7 +137,7 @@ fn start_gateway(
     let [serve, file] = &command[..] else { panic!("{command:?}") };
     assert_eq!(serve, "serve");
     let gateway = Weir::serve().admin().file(Path::new(file)).start();
-    // The health check of the container, whose admin address is the default.
+    // The container's health check uses the default admin address. The test passes another one.
     assert!(shared.lines.contains(&r#"test: ["CMD", "weir", "ready"]"#.to_owned()));
     let is_ready = || {
         let mut ready = Command::new(weir());
@@ -172,7 +173,7 @@ impl Drop for Process {
 }
 
 /// Runs the load of `compose.yaml` for a few seconds, and checks that no call failed.
-fn load_succeeds(arguments: &[String], folder: &Path) {
+fn assert_load_succeeds(arguments: &[String], folder: &Path) {
     let out = folder.join("load.txt");
     let arguments = [arguments, &["--set".to_owned(), "seconds=10".to_owned()]].concat();
     let mut load = Process::start(&arguments, std::fs::File::create(&out).unwrap().into());
@@ -206,7 +207,7 @@ fn the_processes_of_the_quickstart_work_together() {
     let rules = read("../prometheus/weir.rules.yml");
     let config = replacements.apply(&read("prometheus.yml"));
     let Some(prometheus) = Prometheus::with_config(&config, &rules) else { return };
-    // Metrics of the last reload are missing before the first.
+    // The first reload creates the metrics about reloads.
     first.signal("-HUP");
 
     replacements.add("gateway-1:8645", &first.address);
@@ -215,12 +216,12 @@ fn the_processes_of_the_quickstart_work_together() {
     let service = Service::find(&compose, "  load:");
     replacements.mount(&service, files.path());
     let command = replacements.apply_all(&service.command());
-    // A second run through the other gateway lasts until the panels have been read.
+    // A second run uses the other gateway, and lasts until the test has read the panels.
     replacements.add("testid=quickstart", "testid=second");
     let mut long = replacements.apply_all(&command);
     long.extend(["--set", "seconds=600", "--target", &second.url()].map(str::to_owned));
     let mut long = Process::start(&long, Stdio::null());
-    load_succeeds(&command, files.path());
+    assert_load_succeeds(&command, files.path());
 
     let variables = [("__rate_interval", "15s"), ("instance", ".*"), ("chain", ".*")];
     let dashboard = |name: &str| read_queries(&folder().join("../grafana/dashboards").join(name));
@@ -257,7 +258,7 @@ fn the_files_of_the_quickstart_are_consistent() {
     }
     assert!(compose.contains("image: weir:quickstart\n  build:\n    context: ../..\n"));
 
-    // The page names services, and ports of this machine.
+    // The documentation page lists the services, and addresses on this machine.
     let page = std::fs::read_to_string(folder().join("../../docs/quickstart.md")).unwrap();
     for service in ["node", "redis", "postgres", "prometheus", "grafana", "load"] {
         assert!(!Service::find(&compose, &format!("  {service}:")).lines.is_empty());
@@ -270,13 +271,14 @@ fn the_files_of_the_quickstart_are_consistent() {
     for address in local {
         assert!(compose.contains(&format!("ports: [\"{address}:")), "no port is {address}");
     }
-    // Server and clients have the same password.
+    // The PostgreSQL server and its clients have the same password.
     let password = "POSTGRES_PASSWORD: quickstart";
     assert!(Service::find(&compose, "  postgres:").lines.concat().contains(password));
     let gateway = Service::find(&compose, "x-gateway: &gateway").lines;
     assert!(gateway.contains(&"environment: { PGPASSWORD: quickstart }".to_owned()));
 
-    // Grafana finds the dashboards and Prometheus where the provisioning files name them.
+    // Grafana's provisioning files have the paths of the mounted dashboards and the address of
+    // Prometheus.
     let grafana = Service::find(&compose, "  grafana:");
     let provider = read("../grafana/provisioning/dashboards/weir.yml");
     let path = provider.lines().find_map(|line| line.trim().strip_prefix("path: ")).unwrap();

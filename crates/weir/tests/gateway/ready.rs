@@ -1,16 +1,17 @@
-//! Goal: the exit code of `weir ready` shows if a gateway serves. Method: a simulated node, the
-//! binary as gateway and as command; the gateway's node fails and returns, and the gateway stops.
+//! Goal: the exit code of `weir ready` tells if a gateway is ready to serve calls. Method: a
+//! simulated node, a gateway process, and the command. The gateway's node stops and starts again,
+//! and then the gateway stops.
 
 use std::process::{Command, Output, Stdio};
 
-use crate::support::scene::Scene;
+use crate::support::harness::NodeRuntime;
 use test_support::port::ReservedPort;
 use test_support::running::Weir;
 use test_support::wait::wait_until;
 
-/// A chain whose upstreams are polled often. The gateway notices a dead one within a second.
+/// With this table, the gateway notices a dead upstream within a second.
 const CHAIN: &str = "[chain.sim]\npoll_interval = \"50ms\"\n";
-/// A gateway that reports its stop for longer than the test takes.
+/// With this table, a stopping gateway stays for an hour in the state in which it is not ready.
 const SERVER: &str = "[server]\nthreads = 1\ndrain_delay = \"1h\"\n";
 
 /// Runs `weir ready` for an admin or health address.
@@ -27,11 +28,11 @@ fn parts(output: &Output) -> (Option<i32>, String, String) {
 
 #[test]
 fn a_gateway_is_ready_while_it_has_a_node_and_does_not_stop() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node-a"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node-a"]);
     let health = ReservedPort::new();
     let health_line = format!("health = \"{}\"\n", health.address);
-    let config = [SERVER, &health_line, CHAIN, &node.entry("")].concat();
+    let config = [SERVER, &health_line, CHAIN, &node.to_toml("")].concat();
     let mut gateway = Weir::serve().admin().config(&config).start();
     let admin = gateway.admin.clone().unwrap();
     let health = health.address.to_string();
@@ -42,12 +43,12 @@ fn a_gateway_is_ready_while_it_has_a_node_and_does_not_stop() {
         assert_eq!(parts(&ready(address)), expected, "{address}");
     }
 
-    node.down();
+    node.stop_listening();
     wait_until("the gateway is not ready", || !ready(&admin).status.success());
     let (code, output, reason) = parts(&ready(&health));
     assert_eq!((code, output.as_str()), (Some(1), ""), "{reason}");
     assert!(reason.contains("chain sim"), "{reason}");
-    node.up();
+    node.listen_again();
     wait_until("the gateway is ready again", || ready(&admin).status.success());
 
     gateway.signal("-TERM");

@@ -1,4 +1,4 @@
-//! Bugs that users met once, a test for each, written before its fix.
+//! Tests for bugs that users reported, one for each bug. Each is written before the fix.
 //!
-//! A test is named by the number of its issue and what went wrong: `r123_a_reload_loses_limits`. It
-//! asserts what is right, by the shortest way to it.
+//! The name of a test has the number of the issue and describes the bug, such as
+//! `r123_a_reload_loses_limits`. The test asserts the correct behaviour with the least setup.

@@ -1,11 +1,14 @@
-//! Goal: replicas are replaced, killed, added, removed and reconfigured without a failed call, and
-//! their shared limit holds at all times. Method: gateway processes with the chart's arguments and
-//! its table `[server]`; a real HAProxy in front of them, which checks `/readyz` as the chart's
-//! probe does; a real `redis-server`; open-loop calls over keep-alive connections, some
-//! of them above a shared limit. `WEIR_ROLL_CALLS` sets the calls per second, 2,000 by default.
+//! Goal: while replicas are replaced, killed, added, removed and reconfigured, no call fails, and
+//! their shared limit holds.
 //!
-//! Times of the chart are divided, so that the test takes half a minute: probes by ten, the drain
-//! delay from 5 s to 1.5 s.
+//! Method: gateway processes run with the arguments and the `[server]` table of the Helm chart. A
+//! real HAProxy is in front of them, and checks `/readyz` as the chart's probe does. A real
+//! `redis-server` has the counters of the shared limit. An open-loop load uses keep-alive
+//! connections, and a part of it exceeds the shared limit. `WEIR_ROLL_CALLS` sets the calls per
+//! second. The default is 2,000.
+//!
+//! The test uses shorter times than the chart, so that it takes half a minute: probes are ten times
+//! as frequent, and the drain delay is 1.5 s instead of 5 s.
 
 mod balancer;
 mod clients;
@@ -14,22 +17,23 @@ mod replicas;
 use std::time::{Duration, Instant};
 
 use crate::support::redis_server::Redis;
-use crate::support::stalls::Stalls;
+use crate::support::stall_detector::StallDetector;
 use test_support::wait::pause;
 
 use balancer::Balancer;
-use clients::{Outcome, Record, passed_min, under_load};
+use clients::{Outcome, Record, passed_min, run_under_load};
 use replicas::Replicas;
 
-/// Places for replicas: five, and one more for the additional pod of a rolling update.
-const PLACES: usize = 6;
-/// The place of the replica that is killed.
+/// Maximum number of replicas: five, and the additional pod of a rolling update. Each replica has a
+/// fixed slot, which is an address in HAProxy's configuration.
+const SLOTS: usize = 6;
+/// The slot of the replica that the test kills.
 const KILLED: usize = 3;
-/// The shared rate in calls per second, and its burst.
+/// The shared rate in calls per second.
 const RATE: f64 = 200.0;
+/// The burst of the shared limit, in calls.
 const BURST: f64 = 30.0;
-/// A longer stall of the machine delays responses, so that they look like an exceeded rate, and
-/// may delay a probe beyond its timeout.
+/// If the machine stalls for longer, the measured rates are wrong, and a probe may time out.
 const STALL: Duration = Duration::from_millis(100);
 /// Number of attempts on a machine that stalls.
 const TRIES: usize = 3;
@@ -38,8 +42,8 @@ const TRIES: usize = 3;
 fn replicas_roll_without_a_failed_call() {
     for _ in 0..TRIES {
         let Some(redis) = Redis::start(&[]) else { return };
-        let Some(faults) = roll(&redis) else { return };
-        let Faults { failures, limit, stalled } = faults;
+        let Some(violations) = run_phases(&redis) else { return };
+        let Violations { failures, limit, stalled } = violations;
         assert!(failures.is_empty(), "the machine stalled for {stalled:?}: {failures:#?}");
         if limit.is_empty() {
             return;
@@ -50,36 +54,37 @@ fn replicas_roll_without_a_failed_call() {
     panic!("the machine stalls too often to judge: {TRIES} times");
 }
 
-/// What a run showed.
-struct Faults {
+/// The violations in a run.
+struct Violations {
     /// Failed calls.
     failures: Vec<String>,
-    /// Phases in which the shared limit did not hold.
+    /// Phases in which the shared limit let too many or too few calls pass.
     limit: Vec<String>,
     /// Longest stall of the machine.
     stalled: Duration,
 }
 
-/// Runs all phases; `None` if HAProxy is missing.
-fn roll(redis: &Redis) -> Option<Faults> {
+/// Runs all phases. Returns `None` if HAProxy is missing.
+fn run_phases(redis: &Redis) -> Option<Violations> {
     let mut replicas = Replicas::new(redis);
     let balancer = Balancer::start(&replicas.addresses())?;
-    for place in 0..3 {
-        replicas.start(place);
+    for slot in 0..3 {
+        replicas.start(slot);
     }
     balancer.wait_for(&[0, 1, 2]);
-    let stalls = Stalls::watch();
+    let stalls = StallDetector::start();
     let mut phases: Vec<(&str, Instant)> = Vec::new();
     let mut killed = (Instant::now(), Instant::now());
     let rate = std::env::var("WEIR_ROLL_CALLS").map_or(2000, |text| text.parse().unwrap());
-    let calls = under_load(&balancer.address, rate, || {
+    let calls = run_under_load(&balancer.address, rate, || {
         // Sleeps: the load continues.
         let seconds = |seconds: f64| pause(Duration::from_secs_f64(seconds));
         let mut begin = |phase| phases.push((phase, Instant::now()));
-        // An empty Redis judges no call until all gateways must have noticed it.
-        replicas.wait_until_redis_judges();
+        // Gateways use an empty Redis for decisions only after the time in which all gateways must
+        // have noticed it.
+        replicas.wait_until_redis_decides();
         replicas.wait_for_count(3);
-        seconds(1.0); // Uses up the burst.
+        seconds(1.0); // The load uses up the burst.
         begin("three replicas");
         seconds(3.0);
         begin("a rolling restart");
@@ -110,8 +115,9 @@ fn roll(redis: &Redis) -> Option<Faults> {
         seconds(3.0);
         begin("the end");
     });
-    let stalled = stalls.worst();
+    let stalled = stalls.longest_stall();
     replicas.assert_sound();
+    // A call that was in flight during the kill may fail.
     let at_risk = |call: &&Record| call.started < killed.1 && call.ended > killed.0;
     let in_flight = calls.iter().filter(at_risk).count();
     let failed = |call: &&Record| matches!(call.outcome, Outcome::Failed(_));
@@ -123,21 +129,21 @@ fn roll(redis: &Redis) -> Option<Faults> {
         calls.len(),
         failed.len(),
         lost.len(),
-        replicas.judged_by_shares(),
+        replicas.decided_by_shares(),
     );
     assert!(calls.len() > 20 * rate as usize, "{} calls", calls.len());
-    // HAProxy divides calls equally, so the killed replica has about a third of them. The kernel
-    // accepts connections for it until its process has ended, so a client may lose two calls.
+    // HAProxy divides calls equally, so the killed replica has about a third of them. Until its
+    // process has ended, the kernel accepts connections for it. So a client may lose two calls.
     assert!(lost.len() <= in_flight / 2 + 2, "{lost:#?}");
     let mut errors = balancer.response_errors();
     errors[KILLED] = 0;
-    assert_eq!(errors, [0; PLACES], "response errors of replicas that were not killed");
+    assert_eq!(errors, [0; SLOTS], "response errors of replicas that were not killed");
     let failures = failed.iter().map(|call| {
         let phase = phases.iter().rfind(|(_, began)| *began <= call.started);
         let (phase, began) = phase.unwrap_or(&phases[0]);
         format!("{:?} after the start of {phase}: {:?}", call.started - *began, call.outcome)
     });
-    Some(Faults {
+    Some(Violations {
         failures: failures.collect(),
         limit: check_limit(&calls, &phases, stalled),
         stalled,
@@ -148,20 +154,21 @@ fn roll(redis: &Redis) -> Option<Faults> {
 fn check_limit(calls: &[Record], phases: &[(&str, Instant)], stalled: Duration) -> Vec<String> {
     let (first, last) = (phases[0].1, phases[phases.len() - 1].1);
     let phases = phases.windows(2).map(|pair| (pair[0].0, pair[0].1, pair[1].1));
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for (phase, from, to) in phases.chain([("the whole run", first, last)]) {
         let time = to - from;
         let passed = calls
             .iter()
             .filter(|call| call.outcome == Outcome::Passed && (from..to).contains(&call.ended));
         let passed = passed.count() as f64;
-        // A stall delays calls into the phase, and one call at each end may count in either phase.
+        // A stall may delay calls of the phase before into this one. One call at each end may count
+        // in either phase.
         let delayed = stalled.as_secs_f64() * RATE + 2.0;
         let (least, most) = (passed_min(calls, from, to), time.as_secs_f64() * RATE);
         println!("{phase}: {passed} passed in {time:?}, due {least} to {most:.0}");
         if passed > most * 1.01 + delayed || passed < least * 0.99 - delayed {
-            faults.push(format!("{phase}: {passed} passed, due {least} to {most:.0}"));
+            violations.push(format!("{phase}: {passed} passed, due {least} to {most:.0}"));
         }
     }
-    faults
+    violations
 }

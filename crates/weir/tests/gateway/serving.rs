@@ -1,9 +1,10 @@
-//! Goal: load balancing, coalescing, caching, retries and shutdown work as documented; each test
-//! checks one statement. Method: simulated nodes and the gateway in this process, over real
-//! sockets. Nodes count their calls, and responses are compared with the node's.
+//! Goal: load balancing, coalescing, caching, retries and shutdown work as documented. Each test
+//! checks one statement of the documentation. Method: simulated nodes and the gateway in this
+//! process, over real sockets. Nodes count their calls. The tests compare the gateway's responses
+//! with those of the nodes.
 //!
-//! Chains have no new blocks unless a test adds them, and most gateways poll only once, so that
-//! only client calls increase a node's count.
+//! A chain gets new blocks only if a test adds them, and most gateways poll only once. So only the
+//! calls of clients increase a node's count.
 
 mod balancing;
 mod caching;

@@ -1,17 +1,20 @@
 //! Goal: under any failure of nodes and any fork, no client gets a stale, mixed or wrong response,
-//! no head goes back, and no call fails while one node is healthy.
+//! and no call fails while one node is healthy. The head, which is the newest block that a client
+//! gets, never goes back.
 //!
-//! Method: the gateway, three simulated nodes and twenty clients in one thread and in virtual time,
-//! with all randomness from one seed. An oracle that knows the chain checks every response. The
-//! same runs over sockets in real time, for a few seconds. Planted violations must be found.
+//! Method: the gateway, three simulated nodes and twenty clients run in one thread and in virtual
+//! time, with all randomness from one seed. An oracle that knows the chain checks every response.
+//! The same also runs over sockets in real time, for a few seconds. Further tests corrupt responses
+//! on purpose, and the oracle must find these violations.
 //!
 //! Some violations are tolerated and counted (`sim/checker.rs`):
 //! - errors while no node is healthy
 //! - old heads until the gateway has caught up after all nodes were silent
-//! - false responses about blocks above the served head, if no other node can refute them
+//! - false responses about blocks above the gateway's head, if no other node can refute them
 //! - missing logs and receipts that healthy nodes have had for less than a second
 //!
-//! `WEIR_SIM_SEED` and `WEIR_SIM_CALLS` set the seed and the number of calls: `cargo xtask sim`.
+//! `cargo xtask sim` runs this test with another seed and number of calls: the environment
+//! variables `WEIR_SIM_SEED` and `WEIR_SIM_CALLS`.
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
@@ -50,13 +53,13 @@ const FOLLOWERS: u64 = 5;
 const REORG_DEPTH_MAX: u64 = 5;
 /// Seeds of an ordinary run.
 const SEEDS: [u64; 4] = [1, 2, 3, 4];
-/// Calls of a run.
+/// Number of calls of a run.
 const CALLS: u64 = 5_000;
-/// Calls of a short run, whose test needs no rare events.
+/// Number of calls of a short run, for tests that need no rare events.
 const CALLS_FEW: u64 = 3_000;
 /// Length of the run in real time.
 const REAL_TIME: Duration = Duration::from_secs(6);
-/// Number of blocks that the best remaining node may be behind the chain.
+/// Number of blocks by which the best healthy node may be behind the chain.
 const BEHIND_BLOCKS: u64 = 1;
 
 /// Intervals of the chain, the gateway and the clients.
@@ -66,7 +69,7 @@ struct Pace {
     poll: Duration,
     /// The longest time between two requests of a client that does not follow the chain.
     pause: Duration,
-    /// Maximum age of a served head, beyond the lag that nodes are allowed.
+    /// Maximum age of the gateway's head, in addition to the allowed lag of healthy nodes.
     staleness: Duration,
 }
 
@@ -74,8 +77,8 @@ const VIRTUAL: Pace = Pace {
     block: Duration::from_millis(500),
     poll: Duration::from_millis(100),
     pause: Duration::from_millis(400),
-    // The slowest node's delay (100 ms), one poll interval, three polls until a lost node is
-    // ignored, and the latency of their responses.
+    // The slowest node's delay (100 ms), one poll interval, three polls until the gateway ignores
+    // an unavailable node, and the latency of the polls.
     staleness: Duration::from_millis(700),
 };
 
@@ -83,14 +86,14 @@ const REAL: Pace = Pace {
     block: Duration::from_millis(200),
     poll: Duration::from_millis(50),
     pause: Duration::from_millis(100),
-    // As above, plus the time for which a busy machine may delay a thread.
+    // The sum that `VIRTUAL` describes, plus the time for which a busy machine may delay a thread.
     staleness: Duration::from_millis(1_500),
 };
 
 /// The result of one run.
 struct Outcome {
     tally: Tally,
-    /// A hash of all responses and their times; runs with the same seed have the same one.
+    /// A hash of all responses and their times. It is equal for runs with the same seed.
     fingerprint: u64,
     summary: String,
 }
@@ -117,9 +120,9 @@ fn world(seed: u64, blocks: u64, pace: Pace) -> Arc<World> {
     Arc::new(World::new(options).expect("the options are valid"))
 }
 
-/// Returns the gateway's configuration. Deadlines are shorter than by default, because waits for
-/// hanging nodes would fill most of a run. The retry budget is large, because the simulation tests
-/// that a healthy node is found, not the protection from overload.
+/// Returns the gateway's configuration. Deadlines are shorter than the defaults; otherwise, waits
+/// for hanging nodes would fill most of a run. The retry budget is large, because the simulation
+/// tests that the gateway finds a healthy node. It does not test the protection from overload.
 fn config(urls: &[String], pace: Pace, threads: usize) -> Config {
     let Pace { block, poll, .. } = pace;
     let mut text = format!(
@@ -142,7 +145,7 @@ fn config(urls: &[String], pace: Pace, threads: usize) -> Config {
 enum FailurePlan {
     /// Phases drawn from the seed.
     Random,
-    /// These failures, from the third second on.
+    /// No failures for three seconds, and then these until the end.
     Fixed([Failure; NODES]),
 }
 
@@ -157,7 +160,7 @@ async fn run_failures(context: Rc<ClientContext>, plan: FailurePlan, rng: SmallR
     }
 }
 
-/// Creates the clients' context, in a first phase without failures.
+/// Creates the state that all clients share, and begins the first phase, without failures.
 fn client_context(
     world: &Arc<World>,
     cluster: Cluster,
@@ -251,7 +254,7 @@ fn outcome(context: &ClientContext, status: &Status) -> Outcome {
 
 impl Outcome {
     /// Asserts that the checker found no violation.
-    fn assert_right(&self, name: &str) {
+    fn assert_correct(&self, name: &str) {
         let Tally { findings, findings_count, .. } = &self.tally;
         let findings_text = findings.join("\n");
         assert!(
@@ -261,18 +264,19 @@ impl Outcome {
         );
     }
 
+    /// Returns the number of calls with this verdict.
     fn count(&self, verdict: &str) -> u64 {
         self.tally.verdicts.get(verdict).copied().unwrap_or_default()
     }
 }
 
-/// Returns a number from an environment variable; `None` if it is not set.
+/// Returns a number from an environment variable, or `None` if it is not set.
 fn from_environment(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: a whole number is needed")))
 }
 
-/// All nodes are healthy.
+/// The failures of a phase in which all nodes are healthy.
 const NO_FAILURES: [Failure; NODES] = [Failure::None, Failure::None, Failure::None];
 
 #[test]
@@ -282,7 +286,7 @@ fn whatever_happens_answers_are_right() {
     for seed in seeds {
         let outcome = simulate(seed, calls, FailurePlan::Random, Adversary::default());
         println!("seed {seed}: {}", outcome.summary);
-        outcome.assert_right(&format!("seed {seed}"));
+        outcome.assert_correct(&format!("seed {seed}"));
         assert!(outcome.count("right") > calls * 3 / 4, "{}", outcome.summary);
     }
 }
@@ -318,7 +322,7 @@ fn stale_responses_are_found_if_all_nodes_fail_alike() {
     for failure in [Failure::Frozen, Failure::Lagging(12), Failure::Lying(40)] {
         let plan = FailurePlan::Fixed([failure.clone(), failure.clone(), failure.clone()]);
         let outcome = simulate(8, CALLS_FEW, plan, Adversary::default());
-        // The gateway mostly rejects false heads, so it serves old ones.
+        // The gateway mostly rejects the false heads, so its own head becomes old.
         assert!(outcome.count("stale") > 100, "{failure:?}: {}", outcome.summary);
         assert!(outcome.tally.findings_count > 100, "{failure:?}: {}", outcome.summary);
     }
@@ -366,6 +370,6 @@ fn over_sockets_in_real_time_answers_are_right() {
         Outcome { tally, fingerprint: 0, summary }
     });
     println!("over sockets: {}", outcome.summary);
-    outcome.assert_right("over sockets");
+    outcome.assert_correct("over sockets");
     assert!(outcome.count("right") > 500, "{}", outcome.summary);
 }

@@ -1,7 +1,7 @@
 //! Goal: a real browser renders the status page in light and dark mode. The page's own content
 //! security policy blocks neither its style nor its script, and the page shows the nodes' state.
 //!
-//! Needs Chromium; see `test_support::programs` for what happens without.
+//! Needs Chromium. `test_support::programs` documents what happens if it is not installed.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -9,12 +9,12 @@ use std::process::{Child, Command, Stdio};
 
 use test_support::programs;
 
-/// A child process. Dropping it kills the process.
-struct Running(Child);
+/// A `weir` process, which is killed on drop.
+struct RunningWeir(Child);
 
-impl Running {
-    /// Starts `weir` and returns the address after `before` in its output.
-    fn weir(arguments: &[&str], before: &str) -> (Running, String) {
+impl RunningWeir {
+    /// Starts `weir` and returns the address that it prints after `before`.
+    fn start(arguments: &[&str], before: &str) -> (RunningWeir, String) {
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
             .args(arguments)
             .stdout(Stdio::piped())
@@ -22,7 +22,7 @@ impl Running {
             .spawn()
             .expect("weir starts");
         let out = child.stdout.take().expect("it is piped");
-        let running = Running(child);
+        let running = RunningWeir(child);
         for line in BufReader::new(out).lines() {
             let line = line.expect("it prints text");
             if let Some((_, rest)) = line.split_once(before) {
@@ -34,19 +34,20 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningWeir {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Renders a page in the browser; returns its standard output and its error messages.
+/// Renders a page in the browser. Returns the browser's standard output and the messages on the
+/// page's console.
 fn browse(chromium: &Path, folder: &Path, arguments: &[&str], url: &str) -> (String, String) {
     let mut child = Command::new(chromium)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
         .args(["--enable-logging=stderr", "--window-size=1280,1000"])
-        // Long enough for the page to refresh twice.
+        // In five seconds, the page refreshes twice.
         .arg("--virtual-time-budget=5000")
         .arg(format!("--user-data-dir={}", folder.join("profile").display()))
         .args(arguments)
@@ -66,24 +67,27 @@ fn browse(chromium: &Path, folder: &Path, arguments: &[&str], url: &str) -> (Str
     assert!(child.wait().expect("it ends").success(), "chromium failed");
     // Ignore Chromium's messages about the machine, such as the missing desktop.
     let console_errors = console_errors.join().expect("it does not panic");
-    let of_page = console_errors.lines().filter(|line| line.contains("CONSOLE"));
-    (out, of_page.collect::<Vec<_>>().join("\n"))
+    let page_errors = console_errors.lines().filter(|line| line.contains("CONSOLE"));
+    (out, page_errors.collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns the color of the upper left pixel of a screenshot, an 8-bit RGB or RGBA PNG.
+/// Returns the color of the upper left pixel of a screenshot. The file is a PNG with 8 bits per
+/// channel, RGB or RGBA.
 fn corner_color(file: &Path) -> [u8; 3] {
     let png = std::fs::read(file).expect("the screenshot was written");
     let mut rest = png.strip_prefix(b"\x89PNG\r\n\x1a\n").expect("it is a PNG");
     let mut compressed = Vec::new();
-    while let Some((head, body)) = rest.split_at_checked(8) {
-        let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
-        if &head[4..] == b"IDAT" {
+    while let Some((chunk_header, body)) = rest.split_at_checked(8) {
+        let length_bytes = [chunk_header[0], chunk_header[1], chunk_header[2], chunk_header[3]];
+        let length = u32::from_be_bytes(length_bytes) as usize;
+        if &chunk_header[4..] == b"IDAT" {
             compressed.extend_from_slice(&body[..length]);
         }
-        // Skip the checksum.
+        // Skips the chunk's checksum of four bytes.
         rest = &body[length + 4..];
     }
-    // The first byte is the row's filter, which does not change the first pixel of the first row.
+    // The first byte is the type of the row's filter. No filter changes the first pixel of the
+    // first row.
     let mut pixel = [0; 4];
     flate2::read::ZlibDecoder::new(&*compressed).read_exact(&mut pixel).expect("it has a pixel");
     [pixel[1], pixel[2], pixel[3]]
@@ -93,11 +97,11 @@ fn corner_color(file: &Path) -> [u8; 3] {
 fn a_browser_shows_the_page_in_light_and_dark() {
     let Some(chromium) = programs::require("chromium") else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    let (_node, node) = Running::weir(&["node", "--listen", "127.0.0.1:0"], "http://");
+    let (_node, node) = RunningWeir::start(&["node", "--listen", "127.0.0.1:0"], "http://");
     let upstream = format!("http://{node}");
     let serve = ["serve", "--upstream", &upstream, "--listen", "127.0.0.1:0"];
     let serve = [&serve[..], &["--admin", "127.0.0.1:0", "--threads", "1"]].concat();
-    let (_gateway, admin) = Running::weir(&serve, "metrics on http://");
+    let (_gateway, admin) = RunningWeir::start(&serve, "metrics on http://");
     let url = format!("http://{admin}/");
 
     let (dom, console_errors) = browse(&chromium, folder.path(), &["--dump-dom"], &url);
@@ -114,8 +118,8 @@ fn a_browser_shows_the_page_in_light_and_dark() {
         let (_, console_errors) = browse(&chromium, folder.path(), &[&screenshot, &scheme], &url);
         assert_eq!(console_errors, "", "the browser reports an error");
         let brightness = corner_color(&file).into_iter().max().expect("three colours");
-        // White would mean that the style was not applied.
-        let styled = if name == "light" { 200..255 } else { 0..60 };
-        assert!(styled.contains(&brightness), "{name}: brightness {brightness}");
+        // A brightness of 255 (white) means that the browser did not apply the style.
+        let expected = if name == "light" { 200..255 } else { 0..60 };
+        assert!(expected.contains(&brightness), "{name}: brightness {brightness}");
     }
 }

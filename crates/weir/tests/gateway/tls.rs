@@ -1,7 +1,8 @@
-//! Goal: TLS with clients works as documented: versions, ciphers, names, resumption, client
-//! certificates, HTTP/2; failed handshakes affect no other client. Method: real sockets, generated
-//! certificates, rustls as the client. The client reports the negotiated parameters, `/metrics` the
-//! counts.
+//! Goal: TLS between clients and the gateway works as documented: versions, ciphers, server names,
+//! session resumption, client certificates and HTTP/2. Failed handshakes affect no other client.
+//!
+//! Method: real sockets, generated certificates, and rustls as the client. The client reports the
+//! negotiated parameters, and `/metrics` reports the counts.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,9 +12,9 @@ use gateway::config::Config;
 use rustls::HandshakeKind::{Full, Resumed};
 use rustls::ProtocolVersion;
 
-use crate::support::authority::{self, Authority, Files, Kind};
-use crate::support::guest::{Guest, Talk};
-use crate::support::scene::{self, HEAD, Scene, SimNode, polled_once};
+use crate::support::authority::{self, Authority, ConfigFiles, KeyType};
+use crate::support::harness::{self, NEWEST_BLOCK, NodeRuntime, SimNode, chain_polled_once};
+use crate::support::tls_client::{TlsClient, TlsConnection};
 use test_support::raw;
 use test_support::running::{Running, Weir};
 use test_support::wait::wait_until;
@@ -21,9 +22,9 @@ use test_support::wait::wait_until;
 /// The server name that clients send in most tests.
 const NAME: &str = "rpc.test";
 
-/// A gateway with TLS, on two threads, in front of one node.
+/// A gateway with TLS, on two threads, in front of one node. It stops on drop.
 struct TlsGateway {
-    /// `None` once the gateway is stopped.
+    /// The gateway, or `None` after it was stopped.
     inner: Option<gateway::runtime::Gateway>,
     /// Address of the TLS listener.
     address: String,
@@ -33,16 +34,16 @@ struct TlsGateway {
 }
 
 impl TlsGateway {
-    fn start(node: &SimNode, files: &Files, text: &str) -> TlsGateway {
+    fn start(node: &SimNode, files: &ConfigFiles, text: &str) -> TlsGateway {
         TlsGateway::with_config(TlsGateway::config(node, files, text))
     }
 
-    fn config(node: &SimNode, files: &Files, text: &str) -> Config {
+    fn config(node: &SimNode, files: &ConfigFiles, text: &str) -> Config {
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:0\"\nlisten_tls = \"127.0.0.1:0\"\n\
              admin = \"127.0.0.1:0\"\nthreads = 2\ndrain_deadline = \"5s\"\n{text}\n{}\n{}",
-            polled_once(""),
-            node.entry("")
+            chain_polled_once(""),
+            node.to_toml("")
         );
         let config = Config::from_text("test", &text, files.folder(), &|_| None);
         config.unwrap_or_else(|faults| panic!("{faults}"))
@@ -59,24 +60,24 @@ impl TlsGateway {
         TlsGateway { inner: Some(gateway), address, plain_address, admin }
     }
 
-    /// Returns the value of a metric. `series` is its name with its labels.
+    /// Returns the value of a metric. `series` is the metric's name with its labels.
     fn metric(&self, series: &str) -> u64 {
         let mut client = raw::Client::connect(&self.admin);
         client.send(b"GET /metrics HTTP/1.1\r\nHost: admin\r\n\r\n");
         let text = client.read_response().unwrap();
         let text = text.text();
-        let found = text.lines().find_map(|row| row.strip_prefix(series));
+        let found = text.lines().find_map(|line| line.strip_prefix(series));
         found.unwrap_or_else(|| panic!("no {series} in {text}")).trim().parse().unwrap()
     }
 
     /// Returns the number of failed handshakes with this reason.
-    fn failed(&self, reason: &str) -> u64 {
+    fn failed_handshakes(&self, reason: &str) -> u64 {
         self.metric(&format!("weir_tls_handshakes_failed_total{{reason=\"{reason}\"}}"))
     }
 
     fn wait_for_failed(&self, reason: &str, count: u64) {
         wait_until(&format!("{count} handshakes failed by {reason}"), || {
-            self.failed(reason) == count
+            self.failed_handshakes(reason) == count
         });
     }
 }
@@ -89,33 +90,34 @@ impl Drop for TlsGateway {
     }
 }
 
-/// Returns a scene with one node, a certificate authority, and its certificate for [`NAME`].
-fn set_up() -> (Scene, SimNode, Authority, Files) {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+/// Starts a node, and creates a certificate authority and configuration files. The files contain
+/// the authority's certificate for [`NAME`], which [`CERTIFICATE`] configures.
+fn set_up() -> (NodeRuntime, SimNode, Authority, ConfigFiles) {
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let authority = Authority::new("authority");
-    let mut files = Files::new();
-    files.certificate("own", &authority, Kind::Ecdsa, &[NAME]);
-    (scene, node, authority, files)
+    let mut files = ConfigFiles::new();
+    files.write_certificate("own", &authority, KeyType::Ecdsa, &[NAME]);
+    (runtime, node, authority, files)
 }
 
-/// Configuration of the gateway's usual certificate.
+/// Configuration of the gateway's certificate in most tests.
 const CERTIFICATE: &str = "[[certificate]]\nchain_file = \"own.pem\"\nkey_file = \"own.key\"\n";
 
 #[test]
 fn calls_are_answered_with_and_without_tls() {
-    let (_scene, node, authority, files) = set_up();
+    let (_runtime, node, authority, files) = set_up();
     let gateway = TlsGateway::start(&node, &files, CERTIFICATE);
-    let client = Guest::new(&authority);
+    let client = TlsClient::new(&authority);
     let mut connection = client.connect(&gateway.address, NAME).unwrap();
-    let call = scene::body("eth_getBlockByNumber", "[\"0x10\",true]");
+    let call = harness::body("eth_getBlockByNumber", "[\"0x10\",true]");
     let expected = raw::Client::connect(&gateway.plain_address).call("/", &call).body;
     for _ in 0..3 {
         assert_eq!(connection.post(&call), expected, "one connection carries several calls");
     }
     // A response of many TLS records, more than rustls buffers.
     let items: Vec<_> = (0..500)
-        .map(|at| scene::body("eth_getBlockByNumber", &format!("[\"{:#x}\",true]", at % 64)))
+        .map(|at| harness::body("eth_getBlockByNumber", &format!("[\"{:#x}\",true]", at % 64)))
         .collect();
     let batch = [b"[", &items.join(&b","[..])[..], b"]"].concat();
     let expected = raw::Client::connect(&gateway.plain_address).call("/", &batch).body;
@@ -132,50 +134,51 @@ fn calls_are_answered_with_and_without_tls() {
 
 #[test]
 fn only_configured_versions_and_ciphers_are_accepted() {
-    let (_scene, node, authority, mut files) = set_up();
-    files.certificate("rsa", &authority, Kind::Rsa, &[NAME]);
+    let (_runtime, node, authority, mut files) = set_up();
+    files.write_certificate("rsa", &authority, KeyType::Rsa, &[NAME]);
     let rsa = CERTIFICATE.replace("own.", "rsa.");
-    // The configuration uses the cipher's OpenSSL name, as nginx does.
+    // As in nginx, the configuration accepts the cipher's OpenSSL name.
     let text = "[tls]\nversions = [\"1.2\"]\nciphers = [\"ECDHE-RSA-AES256-GCM-SHA384\"]\n";
     let gateway = TlsGateway::start(&node, &files, &format!("{text}{rsa}"));
-    let connection = Guest::new(&authority).connect(&gateway.address, NAME).unwrap();
+    let connection = TlsClient::new(&authority).connect(&gateway.address, NAME).unwrap();
     assert_eq!(connection.version(), ProtocolVersion::TLSv1_2);
-    assert_eq!(connection.suite(), "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384");
-    let newer = Guest::new(&authority).versions(&["1.3"]);
+    assert_eq!(connection.cipher_suite(), "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384");
+    let newer = TlsClient::new(&authority).versions(&["1.3"]);
     assert!(newer.connect(&gateway.address, NAME).is_err(), "TLS 1.3 is not configured");
-    let other = Guest::new(&authority).ciphers(&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]);
+    let other = TlsClient::new(&authority).ciphers(&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]);
     assert!(other.connect(&gateway.address, NAME).is_err(), "the cipher is not configured");
     gateway.wait_for_failed("nothing_in_common", 2);
     assert_eq!(gateway.metric("weir_tls_handshakes_total{version=\"1.2\",handshake=\"full\"}"), 1);
 
-    // The gateway's order of ciphers wins over the client's.
+    // The gateway selects the first cipher of its own order that the client supports, and ignores
+    // the client's order.
     let text = "[tls]\nversions = [\"1.3\"]\n\
                 ciphers = [\"TLS_CHACHA20_POLY1305_SHA256\", \"TLS_AES_128_GCM_SHA256\"]\n";
     let gateway = TlsGateway::start(&node, &files, &format!("{text}{CERTIFICATE}"));
-    let connection = Guest::new(&authority).connect(&gateway.address, NAME).unwrap();
+    let connection = TlsClient::new(&authority).connect(&gateway.address, NAME).unwrap();
     assert_eq!(
-        (connection.version(), connection.suite()),
+        (connection.version(), connection.cipher_suite()),
         (ProtocolVersion::TLSv1_3, "TLS13_CHACHA20_POLY1305_SHA256".into())
     );
-    assert!(Guest::new(&authority).versions(&["1.2"]).connect(&gateway.address, NAME).is_err());
-    let other = Guest::new(&authority).ciphers(&["TLS13_AES_256_GCM_SHA384"]);
+    assert!(TlsClient::new(&authority).versions(&["1.2"]).connect(&gateway.address, NAME).is_err());
+    let other = TlsClient::new(&authority).ciphers(&["TLS13_AES_256_GCM_SHA384"]);
     assert!(other.connect(&gateway.address, NAME).is_err());
 }
 
-/// Connects many times with one client. All but the first handshakes must resume the session, on
-/// any thread.
-fn check_resumed(address: &str, client: &Guest, times: usize) {
+/// Connects repeatedly with one client. Asserts that each handshake after the first resumes the
+/// session, on whichever thread of the gateway.
+fn assert_resumes(address: &str, client: &TlsClient, times: usize) {
     for time in 0..times {
         let mut connection = client.connect(address, NAME).unwrap();
         assert!(connection.get().starts_with("HTTP/1.1 200"));
         let expected = if time == 0 { Full } else { Resumed };
-        assert_eq!(connection.kind(), expected, "connection {time}");
+        assert_eq!(connection.handshake_kind(), expected, "connection {time}");
     }
 }
 
 #[test]
 fn sessions_resume_on_every_thread() {
-    let (_scene, node, authority, files) = set_up();
+    let (_runtime, node, authority, files) = set_up();
     for (text, versions, label) in [
         ("", "1.2", "by ticket"),
         ("[tls]\ntickets = false\n", "1.2", "by session id"),
@@ -184,7 +187,7 @@ fn sessions_resume_on_every_thread() {
     ] {
         let gateway = TlsGateway::start(&node, &files, &format!("{text}{CERTIFICATE}"));
         println!("{versions} {label}");
-        check_resumed(&gateway.address, &Guest::new(&authority).versions(&[versions]), 20);
+        assert_resumes(&gateway.address, &TlsClient::new(&authority).versions(&[versions]), 20);
         let resumed =
             format!("weir_tls_handshakes_total{{version=\"{versions}\",handshake=\"resumed\"}}");
         assert_eq!(gateway.metric(&resumed), 19, "{versions} {label}");
@@ -192,18 +195,22 @@ fn sessions_resume_on_every_thread() {
     let text = "[tls]\ntickets = false\nsessions_max = 0\n";
     let gateway = TlsGateway::start(&node, &files, &format!("{text}{CERTIFICATE}"));
     for version in ["1.2", "1.3"] {
-        let client = Guest::new(&authority).versions(&[version]);
+        let client = TlsClient::new(&authority).versions(&[version]);
         for _ in 0..3 {
             let mut connection = client.connect(&gateway.address, NAME).unwrap();
             connection.get();
-            assert_eq!(connection.kind(), Full, "{version} without tickets and stored sessions");
+            assert_eq!(
+                connection.handshake_kind(),
+                Full,
+                "{version} without tickets and stored sessions"
+            );
         }
     }
 }
 
 #[test]
 fn replicas_with_the_same_keys_resume_each_others_sessions() {
-    let (_scene, node, authority, mut files) = set_up();
+    let (_runtime, node, authority, mut files) = set_up();
     let key = |seed: u8| (0..80).map(|index| seed.wrapping_mul(31) ^ index).collect::<Vec<u8>>();
     files.write("one.key", &key(1));
     files.write("two.key", &key(2));
@@ -216,8 +223,8 @@ fn replicas_with_the_same_keys_resume_each_others_sessions() {
             .config(&format!(
                 "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\nthreads = 1\n\
              [tls]\nticket_key_files = {keys}\n{certificate}{}\n{}",
-                polled_once(""),
-                node.entry("")
+                chain_polled_once(""),
+                node.to_toml("")
             ))
             .start()
     };
@@ -226,63 +233,80 @@ fn replicas_with_the_same_keys_resume_each_others_sessions() {
     let rotated = start_gateway("[\"@two.key\", \"@one.key\"]");
     let other = start_gateway("[\"@two.key\"]");
     for version in ["1.2", "1.3"] {
-        let kind = |from: &Running, to: &Running| {
-            let client = Guest::new(&authority).versions(&[version]);
+        // Returns whether a session of the first gateway resumes on the second.
+        let handshake_kind = |from: &Running, to: &Running| {
+            let client = TlsClient::new(&authority).versions(&[version]);
             client.connect(&from.address, NAME).unwrap().get();
             let mut connection = client.connect(&to.address, NAME).unwrap();
             connection.get();
-            connection.kind()
+            connection.handshake_kind()
         };
-        assert_eq!(kind(&first, &same), Resumed, "{version}");
-        assert_eq!(kind(&same, &first), Resumed, "{version}");
+        assert_eq!(handshake_kind(&first, &same), Resumed, "{version}");
+        assert_eq!(handshake_kind(&same, &first), Resumed, "{version}");
         assert_eq!(
-            kind(&first, &rotated),
+            handshake_kind(&first, &rotated),
             Resumed,
             "{version}: the old key still decrypts tickets"
         );
-        assert_eq!(kind(&rotated, &other), Resumed, "{version}: the first key encrypts tickets");
-        assert_eq!(kind(&first, &other), Full, "{version}: a ticket of an unknown key is ignored");
+        assert_eq!(
+            handshake_kind(&rotated, &other),
+            Resumed,
+            "{version}: the first key encrypts tickets"
+        );
+        assert_eq!(
+            handshake_kind(&first, &other),
+            Full,
+            "{version}: a ticket of an unknown key is ignored"
+        );
     }
 }
 
 #[test]
 fn a_reload_changes_certificates_and_keeps_sessions_if_tls_settings_are_equal() {
-    let (_scene, node, authority, mut files) = set_up();
-    files.certificate("new", &authority, Kind::Ecdsa, &[NAME]);
+    let (_runtime, node, authority, mut files) = set_up();
+    files.write_certificate("new", &authority, KeyType::Ecdsa, &[NAME]);
     files.write("clients.pem", Authority::new("clients").pem().as_bytes());
     let other = CERTIFICATE.replace("own.", "new.");
-    let after_reload = |before: &str, after: &str, version: &str| {
+    // Changes the TLS settings and the certificate by a reload. Returns the kind of the next
+    // handshake of a client with a session, or `None` if it fails.
+    let handshake_after_reload = |before: &str, after: &str, version: &str| {
         let gateway = TlsGateway::start(&node, &files, &format!("{before}{CERTIFICATE}"));
-        let client = Guest::new(&authority).versions(&[version]);
+        let client = TlsClient::new(&authority).versions(&[version]);
         let mut open_connection = client.connect(&gateway.address, NAME).unwrap();
         open_connection.get();
-        assert_eq!(files.name_of(&open_connection.certificate()), "own");
+        assert_eq!(files.certificate_name(&open_connection.server_certificate()), "own");
         let after = TlsGateway::config(&node, &files, &format!("{after}{other}"));
         gateway.inner.as_ref().unwrap().reload(after);
         open_connection.get();
-        let new_connection = Guest::trusting().connect(&gateway.address, NAME).unwrap();
-        assert_eq!(files.name_of(&new_connection.certificate()), "new");
+        let new_client = TlsClient::accepting_any_certificate();
+        let new_connection = new_client.connect(&gateway.address, NAME).unwrap();
+        assert_eq!(files.certificate_name(&new_connection.server_certificate()), "new");
         let mut connection = client.connect(&gateway.address, NAME).ok()?;
         connection.try_get()?;
-        Some(connection.kind())
+        Some(connection.handshake_kind())
     };
     for version in ["1.2", "1.3"] {
-        assert_eq!(after_reload("", "", version), Some(Resumed), "{version} by ticket");
+        assert_eq!(handshake_after_reload("", "", version), Some(Resumed), "{version} by ticket");
         let without_tickets = "[tls]\ntickets = false\n";
         assert_eq!(
-            after_reload(without_tickets, without_tickets, version),
+            handshake_after_reload(without_tickets, without_tickets, version),
             Some(Resumed),
             "{version} by id"
         );
         let fewer = "[tls]\nsessions_max = 5\n";
-        assert_eq!(after_reload("", fewer, version), Some(Full), "{version}: other TLS settings");
+        assert_eq!(
+            handshake_after_reload("", fewer, version),
+            Some(Full),
+            "{version}: other TLS settings"
+        );
     }
-    // The reload requires client certificates. In TLS 1.2 the handshake itself fails without one.
+    // The next reload requires client certificates. Without one, a TLS 1.2 handshake fails, and a
+    // TLS 1.3 client gets no response.
     let stricter = "[tls]\nclient_ca = \"clients.pem\"\n";
     let gateway = TlsGateway::start(&node, &files, CERTIFICATE);
-    let clients = ["1.2", "1.3"].map(|version| Guest::new(&authority).versions(&[version]));
+    let clients = ["1.2", "1.3"].map(|version| TlsClient::new(&authority).versions(&[version]));
     for client in &clients {
-        check_resumed(&gateway.address, client, 2);
+        assert_resumes(&gateway.address, client, 2);
     }
     let after = TlsGateway::config(&node, &files, &format!("{stricter}{CERTIFICATE}"));
     gateway.inner.as_ref().unwrap().reload(after);
@@ -298,7 +322,7 @@ fn a_reload_changes_certificates_and_keeps_sessions_if_tls_settings_are_equal() 
 
 #[test]
 fn an_upgraded_process_keeps_the_addresses() {
-    let (_scene, node, authority, files) = set_up();
+    let (_runtime, node, authority, files) = set_up();
     let first = TlsGateway::start(&node, &files, CERTIFICATE);
     let sockets = first.inner.as_ref().unwrap().sockets().unwrap();
     let config = TlsGateway::config(&node, &files, CERTIFICATE);
@@ -307,22 +331,22 @@ fn an_upgraded_process_keeps_the_addresses() {
     assert_eq!((&second.address, &second.plain_address), (&first.address, &first.plain_address));
     let mut first = first;
     first.inner.take().unwrap().stop_replaced();
-    let client = Guest::new(&authority);
+    let client = TlsClient::new(&authority);
     for _ in 0..10 {
         client.connect(&second.address, NAME).unwrap().get();
         raw::Client::connect(&second.plain_address)
-            .call("/", &scene::body("eth_blockNumber", "[]"));
+            .call("/", &harness::body("eth_blockNumber", "[]"));
     }
 }
 
 /// The example of docs/tls.md is a valid configuration.
 #[test]
 fn the_example_of_the_tls_page_is_valid() {
-    let (_scene, _node, authority, mut files) = set_up();
+    let (_runtime, _node, authority, mut files) = set_up();
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tls.md");
     let page = std::fs::read_to_string(page).unwrap();
     let text = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
-    files.certificate("rpc.example", &authority, Kind::Rsa, &["rpc.example"]);
+    files.write_certificate("rpc.example", &authority, KeyType::Rsa, &["rpc.example"]);
     files.write("clients.pem", Authority::new("clients").pem().as_bytes());
     for name in ["ticket-now.key", "ticket-before.key"] {
         files.write(name, &[1; 80]);
@@ -334,17 +358,18 @@ fn the_example_of_the_tls_page_is_valid() {
 
 #[test]
 fn the_certificate_follows_the_server_name() {
-    let (_scene, node, authority, mut files) = set_up();
-    files.certificate("wild", &authority, Kind::Ecdsa, &["*.wild.test"]);
-    files.certificate("named", &authority, Kind::Ecdsa, &["inside.test"]);
-    files.certificate("rsa", &authority, Kind::Rsa, &[NAME]);
+    let (_runtime, node, authority, mut files) = set_up();
+    files.write_certificate("wild", &authority, KeyType::Ecdsa, &["*.wild.test"]);
+    files.write_certificate("named", &authority, KeyType::Ecdsa, &["inside.test"]);
+    files.write_certificate("rsa", &authority, KeyType::Rsa, &[NAME]);
     let entry = |name: &str| CERTIFICATE.replace("own.", &format!("{name}."));
     let named = format!("{}names = [\"other.test\", \"a.wild.test\"]\n", entry("named"));
     let text = [CERTIFICATE, &entry("wild"), &named, &entry("rsa")].concat();
     let gateway = TlsGateway::start(&node, &files, &text);
     let served_certificate = |name: &str| {
-        let connection = Guest::trusting().connect(&gateway.address, name).unwrap();
-        files.name_of(&connection.certificate())
+        let client = TlsClient::accepting_any_certificate();
+        let connection = client.connect(&gateway.address, name).unwrap();
+        files.certificate_name(&connection.server_certificate())
     };
     assert_eq!(served_certificate(NAME), "own");
     assert_eq!(served_certificate("b.wild.test"), "wild");
@@ -357,35 +382,36 @@ fn the_certificate_follows_the_server_name() {
     );
     assert_eq!(served_certificate("c.b.wild.test"), "own");
     assert_eq!(served_certificate("unknown.test"), "own");
-    // An IP address is not sent as a server name.
+    // A client that connects to an IP address sends no server name.
     assert_eq!(served_certificate("127.0.0.1"), "own");
     // A client without ECDSA ciphers gets the RSA certificate.
-    let rsa_client =
-        Guest::trusting().versions(&["1.2"]).ciphers(&["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"]);
+    let rsa_client = TlsClient::accepting_any_certificate()
+        .versions(&["1.2"])
+        .ciphers(&["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"]);
     let connection = rsa_client.connect(&gateway.address, NAME).unwrap();
-    assert_eq!(files.name_of(&connection.certificate()), "rsa");
+    assert_eq!(files.certificate_name(&connection.server_certificate()), "rsa");
     // A client that verifies certificates accepts the chain.
-    Guest::new(&authority).connect(&gateway.address, "b.wild.test").unwrap();
+    TlsClient::new(&authority).connect(&gateway.address, "b.wild.test").unwrap();
 }
 
 #[test]
 fn client_certificates_are_requested_and_verified() {
-    let (_scene, node, authority, mut files) = set_up();
+    let (_runtime, node, authority, mut files) = set_up();
     let clients = Authority::new("clients");
     files.write("clients.pem", clients.pem().as_bytes());
-    let good = clients.client("ci");
-    let stranger = Authority::new("strangers").client("ci");
-    let expired = clients.ended_client("ci");
+    let good = clients.issue_client("ci");
+    let stranger = Authority::new("strangers").issue_client("ci");
+    let expired = clients.issue_expired_client("ci");
     let ca = "client_ca = \"clients.pem\"\n";
     for version in ["1.2", "1.3"] {
         let start = |client_auth: &str| {
             TlsGateway::start(&node, &files, &format!("[tls]\n{client_auth}{CERTIFICATE}"))
         };
         let response_for = |gateway: &TlsGateway, identity: Option<&authority::Identity>| {
-            let client = Guest::new(&authority).versions(&[version]);
+            let client = TlsClient::new(&authority).versions(&[version]);
             let client = identity
-                .map_or_else(|| client.clone(), |identity| client.clone().showing(identity));
-            // In TLS 1.3 the client learns of a rejection only when it reads.
+                .map_or_else(|| client.clone(), |identity| client.clone().with_identity(identity));
+            // In TLS 1.3, the client receives a rejection only when it reads the response.
             let mut connection = client.connect(&gateway.address, NAME).ok()?;
             connection.try_get().filter(|answer| answer.starts_with("HTTP/1.1 200"))
         };
@@ -408,14 +434,14 @@ fn client_certificates_are_requested_and_verified() {
         assert!(response_for(&required, Some(&expired)).is_none(), "{version} required, expired");
         required.wait_for_failed("certificate_refused", 2);
         // A resumed session needs no new certificate.
-        let client = Guest::new(&authority).versions(&[version]).showing(&good);
-        check_resumed(&required.address, &client, 3);
+        let client = TlsClient::new(&authority).versions(&[version]).with_identity(&good);
+        assert_resumes(&required.address, &client, 3);
     }
 }
 
 #[test]
 fn a_client_certificate_selects_an_api_key() {
-    let (_scene, node, authority, mut files) = set_up();
+    let (_runtime, node, authority, mut files) = set_up();
     let clients = Authority::new("clients");
     files.write("clients.pem", clients.pem().as_bytes());
     let text = format!(
@@ -425,9 +451,9 @@ fn a_client_certificate_selects_an_api_key() {
     );
     let gateway = TlsGateway::start(&node, &files, &text);
     let status_of = |certificate_name: Option<&str>, key: &str, method: &str| {
-        let mut client = Guest::new(&authority);
+        let mut client = TlsClient::new(&authority);
         if let Some(name) = certificate_name {
-            client = client.showing(&clients.client(name));
+            client = client.with_identity(&clients.issue_client(name));
         }
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#);
         let request = format!(
@@ -436,8 +462,8 @@ fn a_client_certificate_selects_an_api_key() {
             body.len()
         );
         let mut connection = client.connect(&gateway.address, NAME).unwrap();
-        let head = connection.ask(request.as_bytes()).unwrap();
-        head.split(' ').nth(1).unwrap().to_owned()
+        let header_section = connection.request_head(request.as_bytes()).unwrap();
+        header_section.split(' ').nth(1).unwrap().to_owned()
     };
     let key = "x-api-key: wk_0123456789abcdefghij\r\n";
     let calls = |name: &str| gateway.metric(&format!("weir_key_calls_total{{key=\"{name}\"}}"));
@@ -449,7 +475,7 @@ fn a_client_certificate_selects_an_api_key() {
     );
     assert_eq!(status_of(Some("ci"), "", "eth_chainId"), "200");
     assert_eq!(calls("runner"), 1);
-    // A method that the key forbids is a JSON-RPC error with HTTP status 200.
+    // If the key forbids the method, the response is a JSON-RPC error with HTTP status 200.
     assert_eq!(status_of(Some("ci"), "", "eth_gasPrice"), "200");
     assert_eq!(gateway.metric("weir_access_denied_total{reason=\"method\"}"), 1);
     assert_eq!(
@@ -467,7 +493,7 @@ fn a_client_certificate_selects_an_api_key() {
 
 #[test]
 fn a_session_from_before_a_certificate_was_required_does_not_resume() {
-    let (_scene, node, authority, mut files) = set_up();
+    let (_runtime, node, authority, mut files) = set_up();
     files.write("clients.pem", Authority::new("clients").pem().as_bytes());
     files.write("ticket.key", &[7; 80]);
     let keys = "[tls]\nticket_key_files = [\"ticket.key\"]\n";
@@ -478,8 +504,8 @@ fn a_session_from_before_a_certificate_was_required_does_not_resume() {
         &format!("{keys}client_ca = \"clients.pem\"\n{CERTIFICATE}"),
     );
     for version in ["1.2", "1.3"] {
-        let client = Guest::new(&authority).versions(&[version]);
-        check_resumed(&open.address, &client, 2);
+        let client = TlsClient::new(&authority).versions(&[version]);
+        assert_resumes(&open.address, &client, 2);
         let response = client
             .connect(&closed.address, NAME)
             .ok()
@@ -491,10 +517,10 @@ fn a_session_from_before_a_certificate_was_required_does_not_resume() {
 
 #[test]
 fn http2_is_negotiated_in_the_handshake() {
-    let (scene, node, authority, files) = set_up();
+    let (runtime, node, authority, files) = set_up();
     let gateway = TlsGateway::start(&node, &files, CERTIFICATE);
     let alpn = |offered: &[&str]| {
-        let client = Guest::new(&authority).alpn(offered);
+        let client = TlsClient::new(&authority).alpn(offered);
         let connection = client.connect(&gateway.address, NAME).unwrap();
         connection.alpn()
     };
@@ -502,26 +528,26 @@ fn http2_is_negotiated_in_the_handshake() {
     assert_eq!(alpn(&["http/1.1", "h2"]).as_deref(), Some("h2"), "the gateway's order wins");
     assert_eq!(alpn(&["http/1.1"]).as_deref(), Some("http/1.1"));
     assert_eq!(alpn(&[]), None);
-    assert!(Guest::new(&authority).alpn(&["spdy/1"]).connect(&gateway.address, NAME).is_err());
-    let call = scene::body("eth_blockNumber", "[]");
+    assert!(TlsClient::new(&authority).alpn(&["spdy/1"]).connect(&gateway.address, NAME).is_err());
+    let call = harness::body("eth_blockNumber", "[]");
     let expected = raw::Client::connect(&gateway.plain_address).call("/", &call).body;
-    let client = Guest::new(&authority).alpn(&["h2"]);
-    let answers = scene.handle.block_on(client.post_http2(&gateway.address, NAME, call, 20));
+    let client = TlsClient::new(&authority).alpn(&["h2"]);
+    let answers = runtime.handle.block_on(client.post_http2(&gateway.address, NAME, call, 20));
     assert_eq!(answers.len(), 20);
     assert!(answers.iter().all(|answer| *answer == expected));
     let text = String::from_utf8(expected).unwrap();
-    assert!(text.contains(&format!("{HEAD:#x}")), "{text}");
+    assert!(text.contains(&format!("{NEWEST_BLOCK:#x}")), "{text}");
 }
 
 #[test]
 fn an_incomplete_handshake_times_out() {
-    let (_scene, node, authority, files) = set_up();
+    let (_runtime, node, authority, files) = set_up();
     let text = format!("[tls]\nhandshake_timeout = \"300ms\"\n{CERTIFICATE}");
     let gateway = TlsGateway::start(&node, &files, &text);
     let mut silent = TcpStream::connect(&gateway.address).unwrap();
     let mut slow = TcpStream::connect(&gateway.address).unwrap();
-    let hello = Guest::new(&authority).hello(NAME);
-    // Send all bytes but the last, each in its own write.
+    let hello = TlsClient::new(&authority).client_hello(NAME);
+    // Sends all bytes except the last one, each in its own write.
     slow.set_nodelay(true).unwrap();
     for byte in &hello[..hello.len() - 1] {
         slow.write_all(&[*byte]).unwrap();
@@ -535,14 +561,14 @@ fn an_incomplete_handshake_times_out() {
     drop(TcpStream::connect(&gateway.address).unwrap());
     gateway.wait_for_failed("closed", 1);
     // A complete handshake still succeeds.
-    Guest::new(&authority).connect(&gateway.address, NAME).unwrap().get();
+    TlsClient::new(&authority).connect(&gateway.address, NAME).unwrap().get();
 }
 
 #[test]
 fn connections_without_a_handshake_are_refused_and_harm_no_others() {
-    let (_scene, node, authority, files) = set_up();
+    let (_runtime, node, authority, files) = set_up();
     let gateway = TlsGateway::start(&node, &files, CERTIFICATE);
-    let hello = Guest::new(&authority).hello(NAME);
+    let hello = TlsClient::new(&authority).client_hello(NAME);
     let mut cases: Vec<Vec<u8>> = vec![
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
         vec![0; 600],
@@ -573,50 +599,51 @@ fn connections_without_a_handshake_are_refused_and_harm_no_others() {
     assert!(alerts >= 5, "only {alerts} clients received an alert");
     let reasons = ["not_tls", "closed", "alert", "nothing_in_common", "other"];
     wait_until("every failed handshake is counted", || {
-        let failed: u64 = reasons.iter().map(|reason| gateway.failed(reason)).sum();
+        let failed: u64 = reasons.iter().map(|reason| gateway.failed_handshakes(reason)).sum();
         failed == cases.len() as u64
     });
-    assert!(gateway.failed("not_tls") >= 4);
-    Guest::new(&authority).connect(&gateway.address, NAME).unwrap().get();
+    assert!(gateway.failed_handshakes("not_tls") >= 4);
+    TlsClient::new(&authority).connect(&gateway.address, NAME).unwrap().get();
 }
 
 #[test]
 fn malformed_handshakes_fill_no_log() {
-    let (_scene, node, authority, files) = set_up();
+    let (_runtime, node, authority, files) = set_up();
     let certificate = CERTIFICATE.replace("own.", &format!("{}/own.", files.folder().display()));
     let mut gateway = Weir::serve()
         .listen_as_configured()
         .config(&format!(
             "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\n{certificate}{}\n{}",
-            polled_once(""),
-            node.entry("")
+            chain_polled_once(""),
+            node.to_toml("")
         ))
         .start();
     for _ in 0..20 {
         let mut stream = TcpStream::connect(&gateway.address).unwrap();
-        // A Finished message, which must not come first.
+        // A TLS `Finished` message, which must not be the first one.
         stream.write_all(&[0x16, 3, 3, 0, 4, 20, 0, 0, 0]).unwrap();
         let mut reply = Vec::new();
         // An error means a reset, which also ends the connection.
         let _ = stream.read_to_end(&mut reply);
     }
-    Guest::new(&authority).connect(&gateway.address, NAME).unwrap().get();
+    TlsClient::new(&authority).connect(&gateway.address, NAME).unwrap().get();
     gateway.assert_sound();
     assert!(!gateway.log().contains("rustls"), "{}", gateway.log());
 }
 
 #[test]
 fn connections_close_after_the_configured_number_of_requests() {
-    let (_scene, node, authority, files) = set_up();
+    let (_runtime, node, authority, files) = set_up();
     let text = format!("[downstream]\nkeep_alive_requests_max = 3\n{CERTIFICATE}");
     let gateway = TlsGateway::start(&node, &files, &text);
     let mut client = raw::Client::connect(&gateway.plain_address);
     for requests_left in [2, 1, 0] {
-        let answer = client.call("/", &scene::body("eth_blockNumber", "[]"));
+        let answer = client.call("/", &harness::body("eth_blockNumber", "[]"));
         assert_eq!(answer.header("connection"), (requests_left == 0).then_some("close"));
     }
     assert!(client.is_closed());
-    let mut connection: Talk = Guest::new(&authority).connect(&gateway.address, NAME).unwrap();
+    let mut connection: TlsConnection =
+        TlsClient::new(&authority).connect(&gateway.address, NAME).unwrap();
     for _ in 0..3 {
         connection.get();
     }
@@ -625,19 +652,24 @@ fn connections_close_after_the_configured_number_of_requests() {
 
 #[test]
 fn an_upstream_without_keep_alive_gets_one_call_per_connection() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    for (settings, connects) in [("keep_alive = false", 10), ("", 1)] {
-        let text = format!("[cache]\nenabled = false\n{}{}", polled_once(""), node.entry(settings));
-        let served = scene::Served::start(&text);
-        served.wait_for_candidates(&["node"]);
-        let mut client = served.client();
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    for (settings, expected_connections) in [("keep_alive = false", 10), ("", 1)] {
+        let text = format!(
+            "[cache]\nenabled = false\n{}{}",
+            chain_polled_once(""),
+            node.to_toml(settings)
+        );
+        let gateway = harness::TestGateway::start(&text);
+        gateway.wait_for_candidates(&["node"]);
+        let mut client = gateway.client();
         for number in 0..10 {
-            scene::result(&scene::ask(&mut client, scene::READ, &scene::account(number, "0x10")));
+            let params = harness::balance_params(number, "0x10");
+            harness::result(&harness::ask(&mut client, harness::GET_BALANCE, &params));
         }
         let series = "weir_upstream_connections_opened_total{chain=\"sim\",upstream=\"node\"} ";
-        let metrics = served.look("/metrics");
-        let found = metrics.text().lines().find_map(|row| row.strip_prefix(series)).unwrap();
-        assert_eq!(found.parse(), Ok(connects), "{settings}");
+        let metrics = gateway.get_admin("/metrics");
+        let found = metrics.text().lines().find_map(|line| line.strip_prefix(series)).unwrap();
+        assert_eq!(found.parse(), Ok(expected_connections), "{settings}");
     }
 }

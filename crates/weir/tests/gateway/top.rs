@@ -1,14 +1,14 @@
-//! Goal: `weir top` shows a real gateway, as text and in a terminal, and explains an unreachable
-//! gateway. Method: simulated nodes, a gateway in this process, and the binary, in a terminal of
-//! `script` (from Debian's bsdutils).
+//! Goal: `weir top` shows the state of a real gateway as text and in a terminal. If the gateway is
+//! unreachable, it prints what to do. Method: simulated nodes, a gateway in this process, and the
+//! `weir` binary. The command `script` (from Debian's bsdutils) provides the terminal.
 
 use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 
 use parking_lot::Mutex;
 
-use crate::support::open_loop::{Load, under_load};
-use crate::support::scene::{Scene, Served, polled_often};
+use crate::support::harness::{NodeRuntime, TestGateway, chain_polled_often};
+use crate::support::open_loop::{Load, run_under_load};
 use test_support::port::ReservedPort;
 use test_support::wait::wait_until;
 
@@ -20,7 +20,7 @@ fn weir(arguments: &[&str]) -> Output {
     command.args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Returns the cells of the line that starts with `name`.
+/// Returns the words of the line that starts with `name`.
 fn cells<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
     let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
     line.unwrap_or_else(|| panic!("{name} is not in\n{text}")).split_whitespace().collect()
@@ -28,18 +28,19 @@ fn cells<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
 
 #[test]
 fn without_a_terminal_one_snapshot_is_printed() {
-    let scene = Scene::set();
-    let [a, b] = scene.nodes(["node-a", "node-b"]);
-    let settings = format!("[cache]\nenabled = false\ncoalesce = false\n{}", polled_often(""));
-    let served = Served::before(&[&a, &b], &settings);
-    let cordon = ["cordon", "node-b", "--reason", "disk full", "--admin", &served.admin];
+    let runtime = NodeRuntime::start();
+    let [a, b] = runtime.nodes(["node-a", "node-b"]);
+    let settings =
+        format!("[cache]\nenabled = false\ncoalesce = false\n{}", chain_polled_often(""));
+    let gateway = TestGateway::in_front_of(&[&a, &b], &settings);
+    let cordon = ["cordon", "node-b", "--reason", "disk full", "--admin", &gateway.admin];
     assert!(weir(&cordon).status.success());
-    let target = Mutex::new(served.address.clone());
-    let load_result = under_load(LOAD, &target, || {
-        wait_until("the node is called", || served.attempts(0) > 50);
+    let target = Mutex::new(gateway.address.clone());
+    let load_result = run_under_load(LOAD, &target, || {
+        wait_until("the node is called", || gateway.attempts(0) > 50);
         // The output is a pipe, so `--once` is the default.
         for arguments in [&["top", "--once"][..], &["top"]] {
-            let output = weir(&[arguments, &["--admin", &served.admin]].concat());
+            let output = weir(&[arguments, &["--admin", &gateway.admin]].concat());
             let text = String::from_utf8(output.stdout).unwrap();
             assert!(output.status.success(), "{text}");
             assert!(text.contains(&format!("weir {}", env!("CARGO_PKG_VERSION"))), "{text}");
@@ -55,18 +56,18 @@ fn without_a_terminal_one_snapshot_is_printed() {
             assert!(text.contains("group all, least_loaded: node-a  in flight"), "{text}");
         }
     });
-    assert_eq!(load_result.faults, Vec::<String>::new());
+    assert_eq!(load_result.failures, Vec::<String>::new());
 }
 
 #[test]
 fn a_terminal_shows_live_values_until_q() {
-    let scene = Scene::set();
-    let [a] = scene.nodes(["node-a"]);
-    let served = Served::before(&[&a], &polled_often(""));
+    let runtime = NodeRuntime::start();
+    let [a] = runtime.nodes(["node-a"]);
+    let gateway = TestGateway::in_front_of(&[&a], &chain_polled_often(""));
     let command = format!(
         "stty rows 24 cols 80; '{}' top --admin {}; echo \"ended $?\"; stty -a",
         env!("CARGO_BIN_EXE_weir"),
-        served.admin
+        gateway.admin
     );
     let mut child = Command::new("script")
         .args(["-qc", &command, "/dev/null"])

@@ -1,11 +1,11 @@
-//! Goal: the gateway continues a client's trace and sends it to the upstream. A collector receives
-//! the spans of sampled requests with the right parents and never delays a call. No span holds a
-//! secret, and the buckets of histograms name sampled traces.
+//! Goal: the gateway continues a client's trace and sends its context to the upstream. A collector
+//! receives the spans of sampled requests with the right parents, and never delays a call. No span
+//! contains a secret. The buckets of histograms contain the ids of sampled traces as exemplars.
 //!
-//! Method: the gateway in front of relays that record headers and forward to simulated nodes. A
-//! real OpenTelemetry Collector receives the spans and forwards them as JSON.
+//! Method: proxies between the gateway and simulated nodes record the headers. A real OpenTelemetry
+//! Collector receives the spans and forwards them as JSON.
 //!
-//! Needs otelcol; see `test_support::programs` for what happens without.
+//! Needs otelcol. `test_support::programs` documents what happens if it is not installed.
 
 mod collector;
 mod delays;
@@ -20,7 +20,8 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 /// Id of the client's span.
 const SPAN: &str = "00f067aa0ba902b7";
 
-/// The `traceparent` of [`TRACE`] and [`SPAN`] with these flags.
-fn parent(flags: &str) -> String {
+/// Returns the value of the header `traceparent` for [`TRACE`] and [`SPAN`]. The flags are `01` if
+/// the client samples the trace, and `00` if not.
+fn traceparent(flags: &str) -> String {
     format!("00-{TRACE}-{SPAN}-{flags}")
 }

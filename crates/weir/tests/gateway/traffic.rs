@@ -1,6 +1,9 @@
-//! Goal: the gateway returns recorded responses unchanged: every byte of each result, every id, in
-//! order. This holds for responses from the node and from the cache, over every protocol and every
-//! content coding. Method: nodes replay recorded Ethereum and Harmony exchanges behind the gateway.
+//! Goal: the gateway returns recorded responses unchanged: every byte of each result, and every id,
+//! in order. This holds for responses from the node and from the cache, over every protocol and
+//! with every content coding.
+//!
+//! Method: simulated nodes behind the gateway replay recorded exchanges (requests and responses) of
+//! Ethereum and Harmony.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -19,12 +22,13 @@ use test_support::members::{difference, excerpt, items, members};
 use test_support::raw::{Client, Response, post_with};
 use test_support::running::{Running, Weir};
 
-/// The nodes' head blocks. They are above every recorded block, so all recorded blocks are final.
+/// The numbers of the nodes' newest blocks. All recorded blocks are older, and so they are final.
 const MAINNET_HEAD: u64 = 25_000_000;
 const HARMONY_HEAD: u64 = 90_000_000;
-/// Size of a chunk of a chunked request; a prime, so chunks end at irregular places.
+/// Size of a chunk of a chunked request: a prime number, so that chunks end at irregular places.
 const CHUNK_BYTES: usize = 97;
-/// The smallest positive integer that an IEEE 754 double, and so JavaScript, cannot represent.
+/// The smallest positive integer that a 64-bit floating-point number cannot represent. JavaScript
+/// has only such numbers.
 const INEXACT_FROM: u128 = (1 << 53) + 1;
 
 fn fixture(path: &str) -> PathBuf {
@@ -35,25 +39,25 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// A recorded request, the gateway path of its chain, and the recorded response.
-struct Sent {
+/// A recorded request, the path of its chain at the gateway, and the recorded response.
+struct Exchange {
     path: &'static str,
     request: String,
     response: Option<String>,
-    /// True if a gateway with a cache does not forward the request unchanged. The gateway answers
-    /// the head's number itself, and splits `eth_getLogs` into ranges that a replaying node does
-    /// not know. (`transparency.rs` compares logs with a real node.)
-    reworked: bool,
+    /// True if a gateway with a cache does not forward the request unchanged. The gateway itself
+    /// responds with the number of the newest block. It also splits `eth_getLogs` into block ranges
+    /// that a replaying node does not know. (`transparency.rs` compares logs with a real node.)
+    is_rewritten: bool,
 }
 
 /// A node on its own thread that replays recorded responses.
-struct Replaying {
+struct ReplayingNode {
     address: String,
     _stop: oneshot::Sender<()>,
 }
 
-impl Replaying {
-    fn start(recording: Recording) -> Replaying {
+impl ReplayingNode {
+    fn start(recording: Recording) -> ReplayingNode {
         let (stop, stopped) = oneshot::channel();
         let (send_address, receive_address) = std::sync::mpsc::sync_channel(1);
         std::thread::spawn(move || {
@@ -66,20 +70,20 @@ impl Replaying {
                 let _ = stopped.await;
             });
         });
-        Replaying { address: receive_address.recv().unwrap(), _stop: stop }
+        ReplayingNode { address: receive_address.recv().unwrap(), _stop: stop }
     }
 }
 
-/// Returns a final head block of a chain.
-fn head(chain_id: u64, number: u64) -> Option<FixedHead> {
+/// Returns the newest block of a chain, which is also final.
+fn final_head(chain_id: u64, number: u64) -> Option<FixedHead> {
     let (hash, parent) = ([0xfe; 32].into(), [0xfd; 32].into());
     Some(FixedHead { chain_id, number, hash, parent, finalized: number })
 }
 
-/// Adds the recorded mainnet exchanges to the recording and returns them. Leaves out exchanges
-/// about a tag such as `latest`: their recorded result is null, which would answer the gateway's
-/// polls for the head too.
-fn mainnet(recording: &mut Recording) -> Vec<Sent> {
+/// Adds the recorded mainnet exchanges to the recording and returns them. Omits exchanges about a
+/// tag such as `latest`. Their recorded result is null, and the gateway would get the same result
+/// when it polls the newest block.
+fn add_mainnet_exchanges(recording: &mut Recording) -> Vec<Exchange> {
     let mut files: Vec<PathBuf> = Vec::new();
     for folder in std::fs::read_dir(fixture("mainnet/erigon-rpc-tests")).unwrap() {
         let entries = std::fs::read_dir(folder.unwrap().path()).unwrap();
@@ -88,10 +92,10 @@ fn mainnet(recording: &mut Recording) -> Vec<Sent> {
     files.sort();
     assert_eq!(files.len(), 160);
     let moving_tags = ["\"latest\"", "\"finalized\"", "\"safe\"", "eth_blockNumber"];
-    let mut sent = Vec::new();
+    let mut exchanges = Vec::new();
     for file in &files {
         let text = read(file);
-        let before = sent.len();
+        let before = exchanges.len();
         for pair in items(&text) {
             let pair = members(pair.get());
             let (request, response) = (pair["request"].get(), pair["response"].get());
@@ -100,33 +104,34 @@ fn mainnet(recording: &mut Recording) -> Vec<Sent> {
                 assert!(matches!(result, None | Some("null")), "{}", file.display());
                 continue;
             }
-            sent.push(Sent {
+            exchanges.push(Exchange {
                 path: "/",
                 request: request.to_owned(),
                 response: Some(response.to_owned()),
-                reworked: request.contains("eth_getLogs"),
+                is_rewritten: request.contains("eth_getLogs"),
             });
         }
-        if sent.len() > before {
+        if exchanges.len() > before {
             recording.add_pairs(file).unwrap();
         }
     }
-    let batches = sent.iter().filter(|sent| sent.request.starts_with('[')).count();
-    assert!(sent.len() >= 130 && batches == 3, "{} sent, {batches} batches", sent.len());
-    sent
+    let batches = exchanges.iter().filter(|exchange| exchange.request.starts_with('[')).count();
+    let count = exchanges.len();
+    assert!(count >= 130 && batches == 3, "{count} sent, {batches} batches");
+    exchanges
 }
 
-/// Adds whole blocks and receipts to the recording and returns calls for them. The largest
-/// response has 908 kB.
-fn blocks(recording: &mut Recording) -> Vec<Sent> {
-    let mut sent = Vec::new();
+/// Adds whole blocks and receipts to the recording, and returns exchanges that request them. The
+/// largest response has 908 kB.
+fn add_blocks(recording: &mut Recording) -> Vec<Exchange> {
+    let mut exchanges = Vec::new();
     let mut send = |method: &str, params: String, result: Option<String>| {
-        let id = sent.len();
+        let id = exchanges.len();
         let request = format!(
             "{{\"jsonrpc\":\"2.0\",\"id\":\"block {id}\",\"method\":\"{method}\",\"params\":{params}}}"
         );
         let response = result.map(|result| format!("{{\"result\":{result}}}"));
-        sent.push(Sent { path: "/", request, response, reworked: false });
+        exchanges.push(Exchange { path: "/", request, response, is_rewritten: false });
     };
     for file in std::fs::read_dir(fixture("mainnet/nimbus-blocks")).unwrap() {
         let file = file.unwrap().path();
@@ -150,61 +155,63 @@ fn blocks(recording: &mut Recording) -> Vec<Sent> {
         let result = receipt.get().to_owned();
         send("eth_getTransactionReceipt", format!("[{hash}]"), Some(result));
     }
-    assert!(sent.len() >= 210, "{} calls", sent.len());
-    let largest = sent.iter().filter_map(|sent| sent.response.as_ref()).map(String::len).max();
+    assert!(exchanges.len() >= 210, "{} calls", exchanges.len());
+    let responses = exchanges.iter().filter_map(|exchange| exchange.response.as_ref());
+    let largest = responses.map(String::len).max();
     assert!(largest.unwrap() > 900_000, "the largest is {largest:?}");
-    sent
+    exchanges
 }
 
 /// Adds the samples of Harmony's documentation to the recording and returns them.
-fn harmony(recording: &mut Recording) -> Vec<Sent> {
+fn add_harmony_samples(recording: &mut Recording) -> Vec<Exchange> {
     let file = fixture("harmony/docs-samples.json");
     assert_eq!(recording.add_pairs(&file).unwrap(), 73);
     let text = read(&file);
     let mut aliases = Vec::new();
-    let sent = items(&text).into_iter().map(|pair| {
+    let exchanges = items(&text).into_iter().map(|pair| {
         let pair = members(pair.get());
         let (request, response) = (pair["request"].get(), pair["response"].get());
         if request.contains("\"latest\"") {
-            // The gateway forwards the call with the head's number in place of the tag.
+            // The gateway forwards the call with the newest block's number instead of the tag.
             let request = request.replace("\"latest\"", &HARMONY_HEAD.to_string());
             aliases.push(format!("{{\"request\":{request},\"response\":{response}}}"));
         }
-        Sent {
+        Exchange {
             path: "/harmony",
             request: request.to_owned(),
             response: Some(response.to_owned()),
-            reworked: request.contains("_blockNumber"),
+            is_rewritten: request.contains("_blockNumber"),
         }
     });
-    let sent = sent.collect();
+    let exchanges = exchanges.collect();
     assert_eq!(aliases.len(), 2, "samples about the latest block");
     let mut file = tempfile::NamedTempFile::new().unwrap();
     write!(file, "[{}]", aliases.join(",")).unwrap();
     recording.add_pairs(file.path()).unwrap();
     assert_eq!(recording.conflicts(), 0);
-    sent
+    exchanges
 }
 
-/// A mainnet node, a Harmony node, and all requests to send.
-struct Scene {
-    mainnet: Replaying,
-    harmony: Replaying,
-    sent: Vec<Sent>,
+/// A mainnet node and a Harmony node that replay exchanges, and these exchanges.
+struct RecordedTraffic {
+    mainnet: ReplayingNode,
+    harmony: ReplayingNode,
+    exchanges: Vec<Exchange>,
 }
 
-impl Scene {
-    fn set() -> Scene {
-        let mut recording = Recording::new(head(1, MAINNET_HEAD));
-        let mut sent = mainnet(&mut recording);
-        sent.extend(blocks(&mut recording));
-        let mainnet = Replaying::start(recording);
-        let mut recording = Recording::new(head(1_666_600_000, HARMONY_HEAD));
-        sent.extend(harmony(&mut recording));
-        Scene { mainnet, harmony: Replaying::start(recording), sent }
+impl RecordedTraffic {
+    fn start() -> RecordedTraffic {
+        let mut recording = Recording::new(final_head(1, MAINNET_HEAD));
+        let mut exchanges = add_mainnet_exchanges(&mut recording);
+        exchanges.extend(add_blocks(&mut recording));
+        let mainnet = ReplayingNode::start(recording);
+        let mut recording = Recording::new(final_head(1_666_600_000, HARMONY_HEAD));
+        exchanges.extend(add_harmony_samples(&mut recording));
+        RecordedTraffic { mainnet, harmony: ReplayingNode::start(recording), exchanges }
     }
 
-    fn gateway(&self, more: &str) -> Running {
+    /// Starts a gateway in front of both nodes. `more` is further configuration.
+    fn start_gateway(&self, more: &str) -> Running {
         let (mainnet, harmony) = (&self.mainnet.address, &self.harmony.address);
         Weir::serve()
             .config(&format!(
@@ -226,34 +233,35 @@ impl Scene {
             .start()
     }
 
-    /// Sends all requests to the nodes themselves and returns the responses.
-    fn direct(&self) -> Vec<String> {
+    /// Sends all requests directly to the nodes and returns their responses.
+    fn node_responses(&self) -> Vec<String> {
         let mut mainnet = Client::connect(&self.mainnet.address);
         let mut harmony = Client::connect(&self.harmony.address);
-        let answers = self.sent.iter().map(|sent| {
-            let client = if sent.path == "/" { &mut mainnet } else { &mut harmony };
-            let answer = client.call("/", sent.request.as_bytes());
+        let responses = self.exchanges.iter().map(|exchange| {
+            let client = if exchange.path == "/" { &mut mainnet } else { &mut harmony };
+            let answer = client.call("/", exchange.request.as_bytes());
             assert_eq!(answer.status, 200);
             answer.text().to_owned()
         });
-        let answers: Vec<_> = answers.collect();
-        for (sent, answer) in self.sent.iter().zip(&answers) {
-            assert_as_recorded(sent, answer);
+        let responses: Vec<_> = responses.collect();
+        for (exchange, answer) in self.exchanges.iter().zip(&responses) {
+            assert_as_recorded(exchange, answer);
         }
-        answers
+        responses
     }
 }
 
-/// Fails unless the node returned the recorded result. Comparisons with the node rely on this.
-fn assert_as_recorded(sent: &Sent, answer: &str) {
-    let Some(recorded) = &sent.response else { return };
+/// Asserts that the node has returned the recorded result. The tests compare the gateway only with
+/// the node.
+fn assert_as_recorded(exchange: &Exchange, answer: &str) {
+    let Some(recorded) = &exchange.response else { return };
     let check = |recorded: &str, answer: &str| {
         let (recorded, answer) = (members(recorded), members(answer));
         if let Some(result) = recorded.get("result").filter(|raw| raw.get() != "null") {
-            assert!(answer["result"].get() == result.get(), "{}", excerpt(&sent.request));
+            assert!(answer["result"].get() == result.get(), "{}", excerpt(&exchange.request));
         }
     };
-    if sent.request.starts_with('[') {
+    if exchange.request.starts_with('[') {
         for (recorded, answer) in items(recorded).into_iter().zip(items(answer)) {
             check(recorded.get(), answer.get());
         }
@@ -262,9 +270,9 @@ fn assert_as_recorded(sent: &Sent, answer: &str) {
     }
 }
 
-/// Fails unless the gateway's response is the node's, byte for byte. The gateway rejects invalid
-/// calls itself: there, only the id and the error code must be equal.
-fn assert_same(sent: &Sent, node_response: &str, gateway_response: &str, variant: &str) {
+/// Asserts that the gateway's response equals the node's, byte for byte. The gateway itself rejects
+/// invalid calls, and for these only the id and the error code must be equal.
+fn assert_same(exchange: &Exchange, node_response: &str, gateway_response: &str, variant: &str) {
     let compare = |request: &str, node_response: &str, gateway_response: &str| {
         let is_call = request.starts_with('{') && members(request).contains_key("method");
         let difference_found = if is_call {
@@ -284,9 +292,9 @@ fn assert_same(sent: &Sent, node_response: &str, gateway_response: &str, variant
             panic!("{variant}: {}: {difference_found}", excerpt(request));
         }
     };
-    if sent.request.starts_with('[') {
+    if exchange.request.starts_with('[') {
         let (requests, node_response, gateway_response) =
-            (items(&sent.request), items(node_response), items(gateway_response));
+            (items(&exchange.request), items(node_response), items(gateway_response));
         assert_eq!(
             (node_response.len(), gateway_response.len()),
             (requests.len(), requests.len()),
@@ -300,11 +308,11 @@ fn assert_same(sent: &Sent, node_response: &str, gateway_response: &str, variant
             );
         }
     } else {
-        compare(&sent.request, node_response, gateway_response);
+        compare(&exchange.request, node_response, gateway_response);
     }
 }
 
-/// Returns an answer's body, decompressed.
+/// Returns the decompressed body of a response.
 fn decompressed(answer: &Response) -> String {
     let mut text = String::new();
     match answer.header("content-encoding") {
@@ -339,17 +347,17 @@ fn chunked(path: &str, body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn recorded_traffic_comes_back_as_recorded() {
-    let scene = Scene::set();
-    let direct = scene.direct();
-    let mut gateway = scene.gateway("");
+    let traffic = RecordedTraffic::start();
+    let node_responses = traffic.node_responses();
+    let mut gateway = traffic.start_gateway("");
     let mut client = Client::connect(&gateway.address);
     let mut hits = 0;
     for round in ["first", "second"] {
-        for (sent, node_response) in scene.sent.iter().zip(&direct) {
-            let answer = client.call(sent.path, sent.request.as_bytes());
+        for (exchange, node_response) in traffic.exchanges.iter().zip(&node_responses) {
+            let answer = client.call(exchange.path, exchange.request.as_bytes());
             assert_eq!(answer.status, 200, "{}", answer.text());
-            if sent.reworked {
-                if sent.request.contains("eth_getLogs") {
+            if exchange.is_rewritten {
+                if exchange.request.contains("eth_getLogs") {
                     continue;
                 }
                 let head = format!("{HARMONY_HEAD:#x}");
@@ -357,56 +365,57 @@ fn recorded_traffic_comes_back_as_recorded() {
                 assert!(result == head || result == HARMONY_HEAD.to_string(), "{result}");
                 continue;
             }
-            assert_same(sent, node_response, answer.text(), round);
+            assert_same(exchange, node_response, answer.text(), round);
             let cache_status = answer.header("x-weir-cache").unwrap_or("");
             hits += usize::from(round == "second" && cache_status.starts_with("hit"));
         }
     }
-    println!("{} requests, {hits} of the second round from the cache", scene.sent.len());
-    assert!(hits >= 300, "only {hits} of {} came from the cache", scene.sent.len());
+    println!("{} requests, {hits} of the second round from the cache", traffic.exchanges.len());
+    assert!(hits >= 300, "only {hits} of {} came from the cache", traffic.exchanges.len());
     gateway.assert_sound();
 }
 
 #[test]
 fn without_a_cache_the_node_answers_every_call() {
-    let scene = Scene::set();
-    let direct = scene.direct();
-    let mut gateway = scene.gateway("[cache]\nenabled = false");
+    let traffic = RecordedTraffic::start();
+    let node_responses = traffic.node_responses();
+    let mut gateway = traffic.start_gateway("[cache]\nenabled = false");
     let mut client = Client::connect(&gateway.address);
-    for (sent, node_response) in scene.sent.iter().zip(&direct) {
-        let answer = client.call(sent.path, sent.request.as_bytes());
-        assert_same(sent, node_response, answer.text(), "no cache");
+    for (exchange, node_response) in traffic.exchanges.iter().zip(&node_responses) {
+        let answer = client.call(exchange.path, exchange.request.as_bytes());
+        assert_same(exchange, node_response, answer.text(), "no cache");
         let cache_status = answer.header("x-weir-cache").unwrap_or("");
-        assert!(!cache_status.contains("hit"), "{cache_status}: {}", excerpt(&sent.request));
+        assert!(!cache_status.contains("hit"), "{cache_status}: {}", excerpt(&exchange.request));
     }
     gateway.assert_sound();
 }
 
 #[test]
 fn compression_and_chunks_change_no_byte() {
-    let scene = Scene::set();
-    let direct = scene.direct();
-    let mut gateway = scene.gateway("");
+    let traffic = RecordedTraffic::start();
+    let node_responses = traffic.node_responses();
+    let mut gateway = traffic.start_gateway("");
     let mut client = Client::connect(&gateway.address);
-    let compressed = |accepted: &str, sent: &Sent| {
+    let compressed = |accepted: &str, exchange: &Exchange| {
         let headers = format!("Accept-Encoding: {accepted}\r\n");
-        post_with(sent.path, &headers, sent.request.as_bytes())
+        post_with(exchange.path, &headers, exchange.request.as_bytes())
     };
     let mut codings = std::collections::BTreeMap::<String, usize>::new();
-    for (sent, node_response) in scene.sent.iter().zip(&direct).filter(|(sent, _)| !sent.reworked) {
+    let forwarded = traffic.exchanges.iter().zip(&node_responses);
+    for (exchange, node_response) in forwarded.filter(|(exchange, _)| !exchange.is_rewritten) {
         let requests = [
-            ("gzip", compressed("gzip", sent)),
-            ("zstd", compressed("br, zstd", sent)),
-            ("either", compressed("gzip;q=0.5, zstd;q=0", sent)),
-            ("chunks", chunked(sent.path, sent.request.as_bytes())),
+            ("gzip", compressed("gzip", exchange)),
+            ("zstd", compressed("br, zstd", exchange)),
+            ("either", compressed("gzip;q=0.5, zstd;q=0", exchange)),
+            ("chunks", chunked(exchange.path, exchange.request.as_bytes())),
         ];
         for (variant, request) in requests {
             client.send(&request);
             let answer = client.read_response().unwrap();
             let text = decompressed(&answer);
-            assert_same(sent, node_response, &text, variant);
+            assert_same(exchange, node_response, &text, variant);
             let coding = answer.header("content-encoding").unwrap_or("none");
-            // The gateway does not compress answers below 1 KiB.
+            // The gateway does not compress responses below 1 KiB.
             assert!(variant == "chunks" || coding != "none" || text.len() < 1024, "{}", text.len());
             *codings.entry(format!("{variant}: {coding}")).or_default() += 1;
         }
@@ -425,11 +434,11 @@ fn compression_and_chunks_change_no_byte() {
 async fn post_http2(
     mut sender: SendRequest<Full<Bytes>>,
     address: &str,
-    sent: &Sent,
+    exchange: &Exchange,
 ) -> (u16, String) {
-    let request = Request::post(format!("http://{address}{}", sent.path))
+    let request = Request::post(format!("http://{address}{}", exchange.path))
         .header("content-type", "application/json")
-        .body(Full::new(Bytes::from(sent.request.clone())))
+        .body(Full::new(Bytes::from(exchange.request.clone())))
         .unwrap();
     let response = sender.send_request(request).await.unwrap();
     let status = response.status().as_u16();
@@ -439,9 +448,9 @@ async fn post_http2(
 
 #[test]
 fn http2_carries_the_same_bytes() {
-    let scene = Scene::set();
-    let direct = scene.direct();
-    let mut gateway = scene.gateway("");
+    let traffic = RecordedTraffic::start();
+    let node_responses = traffic.node_responses();
+    let mut gateway = traffic.start_gateway("");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let stream = tokio::net::TcpStream::connect(&gateway.address).await.unwrap();
@@ -454,18 +463,19 @@ fn http2_carries_the_same_bytes() {
         let connection_task = tokio::spawn(connection);
         for round in ["one after the other", "many at a time"] {
             let concurrency = if round == "many at a time" { 50 } else { 1 };
-            for (group, direct) in scene.sent.chunks(concurrency).zip(direct.chunks(concurrency)) {
+            let groups = traffic.exchanges.chunks(concurrency);
+            for (group, group_responses) in groups.zip(node_responses.chunks(concurrency)) {
                 let mut requests = Vec::new();
-                for sent in group {
-                    requests.push(Box::pin(post_http2(sender.clone(), &gateway.address, sent)));
+                for exchange in group {
+                    requests.push(Box::pin(post_http2(sender.clone(), &gateway.address, exchange)));
                 }
                 let answers = join_all(requests).await;
-                for ((sent, node_response), (status, gateway_response)) in
-                    group.iter().zip(direct).zip(answers)
+                for ((exchange, node_response), (status, gateway_response)) in
+                    group.iter().zip(group_responses).zip(answers)
                 {
                     assert_eq!(status, 200, "{gateway_response}");
-                    if !sent.reworked {
-                        assert_same(sent, node_response, &gateway_response, round);
+                    if !exchange.is_rewritten {
+                        assert_same(exchange, node_response, &gateway_response, round);
                     }
                 }
             }
@@ -476,7 +486,7 @@ fn http2_carries_the_same_bytes() {
     gateway.assert_sound();
 }
 
-/// Polls all futures until each is complete; returns their outputs in order.
+/// Polls all futures until each is complete. Returns their outputs in order.
 async fn join_all<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F::Output> {
     let mut done: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
     std::future::poll_fn(|cx| {
@@ -496,11 +506,12 @@ async fn join_all<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F::Output> {
     done.into_iter().flatten().collect()
 }
 
-/// Counts the integers outside of strings that a double cannot represent.
+/// Counts the integers outside of strings that a 64-bit floating-point number cannot represent.
 fn count_inexact_integers(text: &str) -> usize {
     let mut count = 0;
     for (index, part) in text.split('"').enumerate() {
-        // Every second part is inside of a string; no recorded string holds an escaped quote.
+        // Every second part is inside of a string, because no recorded string contains an escaped
+        // quote.
         if index % 2 == 0 {
             let digits = part.split(|c: char| !c.is_ascii_digit());
             let is_inexact =
@@ -513,13 +524,13 @@ fn count_inexact_integers(text: &str) -> usize {
 
 #[test]
 fn integers_beyond_doubles_survive() {
-    let scene = Scene::set();
-    let gateway = scene.gateway("");
+    let traffic = RecordedTraffic::start();
+    let gateway = traffic.start_gateway("");
     let mut client = Client::connect(&gateway.address);
     for round in ["first", "second"] {
         let mut count = 0;
-        for sent in scene.sent.iter().filter(|sent| sent.path == "/harmony") {
-            let answer = client.call(sent.path, sent.request.as_bytes());
+        for exchange in traffic.exchanges.iter().filter(|exchange| exchange.path == "/harmony") {
+            let answer = client.call(exchange.path, exchange.request.as_bytes());
             count += count_inexact_integers(answer.text());
         }
         assert_eq!(count, 19, "{round}: the samples hold 19 such integers");
@@ -528,24 +539,28 @@ fn integers_beyond_doubles_survive() {
 
 #[test]
 fn a_batch_of_many_large_answers_is_in_order() {
-    let scene = Scene::set();
-    let direct = scene.direct();
-    let gateway = scene.gateway("");
+    let traffic = RecordedTraffic::start();
+    let node_responses = traffic.node_responses();
+    let gateway = traffic.start_gateway("");
     let mut client = Client::connect(&gateway.address);
-    let singles: Vec<_> = scene
-        .sent
+    let singles: Vec<_> = traffic
+        .exchanges
         .iter()
-        .zip(&direct)
-        .filter(|(sent, _)| sent.path == "/" && sent.request.starts_with('{') && !sent.reworked)
+        .zip(&node_responses)
+        .filter(|(exchange, _)| {
+            let is_single_call = exchange.request.starts_with('{');
+            exchange.path == "/" && is_single_call && !exchange.is_rewritten
+        })
         .collect();
     assert!(singles.len() > 300, "{}", singles.len());
     for round in ["first", "second"] {
-        let requests: Vec<_> = singles.iter().map(|(sent, _)| sent.request.as_str()).collect();
+        let requests: Vec<_> =
+            singles.iter().map(|(exchange, _)| exchange.request.as_str()).collect();
         let answer = client.call("/", format!("[{}]", requests.join(",")).as_bytes());
         let gateway_responses = items(answer.text());
         assert_eq!(gateway_responses.len(), singles.len());
-        for ((sent, node_response), gateway_response) in singles.iter().zip(gateway_responses) {
-            assert_same(sent, node_response, gateway_response.get(), round);
+        for ((exchange, node_response), gateway_response) in singles.iter().zip(gateway_responses) {
+            assert_same(exchange, node_response, gateway_response.get(), round);
         }
         println!("{round}: {} bytes, {:?}", answer.body.len(), answer.header("x-weir-cache"));
     }
@@ -553,14 +568,17 @@ fn a_batch_of_many_large_answers_is_in_order() {
 
 #[test]
 fn the_comparison_detects_changed_answers() {
-    let sent = |request: &str| Sent {
+    let exchange = |request: &str| Exchange {
         path: "/",
         request: request.to_owned(),
         response: None,
-        reworked: false,
+        is_rewritten: false,
     };
-    let is_detected = |request: &str, theirs: &str, ours: &str| {
-        std::panic::catch_unwind(|| assert_same(&sent(request), theirs, ours, "here")).is_err()
+    let is_detected = |request: &str, node_response: &str, gateway_response: &str| {
+        std::panic::catch_unwind(|| {
+            assert_same(&exchange(request), node_response, gateway_response, "here");
+        })
+        .is_err()
     };
     let call = r#"{"id":1,"method":"m"}"#;
     let answer = r#"{"id":1,"result":9007199254740993}"#;

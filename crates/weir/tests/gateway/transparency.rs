@@ -1,9 +1,11 @@
-//! Goal: through the gateway a client gets the node's own bytes, whether from the node, from the
-//! cache or in a batch. Method: a real geth on the chain of the execution-apis tests. Each request
-//! of those tests goes twice to geth and twice through the gateway; the raw texts of result, error
-//! and id are compared.
+//! Goal: through the gateway, a client gets exactly the bytes of the node's response, whether they
+//! come from the node or from the cache, in a batch or alone.
 //!
-//! Needs geth; see `test_support::programs` for what happens without.
+//! Method: a real geth with the chain of the execution-apis tests. The test sends each request of
+//! those tests twice to geth and twice to the gateway. It compares the raw texts of result, error
+//! and id.
+//!
+//! Needs geth. `test_support::programs` documents what happens if it is not installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,14 +18,14 @@ use test_support::programs;
 use test_support::raw::Client;
 use test_support::running::Weir;
 
-/// Calls to which geth's own responses vary: its error names one of several accounts, in the
-/// random order of a map.
+/// Calls to which geth's own responses vary, because its error names the first of several accounts
+/// in the random order of a map.
 const VARYING: [&str; 1] =
     ["eth_simulateV1/ethSimulate-move-two-non-precompiles-accounts-to-same.io"];
-/// Times that such a call is sent to geth to collect all its responses. With two equally likely
-/// responses, one is missed with a probability of 2^-39.
+/// How often the test sends such a call to geth to collect all its responses. If two responses are
+/// equally likely, the test misses one with a probability of 2^-39.
 const VARYING_REPEATS: usize = 40;
-/// Calls of one batch.
+/// Number of calls in a batch.
 const BATCH_CALLS: usize = 20;
 
 /// Ids of every form that JSON-RPC allows, as a client may write them.
@@ -53,11 +55,11 @@ struct TestCall {
     body: String,
 }
 
-/// Returns every call of the tests that neither changes the node's state nor depends on its own
-/// transaction pool.
+/// Returns the calls of the execution-apis tests. Omits those that change the node's state, or
+/// whose responses depend on its transaction pool.
 fn calls() -> Vec<TestCall> {
     let mut calls = Vec::new();
-    let mut left_out = 0;
+    let mut omitted = 0;
     for method in sorted(&folder()).into_iter().filter(|path| path.is_dir()) {
         for file in sorted(&method) {
             let text = std::fs::read_to_string(&file).unwrap();
@@ -65,9 +67,9 @@ fn calls() -> Vec<TestCall> {
                 let method: String = serde_json::from_str(members(body)["method"].get()).unwrap();
                 if ["eth_sendRawTransaction", "testing_", "txpool_"]
                     .iter()
-                    .any(|state| method.starts_with(state))
+                    .any(|prefix| method.starts_with(prefix))
                 {
-                    left_out += 1;
+                    omitted += 1;
                     continue;
                 }
                 let file = file.strip_prefix(folder()).unwrap().display().to_string();
@@ -75,7 +77,7 @@ fn calls() -> Vec<TestCall> {
             }
         }
     }
-    assert_eq!((calls.len(), left_out), (168, 9), "the folder holds 177 calls");
+    assert_eq!((calls.len(), omitted), (168, 9), "the folder holds 177 calls");
     calls
 }
 
@@ -95,9 +97,9 @@ fn ask(client: &mut Client, body: &str) -> (String, String) {
     (answer.text().to_owned(), cache_status)
 }
 
-/// Sorts the storage keys of an eth_createAccessList response, whose order varies between calls.
-/// Returns any other response unchanged.
-fn normalized(method: &str, answer: &str) -> String {
+/// Sorts the storage keys in a response of `eth_createAccessList`, because their order varies
+/// between calls. Returns any other response unchanged.
+fn normalize(method: &str, answer: &str) -> String {
     if method != "eth_createAccessList" {
         return answer.to_owned();
     }
@@ -110,10 +112,10 @@ fn normalized(method: &str, answer: &str) -> String {
     value.to_string()
 }
 
-/// Results of one method.
+/// Numbers of the gateway's responses to calls of one method.
 #[derive(Default)]
-struct Score {
-    answers: usize,
+struct ResponseCounts {
+    total: usize,
     /// Number of responses by cache status: hit, miss, coalesced or bypass.
     cache_statuses: BTreeMap<String, usize>,
 }
@@ -126,14 +128,14 @@ struct Findings {
 }
 
 impl Findings {
-    /// Compares the gateway's response with the node's possible responses. Records a difference if
-    /// it equals none of them.
+    /// Compares the gateway's response with the node's possible responses. If it equals none of
+    /// them, records its difference from the first.
     fn compare(&mut self, call: &TestCall, node_responses: &[String], gateway_response: &str) {
         self.compared += 1;
-        let gateway_response = normalized(&call.method, gateway_response);
+        let gateway_response = normalize(&call.method, gateway_response);
         let mut differences = node_responses
             .iter()
-            .map(|response| difference(&normalized(&call.method, response), &gateway_response));
+            .map(|response| difference(&normalize(&call.method, response), &gateway_response));
         let first = differences.next().expect("the node has answered");
         if let Some(first) = first
             && differences.all(|other| other.is_some())
@@ -142,15 +144,16 @@ impl Findings {
         }
     }
 
-    fn assert_none(&self, at_least: usize) {
-        assert!(self.compared >= at_least, "only {} were compared", self.compared);
+    /// Asserts that there is no difference and that at least this many responses were compared.
+    fn assert_none(&self, compared_min: usize) {
+        assert!(self.compared >= compared_min, "only {} were compared", self.compared);
         assert!(self.differences.is_empty(), "\n{}", self.differences.join("\n"));
     }
 }
 
-/// Returns all possible responses of the node to a call: one, unless the call is in [`VARYING`].
-/// Differences between two responses of the node itself go into `node_findings`.
-fn direct(call: &TestCall, node: &mut Client, node_findings: &mut Findings) -> Vec<String> {
+/// Returns all possible responses of the node to a call. If the call is not in [`VARYING`], there
+/// is only one, and a second request checks this. Its result goes into `node_findings`.
+fn node_responses(call: &TestCall, node: &mut Client, node_findings: &mut Findings) -> Vec<String> {
     let (first, _) = ask(node, &call.body);
     if VARYING.contains(&&*call.file) {
         let again = (1..VARYING_REPEATS).map(|_| ask(node, &call.body).0);
@@ -164,48 +167,49 @@ fn direct(call: &TestCall, node: &mut Client, node_findings: &mut Findings) -> V
     answers
 }
 
-/// Sends every call twice to the node and to the gateway. Returns the node's possible responses to
-/// each call, and the results by method.
-fn one_by_one(
+/// Sends every call twice to the node and twice to the gateway, and compares the responses. Returns
+/// the node's possible responses to each call, and the number of the gateway's by method.
+fn compare_single_calls(
     calls: &[TestCall],
     node: &mut Client,
     gateway: &mut Client,
-) -> (Vec<Vec<String>>, BTreeMap<String, Score>) {
+) -> (Vec<Vec<String>>, BTreeMap<String, ResponseCounts>) {
     let mut findings = Findings::default();
     let mut node_findings = Findings::default();
-    let mut scores: BTreeMap<String, Score> = BTreeMap::new();
-    let mut answers = Vec::new();
+    let mut counts_by_method: BTreeMap<String, ResponseCounts> = BTreeMap::new();
+    let mut all_expected = Vec::new();
     for call in calls {
-        let node_responses = direct(call, node, &mut node_findings);
-        let score = scores.entry(call.method.clone()).or_default();
+        let expected = node_responses(call, node, &mut node_findings);
+        let counts = counts_by_method.entry(call.method.clone()).or_default();
         for _ in 0..2 {
             let (gateway_response, cache_status) = ask(gateway, &call.body);
-            findings.compare(call, &node_responses, &gateway_response);
-            score.answers += 1;
-            *score.cache_statuses.entry(cache_status).or_default() += 1;
+            findings.compare(call, &expected, &gateway_response);
+            counts.total += 1;
+            *counts.cache_statuses.entry(cache_status).or_default() += 1;
         }
-        answers.push(node_responses);
+        all_expected.push(expected);
     }
     node_findings.assert_none(calls.len() - VARYING.len());
     findings.assert_none(2 * calls.len());
-    (answers, scores)
+    (all_expected, counts_by_method)
 }
 
-fn print(scores: &BTreeMap<String, Score>) {
-    let mut total = Score::default();
+/// Prints a table of the counts.
+fn print(counts_by_method: &BTreeMap<String, ResponseCounts>) {
+    let mut sum = ResponseCounts::default();
     println!("{:<45} answers  cache status", "method");
-    for (method, score) in scores {
-        println!("{method:<45} {:>7}  {:?}", score.answers, score.cache_statuses);
-        total.answers += score.answers;
-        for (cache_status, count) in &score.cache_statuses {
-            *total.cache_statuses.entry(cache_status.clone()).or_default() += count;
+    for (method, counts) in counts_by_method {
+        println!("{method:<45} {:>7}  {:?}", counts.total, counts.cache_statuses);
+        sum.total += counts.total;
+        for (cache_status, count) in &counts.cache_statuses {
+            *sum.cache_statuses.entry(cache_status.clone()).or_default() += count;
         }
     }
-    println!("{:<45} {:>7}  {:?}", "all", total.answers, total.cache_statuses);
+    println!("{:<45} {:>7}  {:?}", "all", sum.total, sum.cache_statuses);
 }
 
-/// Sends the calls in batches. Each response must be the one that the call gets alone.
-fn in_batches(calls: &[TestCall], expected: &[Vec<String>], gateway: &mut Client) {
+/// Sends the calls in batches. Each response must equal the node's response to the single call.
+fn compare_batches(calls: &[TestCall], expected: &[Vec<String>], gateway: &mut Client) {
     let mut findings = Findings::default();
     for (calls, expected) in calls.chunks(BATCH_CALLS).zip(expected.chunks(BATCH_CALLS)) {
         let bodies: Vec<_> = calls.iter().map(|call| call.body.as_str()).collect();
@@ -220,8 +224,8 @@ fn in_batches(calls: &[TestCall], expected: &[Vec<String>], gateway: &mut Client
 }
 
 /// Sends each call with one of [`IDS`] in turn, and the first call with every id. The response must
-/// repeat the id as sent, and nothing else may change.
-fn under_other_ids(calls: &[TestCall], expected: &[Vec<String>], gateway: &mut Client) {
+/// repeat the id's bytes, and its other members must not change.
+fn compare_other_ids(calls: &[TestCall], expected: &[Vec<String>], gateway: &mut Client) {
     let mut findings = Findings::default();
     let mut check = |call: &TestCall, expected: &[String], id: &str| {
         let with_id = |text: &str| {
@@ -254,29 +258,30 @@ fn answers_through_the_gateway_are_the_nodes_own() {
     let mut node = Client::connect(&geth.address);
     let mut gateway = Client::connect(&gateway_process.address);
 
-    let (node_responses, scores) = one_by_one(&calls, &mut node, &mut gateway);
-    print(&scores);
+    let (expected, counts_by_method) = compare_single_calls(&calls, &mut node, &mut gateway);
+    print(&counts_by_method);
     let count = |cache_status: &str| -> usize {
-        scores
+        counts_by_method
             .values()
-            .map(|score| score.cache_statuses.get(cache_status).copied().unwrap_or(0))
+            .map(|counts| counts.cache_statuses.get(cache_status).copied().unwrap_or(0))
             .sum()
     };
-    // Comparing cached responses is meaningful only with many hits.
+    // The comparison is meaningful only if many responses come from the cache, and many do not.
     assert!(count("hit") >= calls.len() / 2, "only {} from the cache", count("hit"));
     assert!(count("miss") >= calls.len() / 2, "only {} misses", count("miss"));
 
-    in_batches(&calls, &node_responses, &mut gateway);
-    under_other_ids(&calls, &node_responses, &mut gateway);
+    compare_batches(&calls, &expected, &mut gateway);
+    compare_other_ids(&calls, &expected, &mut gateway);
     gateway_process.assert_sound();
 
     let mut uncached = Weir::serve()
         .upstreams(&[format!("http://{}", geth.address)])
         .args(&["--no-cache"])
         .start();
-    let (_, scores) = one_by_one(&calls, &mut node, &mut Client::connect(&uncached.address));
+    let mut uncached_client = Client::connect(&uncached.address);
+    let (_, counts_by_method) = compare_single_calls(&calls, &mut node, &mut uncached_client);
     assert!(
-        scores.values().all(|score| !score.cache_statuses.contains_key("hit")),
+        counts_by_method.values().all(|counts| !counts.cache_statuses.contains_key("hit")),
         "a gateway without a cache has no hits"
     );
     uncached.assert_sound();
@@ -286,7 +291,7 @@ fn answers_through_the_gateway_are_the_nodes_own() {
 fn the_comparison_detects_one_changed_byte() {
     let answer = r#"{"jsonrpc":"2.0","id":1,"result":{"a":[1.0,"0x1"],"b":null}}"#;
     assert_eq!(difference(answer, answer), None);
-    // The order of the envelope's members is irrelevant. The order within a result must be kept.
+    // The members of a JSON-RPC response may change their order, but those within a result may not.
     let reordered = r#"{"result":{"a":[1.0,"0x1"],"b":null}, "id":1,"jsonrpc":"2.0"}"#;
     assert_eq!(difference(answer, reordered), None);
     let changed = [
@@ -305,7 +310,7 @@ fn the_comparison_detects_one_changed_byte() {
     let access_list = |keys: &str| {
         format!(r#"{{"id":1,"result":{{"accessList":[{{"storageKeys":[{keys}]}}]}}}}"#)
     };
-    let normalized_list = |keys: &str| normalized("eth_createAccessList", &access_list(keys));
+    let normalized_list = |keys: &str| normalize("eth_createAccessList", &access_list(keys));
     assert_eq!(difference(&normalized_list(r#""1","2""#), &normalized_list(r#""2","1""#)), None);
     assert!(difference(&normalized_list(r#""1","2""#), &normalized_list(r#""1","3""#)).is_some());
     assert!(difference(&normalized_list(r#""1","2""#), &normalized_list(r#""1""#)).is_some());

@@ -1,13 +1,13 @@
 //! Goal: systemd accepts the unit file, which isolates the service and runs existing commands.
-//! Method: parse the file; check it with systemd-analyze if that is installed.
+//! Method: the tests parse the file, and check it with `systemd-analyze` if that is installed.
 
 use std::path::Path;
 use std::process::Command;
 
 use test_support::programs;
 
-/// Maximum exposure level of `systemd-analyze security`, times ten: 0 is isolated, 100 has all
-/// rights. systemd rates levels below 20 as OK.
+/// Maximum exposure level of `systemd-analyze security`, times ten. A service with level 0 is
+/// isolated, and one with level 100 has all rights. systemd rates levels below 20 as OK.
 const EXPOSURE_MAX: &str = "20";
 
 /// Returns the unit file's text.

@@ -1,6 +1,8 @@
-//! Goal: clients get the same responses over a WebSocket as over HTTP, under the same keys and
-//! limits. No client can block the gateway or delay its stop for long. Method: tungstenite is the
-//! well-behaved client, raw bytes over a socket the other; simulated nodes behind the gateway.
+//! Goal: clients get the same responses over a WebSocket as over HTTP, with the same API keys and
+//! limits. No client can block the gateway or delay its stop for long.
+//!
+//! Method: simulated nodes behind the gateway. Clients that conform to the protocol use
+//! tungstenite, and others send raw bytes over a socket.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,25 +12,28 @@ use serde_json::{Value, json};
 use tungstenite::Message;
 use tungstenite::protocol::frame::coding::CloseCode;
 
-use crate::support::scene::{FINAL, READ, Scene, Served, SimNode, account, body, polled_once};
-use crate::support::socket::{PATIENCE, Socket};
+use crate::support::harness::{
+    FINALIZED_BLOCK, GET_BALANCE, NodeRuntime, SimNode, TestGateway, balance_params, body,
+    chain_polled_once,
+};
+use crate::support::websocket_client::{PATIENCE, WebSocketClient};
 use test_support::raw::Client;
 use test_support::wait::{pause, wait_until};
 
-fn served(node: &SimNode, settings: &str) -> Served {
-    Served::before(&[node], &format!("{settings}{}", polled_once("")))
+fn start_gateway(node: &SimNode, settings: &str) -> TestGateway {
+    TestGateway::in_front_of(&[node], &format!("{settings}{}", chain_polled_once("")))
 }
 
 #[test]
 fn calls_and_batches_are_answered_as_over_http() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let served = served(&node, "");
-    let (mut socket, mut client) = (Socket::open(&served.address), served.client());
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let gateway = start_gateway(&node, "");
+    let (mut socket, mut client) = (WebSocketClient::open(&gateway.address), gateway.client());
     let calls = [
         body("eth_chainId", "[]"),
         body("eth_getBlockByNumber", r#"["0x64",true]"#),
-        body(READ, &account(1, &format!("0x{FINAL:x}"))),
+        body(GET_BALANCE, &balance_params(1, &format!("0x{FINALIZED_BLOCK:x}"))),
         body("eth_nothing", "[]"),
         br#"{"jsonrpc":"2.0","id":"a \u0062","method":"eth_blockNumber"}"#.to_vec(),
         br#"[{"id":1.50,"method":"eth_chainId"},{"id":2,"method":"eth_chainId","params":1}]"#
@@ -39,15 +44,15 @@ fn calls_and_batches_are_answered_as_over_http() {
     for call in &calls {
         let over_http = client.call("/", call);
         socket.send(call);
-        assert_eq!(socket.text(), over_http.text(), "{}", String::from_utf8_lossy(call));
+        assert_eq!(socket.read_text(), over_http.text(), "{}", String::from_utf8_lossy(call));
     }
     // A notification has no response, so the next message is the next call's response.
     socket.send(br#"{"jsonrpc":"2.0","method":"eth_chainId"}"#);
     assert_eq!(socket.ask(&body("eth_chainId", "[]"))["id"], 7);
     // A binary message is accepted like a text message.
     socket.0.send(Message::binary(body("eth_chainId", "[]"))).unwrap();
-    assert!(socket.text().contains("\"result\""));
-    let metrics = served.look("/metrics").text().to_owned();
+    assert!(socket.read_text().contains("\"result\""));
+    let metrics = gateway.get_admin("/metrics").text().to_owned();
     for line in ["weir_websockets_open 1", "weir_websockets_opened_total 1"] {
         assert!(metrics.contains(line), "{line} is not in {metrics}");
     }
@@ -55,19 +60,19 @@ fn calls_and_batches_are_answered_as_over_http() {
 
 #[test]
 fn a_slow_call_delays_no_other_call_and_calls_in_flight_are_limited() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    node.slow(READ, 300.0);
-    let served = served(&node, "[downstream]\nwebsocket_messages_max = 4\n");
-    let mut socket = Socket::open(&served.address);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    node.set_latency(GET_BALANCE, 300.0);
+    let gateway = start_gateway(&node, "[downstream]\nwebsocket_messages_max = 4\n");
+    let mut socket = WebSocketClient::open(&gateway.address);
     let slow = |number: u64| {
-        let call =
-            json!({"id": number, "method": READ, "params": [format!("0x{number:040x}"), "0x64"]});
+        let account = format!("0x{number:040x}");
+        let call = json!({"id": number, "method": GET_BALANCE, "params": [account, "0x64"]});
         call.to_string().into_bytes()
     };
     socket.send(&slow(1));
     assert_eq!(socket.ask(&body("eth_chainId", "[]"))["id"], 7);
-    let mut answers = vec![serde_json::from_str::<Value>(&socket.text()).unwrap()];
+    let mut answers = vec![serde_json::from_str::<Value>(&socket.read_text()).unwrap()];
     let before = node.calls();
     for number in 2..12 {
         socket.send(&slow(number));
@@ -75,7 +80,7 @@ fn a_slow_call_delays_no_other_call_and_calls_in_flight_are_limited() {
     wait_until("four calls are in flight", || node.calls() - before >= 4);
     assert_eq!(node.calls() - before, 4, "further messages wait unread");
     for _ in 2..12 {
-        answers.push(serde_json::from_str(&socket.text()).unwrap());
+        answers.push(serde_json::from_str(&socket.read_text()).unwrap());
     }
     let mut ids: Vec<u64> = answers.iter().map(|answer| answer["id"].as_u64().unwrap()).collect();
     ids.sort_unstable();
@@ -85,42 +90,38 @@ fn a_slow_call_delays_no_other_call_and_calls_in_flight_are_limited() {
 
 #[test]
 fn clients_without_access_cannot_open_a_websocket() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let downstream = "[downstream]\ncors_origins = [\"https://good.example\"]\n";
-    let without_keys = Served::before(
+    let without_keys = TestGateway::in_front_of(
         &[&node],
-        &format!("{downstream}{}", polled_once("default = false\npaths = [\"/sim\"]")),
+        &format!("{downstream}{}", chain_polled_once("default = false\npaths = [\"/sim\"]")),
     );
     let try_open = |path: &str, origin: &str| {
-        Socket::try_open(&without_keys.address, path, &[("origin", origin)])
+        WebSocketClient::try_open(&without_keys.address, path, &[("origin", origin)])
     };
     assert!(try_open("/sim", "https://good.example").is_ok());
-    assert!(Socket::try_open(&without_keys.address, "/sim", &[]).is_ok());
+    assert!(WebSocketClient::try_open(&without_keys.address, "/sim", &[]).is_ok());
     assert_eq!(try_open("/sim", "https://evil.example").err(), Some(403));
     assert_eq!(try_open("/", "https://good.example").err(), Some(404));
-    let disabled = served(&node, "[downstream]\nwebsocket = false\n");
-    assert_eq!(Socket::try_open(&disabled.address, "/", &[]).err(), Some(200));
+    let disabled = start_gateway(&node, "[downstream]\nwebsocket = false\n");
+    assert_eq!(WebSocketClient::try_open(&disabled.address, "/", &[]).err(), Some(200));
 
     let secret = |key: &str| format!("weir_{key}_0123456789abcdef");
     let key_entry =
         |key: &str| format!("[[key]]\nname = \"{key}\"\nsecret = \"{}\"\n", secret(key));
-    let with_keys = served(&node, &key_entry("alice"));
-    assert_eq!(Socket::try_open(&with_keys.address, "/", &[]).err(), Some(401));
-    let right_key = secret("alice");
-    let (mut socket, _) =
-        Socket::try_open(&with_keys.address, "/", &[("x-api-key", &right_key)]).ok().unwrap();
+    let with_keys = start_gateway(&node, &key_entry("alice"));
+    assert_eq!(WebSocketClient::try_open(&with_keys.address, "/", &[]).err(), Some(401));
+    let (right_key, wrong_key) = (secret("alice"), secret("mallory"));
+    let open_with_header =
+        |key: &str| WebSocketClient::try_open(&with_keys.address, "/", &[("x-api-key", key)]);
+    let (mut socket, _) = open_with_header(&right_key).ok().unwrap();
     assert!(socket.ask(&body("eth_chainId", "[]"))["result"].is_string());
-    let wrong_key = secret("mallory");
-    assert_eq!(
-        Socket::try_open(&with_keys.address, "/", &[("x-api-key", &wrong_key)]).err(),
-        Some(401)
-    );
-    assert!(
-        Socket::try_open(&with_keys.address, &format!("/?key={}", secret("alice")), &[]).is_ok()
-    );
-    // The removal of a key affects open connections too.
-    with_keys.reload(&format!("{}{}{}", key_entry("bob"), polled_once(""), node.entry("")));
+    assert_eq!(open_with_header(&wrong_key).err(), Some(401));
+    let path_with_key = format!("/?key={right_key}");
+    assert!(WebSocketClient::try_open(&with_keys.address, &path_with_key, &[]).is_ok());
+    // The removal of a key also affects open connections.
+    with_keys.reload(&format!("{}{}{}", key_entry("bob"), chain_polled_once(""), node.to_toml("")));
     let answer = socket.ask(&body("eth_chainId", "[]"));
     assert_eq!(answer["error"]["message"], "the API key or token is not valid");
 }
@@ -139,10 +140,10 @@ const WEBSOCKET_HEADERS: &str =
 
 #[test]
 fn invalid_upgrade_requests_are_rejected() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let served = served(&node, "");
-    let mut client = served.client();
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let gateway = start_gateway(&node, "");
+    let mut client = gateway.client();
     client.send(&upgrade_request(WEBSOCKET_HEADERS));
     let opened = client.read_response().unwrap();
     // The key and the accept value are the example of RFC 6455, section 1.3.
@@ -154,7 +155,7 @@ fn invalid_upgrade_requests_are_rejected() {
         (WEBSOCKET_HEADERS.replace("dGhl", "d"), 400),
         (format!("{WEBSOCKET_HEADERS}Content-Length: 2\r\n"), 400),
     ] {
-        let mut client = served.client();
+        let mut client = gateway.client();
         client.send(&upgrade_request(&header_lines));
         let answer = client.read_response().unwrap();
         assert_eq!(answer.status, status, "{header_lines}");
@@ -167,10 +168,10 @@ fn invalid_upgrade_requests_are_rejected() {
 
 #[test]
 fn a_message_that_is_too_long_is_refused_and_the_next_is_answered() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let served = served(&node, "[downstream]\nbody_bytes_max = \"4KiB\"\n");
-    let mut socket = Socket::open(&served.address);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let gateway = start_gateway(&node, "[downstream]\nbody_bytes_max = \"4KiB\"\n");
+    let mut socket = WebSocketClient::open(&gateway.address);
     let long = format!("[{}]", " ".repeat(1 << 20));
     let refused = socket.ask(long.as_bytes());
     assert_eq!(refused["error"]["code"], -32600, "{refused}");
@@ -179,12 +180,12 @@ fn a_message_that_is_too_long_is_refused_and_the_next_is_answered() {
 
 #[test]
 fn limits_hold_message_by_message() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let limit = "[zone.all]\nkey = [\"client\"]\nrate = \"1r/m\"\n[[limit]]\nzone = \"all\"\n\
                  burst = 2\nnodelay = true\n";
-    let served = served(&node, limit);
-    let mut socket = Socket::open(&served.address);
+    let gateway = start_gateway(&node, limit);
+    let mut socket = WebSocketClient::open(&gateway.address);
     let codes: Vec<Value> =
         (0..5).map(|_| socket.ask(&body("eth_chainId", "[]"))["error"]["code"].clone()).collect();
     assert_eq!(codes, [Value::Null, Value::Null, Value::Null, json!(-32005), json!(-32005)]);
@@ -192,18 +193,18 @@ fn limits_hold_message_by_message() {
 
 #[test]
 fn a_silent_client_gets_a_ping_and_is_then_disconnected() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let served = served(&node, "[downstream]\nwebsocket_ping = \"200ms\"\n");
-    // tungstenite answers pings while it reads.
-    let mut alive = Socket::open(&served.address);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let gateway = start_gateway(&node, "[downstream]\nwebsocket_ping = \"200ms\"\n");
+    // tungstenite responds to pings while it reads.
+    let mut alive = WebSocketClient::open(&gateway.address);
     for _ in 0..4 {
         let waited = alive.0.read();
         assert!(matches!(waited, Ok(Message::Ping(_))), "{waited:?}");
     }
     assert_eq!(alive.ask(&body("eth_chainId", "[]"))["id"], 7);
-    // A raw client does not answer pings.
-    let mut silent = served.client();
+    // A raw client does not respond to pings.
+    let mut silent = gateway.client();
     silent.send(&upgrade_request(WEBSOCKET_HEADERS));
     assert!(silent.read_response().unwrap().status == 101);
     assert_eq!(silent.read_to_end(), [0x89, 0], "a ping, then the end of the connection");
@@ -211,16 +212,16 @@ fn a_silent_client_gets_a_ping_and_is_then_disconnected() {
 
 #[test]
 fn clients_that_break_the_protocol_get_the_reason() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let served = served(&node, "");
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let gateway = start_gateway(&node, "");
     for (bytes, code) in [
         (&b"\x81\x02{}"[..], 1002u16),
         (b"\xc1\x80\0\0\0\0", 1002),
         (b"\x80\x80\0\0\0\0", 1002),
         (b"\x81\x81\0\0\0\0\xff", 1007),
     ] {
-        let mut client = served.client();
+        let mut client = gateway.client();
         client.send(&[&upgrade_request(WEBSOCKET_HEADERS), bytes].concat());
         assert!(client.read_response().unwrap().status == 101);
         client.half_close();
@@ -230,7 +231,8 @@ fn clients_that_break_the_protocol_get_the_reason() {
     }
 }
 
-/// Returns a client's frame with this first byte. Its mask is zero, so the payload is unchanged.
+/// Returns a client's frame with this first byte (flags and opcode). The mask that clients must
+/// apply to the payload is zero, so the payload remains unchanged.
 fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first];
     match u8::try_from(payload.len()) {
@@ -247,20 +249,20 @@ fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
 
 /// Reads the next frame and returns its first byte and its payload.
 fn next_frame(stream: &mut impl Read) -> (u8, Vec<u8>) {
-    let mut head = [0; 2];
-    stream.read_exact(&mut head).unwrap();
-    let mut long = [0; 2];
-    let length = match head[1] {
+    let mut frame_header = [0; 2];
+    stream.read_exact(&mut frame_header).unwrap();
+    let mut long_length = [0; 2];
+    let length = match frame_header[1] {
         126 => {
-            stream.read_exact(&mut long).unwrap();
-            usize::from(u16::from_be_bytes(long))
+            stream.read_exact(&mut long_length).unwrap();
+            usize::from(u16::from_be_bytes(long_length))
         }
         127 => panic!("no message is that long"),
         short => usize::from(short),
     };
     let mut payload = vec![0; length];
     stream.read_exact(&mut payload).unwrap();
-    (head[0], payload)
+    (frame_header[0], payload)
 }
 
 /// Compresses a message for permessage-deflate, which removes the final bytes 00 00 ff ff.
@@ -284,54 +286,54 @@ fn decompressed(payload: &[u8]) -> String {
 
 #[test]
 fn messages_are_compressed_if_both_sides_support_it() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let offer = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n";
-    let open = |served: &Served| {
-        let mut stream = TcpStream::connect(&served.address).unwrap();
+    let open = |gateway: &TestGateway| {
+        let mut stream = TcpStream::connect(&gateway.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(&upgrade_request(&format!("{WEBSOCKET_HEADERS}{offer}"))).unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
+        let mut header_section = Vec::new();
+        while !header_section.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
             stream.read_exact(&mut byte).unwrap();
-            head.push(byte[0]);
+            header_section.push(byte[0]);
         }
-        (stream, String::from_utf8(head).unwrap())
+        (stream, String::from_utf8(header_section).unwrap())
     };
-    let disabled = served(&node, "");
+    let disabled = start_gateway(&node, "");
     assert!(!open(&disabled).1.contains("Extensions"), "compression is off by default");
     let settings = "[downstream]\nwebsocket_compression = true\nbody_bytes_max = \"64KiB\"\n";
-    let served = served(&node, settings);
-    let (mut stream, head) = open(&served);
+    let gateway = start_gateway(&node, settings);
+    let (mut stream, header_section) = open(&gateway);
     let accepted_extensions = "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; \
                  client_no_context_takeover\r\n";
-    assert!(head.contains(accepted_extensions), "{head}");
+    assert!(header_section.contains(accepted_extensions), "{header_section}");
 
-    // A compressed call in two frames, with a long response.
+    // The client sends a compressed call in two frames. Its long response is compressed too.
     let block = body("eth_getBlockByNumber", r#"["0x64",true]"#);
     let compressed_call = compressed(&block);
     let (first, second) = compressed_call.split_at(10);
     stream.write_all(&[masked(0x41, first), masked(0x80, second)].concat()).unwrap();
     let (first_byte, answer) = next_frame(&mut stream);
     assert_eq!(first_byte, 0xc1);
-    let over_http = served.client().call("/", &block);
+    let over_http = gateway.client().call("/", &block);
     assert_eq!(decompressed(&answer), over_http.text());
     assert!(answer.len() < over_http.text().len() / 2);
-    // An uncompressed call, whose response is too short to compress.
+    // The client sends an uncompressed call, whose response is too short to compress.
     stream.write_all(&masked(0x81, &body("eth_chainId", "[]"))).unwrap();
     let (first_byte, answer) = next_frame(&mut stream);
     assert!(first_byte == 0x81 && answer.starts_with(b"{\"jsonrpc\""), "{first_byte:x}");
-    // A message that is too long after decompression is rejected; the next one is answered.
+    // The gateway rejects a message that is too long after decompression, and responds to the next.
     let bomb = compressed(&vec![b' '; 10 << 20]);
     stream.write_all(&masked(0xc1, &bomb)).unwrap();
     let (_, answer) = next_frame(&mut stream);
     assert!(String::from_utf8_lossy(&answer).contains("exceeds the limit of 65536 bytes"));
     stream.write_all(&masked(0xc2, &compressed(&body("eth_chainId", "[]")))).unwrap();
     assert!(next_frame(&mut stream).1.starts_with(b"{\"jsonrpc\""));
-    // Invalid compressed data, and valid data whose text is not UTF-8.
+    // The client sends invalid compressed data, or valid data whose text is not UTF-8.
     for payload in [b"\xff\xff\xff".to_vec(), compressed(b"\xff")] {
-        let (mut stream, _) = open(&served);
+        let (mut stream, _) = open(&gateway);
         stream.write_all(&masked(0xc1, &payload)).unwrap();
         let (first_byte, reply) = next_frame(&mut stream);
         assert_eq!((first_byte, &reply[..2]), (0x88, &1007_u16.to_be_bytes()[..]));
@@ -340,12 +342,12 @@ fn messages_are_compressed_if_both_sides_support_it() {
 
 #[test]
 fn a_client_that_does_not_read_is_not_read_from_and_its_queue_is_bounded() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let config = "[downstream]\nwebsocket_queue_bytes_max = \"64KiB\"\nwebsocket_messages_max = 100\n\
                   write_timeout = \"10m\"\n";
-    let served = served(&node, config);
-    let mut client = Client::with_small_receive_buffer(&served.address);
+    let gateway = start_gateway(&node, config);
+    let mut client = Client::with_small_receive_buffer(&gateway.address);
     client.send(&upgrade_request(WEBSOCKET_HEADERS));
     assert!(client.read_response().unwrap().status == 101);
     let call = body("eth_getBlockByNumber", r#"["0x64",true]"#);
@@ -353,96 +355,96 @@ fn a_client_that_does_not_read_is_not_read_from_and_its_queue_is_bounded() {
     frame.extend_from_slice(&(call.len() as u16).to_be_bytes());
     frame.extend_from_slice(&[0; 4]);
     frame.extend_from_slice(&call);
-    let answered_calls = || served.count("/totals/requests");
+    let answered_calls = || gateway.status_u64("/totals/requests");
     let many: Vec<u8> = frame.repeat(2000);
     client.send(&many);
     wait_until("the connection is closed", || {
-        served.look("/metrics").text().contains("weir_websockets_open 0")
+        gateway.get_admin("/metrics").text().contains("weir_websockets_open 0")
     });
     assert!(answered_calls() < 2000, "{}", answered_calls());
 }
 
 #[test]
 fn a_stop_completes_calls_in_flight_and_closes_with_1001() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    node.slow(READ, 700.0);
-    let served = served(&node, "");
-    let (mut idle, mut busy) = (Socket::open(&served.address), Socket::open(&served.address));
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    node.set_latency(GET_BALANCE, 700.0);
+    let gateway = start_gateway(&node, "");
+    let [mut idle, mut busy] = [(); 2].map(|()| WebSocketClient::open(&gateway.address));
     assert_eq!(idle.ask(&body("eth_chainId", "[]"))["id"], 7);
     let before = node.calls();
-    busy.send(&body(READ, &account(1, "0x10")));
+    busy.send(&body(GET_BALANCE, &balance_params(1, "0x10")));
     wait_until("the call is in flight", || node.calls() > before);
-    let stopping = std::thread::spawn(move || served.stop());
-    assert_eq!(idle.closed(), (CloseCode::Away, "the gateway is stopping".to_owned()));
-    let answer: Value = serde_json::from_str(&busy.text()).unwrap();
+    let stopping = std::thread::spawn(move || gateway.stop());
+    assert_eq!(idle.read_close(), (CloseCode::Away, "the gateway is stopping".to_owned()));
+    let answer: Value = serde_json::from_str(&busy.read_text()).unwrap();
     assert!(answer["result"].is_string(), "{answer}");
-    assert_eq!(busy.closed().0, CloseCode::Away);
+    assert_eq!(busy.read_close().0, CloseCode::Away);
     let took = stopping.join().unwrap();
     assert!(took < Duration::from_secs(4), "{took:?}; the drain deadline is 5 s");
 }
 
-/// A stop completes a response that the gateway has started to write, even to a slow client.
+/// A gateway that stops completes a response that it has started to write, even to a slow client.
 #[test]
 fn a_stop_waits_for_a_response_that_is_still_being_read() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let served = served(&node, "");
-    let mut slow = Socket::open(&served.address);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let gateway = start_gateway(&node, "");
+    let mut slow = WebSocketClient::open(&gateway.address);
     let call = json!({"jsonrpc": "2.0", "id": 7, "method": "eth_getBlockByNumber",
         "params": ["0x64", true]});
     let calls = vec![call; 900];
     slow.send(&serde_json::to_vec(&calls).unwrap());
-    wait_until("the batch is answered", || served.count("/totals/requests") > 0);
-    let stopping = std::thread::spawn(move || served.stop());
+    wait_until("the batch is answered", || gateway.status_u64("/totals/requests") > 0);
+    let stopping = std::thread::spawn(move || gateway.stop());
     // Sleeps: longer than a client may take to answer a close frame.
     pause(Duration::from_secs(3));
-    let answer = slow.text();
+    let answer = slow.read_text();
     assert!(answer.len() > 8 << 20, "{} bytes: too short to make the gateway wait", answer.len());
     let answers: Vec<Value> = serde_json::from_str(&answer).unwrap();
     assert_eq!(answers.len(), calls.len());
-    assert_eq!(slow.closed().0, CloseCode::Away);
+    assert_eq!(slow.read_close().0, CloseCode::Away);
     let took = stopping.join().unwrap();
     assert!(took < Duration::from_secs(5), "{took:?}; the drain deadline is 5 s");
 }
 
 #[test]
 fn a_reload_that_reads_other_headers_makes_clients_reconnect() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let rule = |header: &str| {
         format!("[[rule]]\nname = \"gold\"\nheaders = [\"{header}: gold\"]\ndeny = 403\n")
     };
-    let config = |more: &str| format!("{more}{}{}", polled_once(""), node.entry(""));
-    let served = Served::start(&config(&rule("x-region")));
-    served.wait_for_candidates(&["node"]);
-    let mut socket = Socket::open(&served.address);
+    let config = |more: &str| format!("{more}{}{}", chain_polled_once(""), node.to_toml(""));
+    let gateway = TestGateway::start(&config(&rule("x-region")));
+    gateway.wait_for_candidates(&["node"]);
+    let mut socket = WebSocketClient::open(&gateway.address);
     let call = body("eth_chainId", "[]");
     assert_eq!(socket.ask(&call)["id"], 7);
-    // A reload that needs the same headers keeps the connection.
-    served.reload(&config(&format!("{}[call]\nhedge = false\n", rule("x-region"))));
+    // If the new configuration uses the same headers, a reload keeps the connection.
+    gateway.reload(&config(&format!("{}[call]\nhedge = false\n", rule("x-region"))));
     assert_eq!(socket.ask(&call)["id"], 7);
-    served.reload(&config(&rule("x-plan")));
+    gateway.reload(&config(&rule("x-plan")));
     socket.send(&call);
-    let (code, reason) = socket.closed();
+    let (code, reason) = socket.read_close();
     assert_eq!(code, CloseCode::Again, "{reason}");
     assert!(reason.contains("configuration changed"), "{reason}");
-    assert_eq!(Socket::open(&served.address).ask(&call)["id"], 7);
+    assert_eq!(WebSocketClient::open(&gateway.address).ask(&call)["id"], 7);
 }
 
 #[test]
 fn a_disconnect_ends_the_connection_and_its_calls() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let served = served(&node, "");
-    let mut socket = Socket::open(&served.address);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let gateway = start_gateway(&node, "");
+    let mut socket = WebSocketClient::open(&gateway.address);
     socket.send(&body("eth_chainId", "[]"));
     socket.0.close(None).unwrap();
     while socket.0.read().is_ok() {}
-    let abrupt = Socket::open(&served.address);
+    let abrupt = WebSocketClient::open(&gateway.address);
     drop(abrupt);
     wait_until("both connections are closed", || {
-        served.look("/metrics").text().contains("weir_websockets_open 0")
+        gateway.get_admin("/metrics").text().contains("weir_websockets_open 0")
     });
-    wait_until("no call is in flight", || served.count("/totals/in_flight") == 0);
+    wait_until("no call is in flight", || gateway.status_u64("/totals/in_flight") == 0);
 }

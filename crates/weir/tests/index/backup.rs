@@ -19,7 +19,7 @@ use test_support::wait::wait_until;
 
 /// The database URL in the commands of the page.
 const SERVER: &str = "postgres://weir@db.example/chains";
-/// Blocks that the index must have before it is backed up.
+/// Number of the block that the index must have before it is backed up.
 const BLOCKS: u64 = 100;
 const SECRET: &str = "0123456789abcdef";
 
@@ -84,7 +84,7 @@ fn wait_for_block(db: &str, number: u64) {
     wait_until("the index has the block", || last_block(db).is_some_and(|last| last >= number));
 }
 
-/// A node whose chain grows while the test runs.
+/// Starts a node whose chain grows while the test runs.
 fn start_node() -> Running {
     Weir::node().args(&["--head", "150", "--block-time", "100ms", "--finality-depth", "10"]).start()
 }

@@ -25,6 +25,7 @@ struct CommandOutput {
     err: String,
 }
 
+/// Runs a command of `weir index` on a file.
 fn weir(arguments: &[&str], file: &Path) -> CommandOutput {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = command.arg("index").args(arguments).arg("--db").arg(file).output().unwrap();
@@ -235,7 +236,7 @@ fn response_forms_are_left_to_nodes_until_a_sync_has_compared_them() {
     let stats = run_ok(&["stats"], &file);
     let unseen = "not seen yet  logs, hashes, transaction, receipt (left to nodes so far)\n";
     assert!(stats.contains(unseen), "{stats}");
-    // A later sync tries again, as long as a form is unverified.
+    // A later sync tries to compare these forms again. Block 0 has no logs and no transactions.
     run_ok(&["sync", "--from", &url, "--end", "0", "--quiet"], &file);
     assert!(run_ok(&["stats"], &file).contains(unseen));
     sync("blocks,receipts,logs", &node(), &file);

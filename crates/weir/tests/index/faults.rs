@@ -19,6 +19,7 @@ use settings::url::NodeUrl;
 use test_support::proxy::start_proxy;
 use test_support::running::{Running, Weir};
 
+/// Starts a simulated node with these further arguments. Its newest block is block 60.
 fn node(more: &[&str]) -> Running {
     let always = ["--head", "60", "--block-time", "1h", "--finality-depth", "5"];
     Weir::node().admin().args(&[&always, more].concat()).start()
@@ -30,6 +31,7 @@ struct CommandOutput {
     text: String,
 }
 
+/// Runs `weir index sync` from these nodes into a file, with these further arguments.
 fn sync(urls: &[&str], file: &Path, more: &[&str]) -> CommandOutput {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["index", "sync", "--db"]).arg(file);
@@ -44,11 +46,11 @@ fn sync(urls: &[&str], file: &Path, more: &[&str]) -> CommandOutput {
     CommandOutput { code: output.status.code(), text: String::from_utf8(text).unwrap() }
 }
 
-/// The last block of an intact file; `None` if the file has no blocks.
+/// Returns the last block of a file, which must be intact; `None` if the file has no blocks.
 fn last_block(file: &Path) -> Option<u64> {
     let store = store::open_to_read(file, Settings::default()).unwrap();
     assert_eq!(store.integrity_errors().unwrap(), Vec::<String>::new());
-    store.stored_range().unwrap().map(|held| held.last)
+    store.stored_range().unwrap().map(|range| range.last)
 }
 
 fn file(folder: &tempfile::TempDir) -> PathBuf {
@@ -65,7 +67,7 @@ fn assert_fails(output: &CommandOutput, expected: &[&str]) {
 }
 
 #[test]
-fn a_file_is_of_one_chain() {
+fn a_file_holds_blocks_of_one_chain() {
     let folder = tempfile::tempdir().unwrap();
     let file = file(&folder);
     let (one, other) = (node(&[]), node(&["--seed", "9", "--chain-id", "99"]));
@@ -81,7 +83,7 @@ fn a_file_is_of_one_chain() {
 }
 
 #[test]
-fn a_file_keeps_to_its_range_and_its_parts() {
+fn a_sync_must_fit_the_range_and_the_contents_of_its_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = file(&folder);
     let node = node(&[]);
@@ -121,7 +123,7 @@ fn failing_nodes_are_named_with_their_errors() {
     assert_fails(&dead, &["http://***@127.0.0.1:1/v2/***", "refused"]);
     assert!(!dead.text.contains("sekrit"), "{}", dead.text);
     let node = node(&[]);
-    // A node that has lost what the sync needs.
+    // The node no longer supports methods that the sync needs.
     node.set_node_settings(
         r#"{"unsupported":["eth_getBlockReceipts","eth_getTransactionReceipt"]}"#,
     );
@@ -146,7 +148,7 @@ fn failing_nodes_are_named_with_their_errors() {
 
 /// A node that has pruned old blocks responds with go-ethereum's error or with `null`.
 #[test]
-fn a_node_that_has_dropped_its_past_is_named_with_the_block() {
+fn a_pruned_node_is_named_with_the_missing_block() {
     let folder = tempfile::tempdir().unwrap();
     let node = node(&[]);
     for (case, response_end) in [
@@ -209,7 +211,7 @@ fn prune_response(request: &str, response: &str, response_end: &str) -> String {
 /// A command without write permission changes nothing and names the missing permission. Root may
 /// write any file, so a test that runs as root runs the command as the user nobody.
 #[test]
-fn a_file_that_may_not_be_written_is_named() {
+fn a_file_without_write_permission_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let (file, node) = (file(&folder), node(&[]));
     assert_eq!(sync(&[&node.url()], &file, &["--end", "20"]).code, Some(0));
@@ -258,7 +260,8 @@ fn a_file_that_may_not_be_written_is_named() {
     assert_eq!(std::fs::read(&file).unwrap(), before);
 }
 
-/// A proxy in front of a node that replaces the first occurrence of a text in every response.
+/// Starts a proxy in front of a node, and returns the proxy's URL. The proxy replaces the first
+/// occurrence of `from` in every response by `to`.
 fn start_liar(node: &Running, from: &'static str, to: &'static str) -> String {
     start_proxy(&node.address, move |_, response| response.replacen(from, to, 1))
 }
@@ -367,7 +370,7 @@ impl Observer for IgnoreReports {
 }
 
 #[test]
-fn a_last_block_that_was_dropped_is_replaced_before_it_is_final() {
+fn a_last_block_that_a_reorg_dropped_is_replaced_before_it_becomes_final() {
     let folder = tempfile::tempdir().unwrap();
     let file = file(&folder);
     let since = ["--since", "1700000000", "--block-time", "100000h"];
@@ -393,7 +396,7 @@ fn a_last_block_that_was_dropped_is_replaced_before_it_is_final() {
 }
 
 #[test]
-fn the_chain_of_a_node_that_was_silent_at_first_is_verified() {
+fn a_node_that_fails_at_first_is_removed_if_it_is_on_another_chain() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (node(&[]), node(&["--seed", "9", "--chain-id", "99"]));
     // Enough failures for the sync to skip the node at first.
@@ -408,6 +411,7 @@ fn the_chain_of_a_node_that_was_silent_at_first_is_verified() {
 fn an_impossible_head_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let node = node(&[]);
+    // The node's newest block is 60, which is 0x3c.
     let liar = start_liar(&node, "\"result\":\"0x3c\"", "\"result\":\"0xffffffffffffffff\"");
     assert_fails(
         &sync(&[&liar], &file(&folder), &["--end", "follow"]),

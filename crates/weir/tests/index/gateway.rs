@@ -16,7 +16,7 @@ use test_support::raw::{Client, Response};
 use test_support::running::{Running, Weir};
 use test_support::wait::wait_until;
 
-/// The node's head block.
+/// The number of the node's newest block.
 const HEAD: u64 = 300;
 /// The last block that is synced.
 const LAST_STORED: u64 = 200;
@@ -28,7 +28,7 @@ fn node() -> Running {
     Weir::node().args(&["--head", &head, "--block-time", "1h", "--finality-depth", "10"]).start()
 }
 
-/// Calls that the index can answer: each a method and its parameters.
+/// Returns calls that the index can answer: each a method and its parameters.
 fn calls() -> Vec<(&'static str, String)> {
     let mut calls = Vec::new();
     for number in (0..LAST_STORED).step_by(17) {
@@ -62,7 +62,7 @@ fn admin(gateway: &Running, path: &str) -> Response {
     client.read_response().unwrap()
 }
 
-/// The gateway's count of index lookups with this outcome.
+/// Returns the gateway's number of index lookups with this outcome.
 fn count_lookups(gateway: &Running, outcome: &str) -> u64 {
     let metrics = admin(gateway, "/metrics");
     let name = format!("weir_index_lookups_total{{outcome=\"{outcome}\"}} ");
@@ -131,7 +131,8 @@ fn check_stored_and_missing_data(db: &str) {
         );
     }
     assert_eq!(count_lookups(&gateway, "hit"), calls.len() as u64);
-    // Ranges of logs that the index holds in part, not at all, and all but the last block of.
+    // The index holds a part of the first range, nothing of the second, and all but the last block
+    // of the third.
     for (from, to) in [(150, 0x120), (250, 280), (LAST_STORED, LAST_STORED + 1)] {
         let params = format!(r#"[{{"fromBlock":"{from:#x}","toBlock":"{to:#x}"}}]"#);
         let (response, cache_status) = call(&mut gateway_client, "eth_getLogs", &params);

@@ -22,7 +22,7 @@ use test_support::proxy::start_proxy;
 use test_support::raw::Client;
 use test_support::running::{self, Running, Weir};
 
-/// The node's head block.
+/// The number of the node's newest block.
 const HEAD: u64 = 300;
 /// The last block that is synced.
 const LAST_STORED: u64 = 200;
@@ -71,7 +71,7 @@ fn call_result(client: &mut Client, method: &str, params: &str) -> String {
     fields.get("result").unwrap_or_else(|| panic!("{method} {params}: {text}")).get().to_owned()
 }
 
-/// The gateway's count of index lookups with this outcome.
+/// Returns the gateway's number of index lookups with this outcome.
 fn count_lookups(gateway: &Running, outcome: &str) -> u64 {
     let mut client = Client::connect(gateway.admin.as_deref().unwrap());
     client.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -128,7 +128,7 @@ const OPTIONS: [&str; 5] = [
     "{}",
 ];
 
-/// Calls that the index can answer.
+/// Returns calls that the index can answer.
 fn calls(node: &mut Client) -> Vec<(&'static str, String)> {
     let mut calls = Vec::new();
     for options in OPTIONS {
@@ -327,6 +327,7 @@ fn reorgs_are_followed() {
             assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
         }
     }
+    // Exit code 6: the sync was interrupted.
     assert_eq!(child.wait().unwrap().code(), Some(6), "{lines:?}");
     let mut reader = Reader::open(&file, Settings::default()).unwrap().unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);

@@ -20,19 +20,23 @@ use test_support::wait::pause;
 
 /// Seed of the random instants of the kills.
 const SEED: u64 = 0x1bde;
-/// Range of a sync's life before the kill. The shortest ends before the sync has opened the file;
-/// the longest ends after the sync has reached the head and followed some reorgs.
+/// Range of the life of a sync, which is the time from its start to a kill at a random instant. The
+/// shortest life ends before the sync has opened the file. The longest life ends after the sync has
+/// reached the newest block and followed some reorgs.
 const LIFE_MS: std::ops::Range<u64> = 10..900;
 /// Largest factor by which lives are extended on a slow machine.
 const LIFE_FACTOR_MAX: u32 = 16;
 
-/// Most blocks that a reorg drops: deep enough for a kill to hit the rewind.
+/// Maximum number of blocks that a reorg drops. A rewind of so many blocks takes long enough for a
+/// kill to hit it.
 const REORG_DEPTH: u64 = 36;
 /// At least one kill in this many must hit the sync while it rewinds.
 const KILLS_PER_REWIND: usize = 3;
-/// Hits of rewinds that are sought in a row. A killed sync starts with the same rewind again, so
-/// the next kill can hit that rewind too.
-const REWINDS_IN_A_ROW: usize = 3;
+/// Number of kills in each group that must hit a rewind. A group has [`KILLS_PER_REWIND`] times as
+/// many kills. Kills aim at rewinds until the group has its number of hits. The other kills of the
+/// group come at random instants. A killed sync starts with the same rewind again, so the next kill
+/// can hit that rewind too.
+const REWINDS_PER_GROUP: usize = 3;
 /// Range of the time from the report of a rewind to the kill, which spreads the kills over the
 /// rewind.
 const KILL_DELAY_US: std::ops::Range<u64> = 0..1_500;
@@ -48,7 +52,7 @@ fn start_sync(url: &str, db: &str, end: &str, more_arguments: &[&str]) -> Child 
     running::spawn(command).unwrap()
 }
 
-/// The last block before a rewind, and after it.
+/// The last stored block before a rewind (`from`) and after it (`to`).
 #[derive(Debug, Clone, Copy)]
 struct Rewind {
     from: u64,
@@ -132,13 +136,16 @@ pub(crate) fn check(killed_db: &str, fresh_db: &str, kills: usize) {
         ])
         .start();
     let mut rng = StdRng::seed_from_u64(SEED);
+    // The last stored block after each kill, the number of kills during a rewind, and the number of
+    // kills just after a rewind.
     let (mut heights, mut in_rewinds, mut after_rewinds) = (Vec::new(), 0, 0);
     // A sync that stored no block doubles the factor, so that a slow machine progresses too.
     let mut life_factor = 1;
     for kill in 0..kills {
-        let required_groups = kill / (KILLS_PER_REWIND * REWINDS_IN_A_ROW) + 1;
+        // The number of groups so far, including the group of this kill.
+        let groups = kill / (KILLS_PER_REWIND * REWINDS_PER_GROUP) + 1;
         // Only an index with blocks can be rewound.
-        let rewind = if heights.len() > 1 && in_rewinds < required_groups * REWINDS_IN_A_ROW {
+        let rewind = if heights.len() > 1 && in_rewinds < groups * REWINDS_PER_GROUP {
             let delay = Duration::from_micros(rng.random_range(KILL_DELAY_US));
             Some(kill_in_rewind(&node.url(), killed_db, delay))
         } else {
@@ -157,8 +164,8 @@ pub(crate) fn check(killed_db: &str, fresh_db: &str, kills: usize) {
             life_factor = (life_factor / 4).max(1);
         }
         heights.push(stored.last);
-        // The kill hit the rewind if the last block is still the one before: a rewind is stored
-        // as a whole or not at all.
+        // If the last block is still `rewind.from`, the kill hit the rewind, because a rewind is
+        // stored as a whole or not at all.
         in_rewinds += usize::from(rewind.is_some_and(|rewind| stored.last == rewind.from));
         after_rewinds += usize::from(rewind.is_some_and(|rewind| stored.last == rewind.to));
     }

@@ -68,7 +68,7 @@ fn node() -> Running {
     Weir::node().args(&["--head", "120", "--block-time", "1h", "--txs", "0..6"]).start()
 }
 
-/// A node whose chain grows by ten blocks per second.
+/// Starts a node whose chain grows by ten blocks per second.
 fn growing_node() -> Running {
     let settings = ["--block-time", "100ms", "--head", "300", "--finality-depth", "10"];
     Weir::node().args(&settings).start()
@@ -83,11 +83,11 @@ fn start_following(node: &Running, db: &str) -> Child {
     running::spawn(command).unwrap()
 }
 
-/// The last stored block; `None` if the database is not available.
+/// Returns the last stored block; `None` if the index has no block or cannot be read.
 fn last_block(db: &str) -> Option<u64> {
     let location: Location = db.parse().unwrap();
     let store = store::open_to_read(location, Settings::default()).ok()?;
-    store.stored_range().ok()?.map(|held| held.last)
+    store.stored_range().ok()?.map(|range| range.last)
 }
 
 fn read_stderr(child: &mut Child) -> String {
@@ -211,7 +211,7 @@ fn a_server_that_dies_in_the_middle_of_a_sync_keeps_whole_blocks() {
             opened => opened.unwrap(),
         };
         let (first, blocks) =
-            store.stored_range().unwrap().map_or((0, 0), |held| (held.first, held.last + 1));
+            store.stored_range().unwrap().map_or((0, 0), |range| (range.first, range.last + 1));
         assert_eq!((first, store.totals().unwrap().0), (0, blocks), "round {round}");
     }
     let end = (last_block(&url).unwrap_or(0) + 3).to_string();

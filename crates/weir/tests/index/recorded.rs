@@ -28,7 +28,8 @@ impl Recording {
         ));
     }
 
-    /// Starts a node that replays the recording. Its head is 500 blocks above `number`.
+    /// Starts a node that replays the recording. The node's newest block is 500 blocks above
+    /// `number`.
     fn serve(mut self, folder: &Path, number: u64) -> Running {
         self.add("eth_getBlockByNumber", r#"["0x0",false]"#, GENESIS);
         let file = folder.join("recorded.json");
@@ -53,7 +54,7 @@ fn member(raw: &str, name: &str) -> String {
     found.get().to_owned()
 }
 
-/// The elements of an array, as raw JSON.
+/// Returns the elements of an array, as raw JSON.
 fn elements(raw: &str) -> Vec<String> {
     items(raw).into_iter().map(|item| item.get().to_owned()).collect()
 }

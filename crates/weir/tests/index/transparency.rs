@@ -64,7 +64,8 @@ fn request_results(client: &mut Client, calls: &[Call]) -> Vec<String> {
     results
 }
 
-/// Every form of call for each block, transaction and receipt of the chain, and calls for logs.
+/// Returns every form of call for each block, transaction and receipt of the chain, and calls for
+/// logs.
 fn calls(node: &mut Client) -> Vec<Call> {
     let by_number = |number| ("eth_getBlockByNumber", format!(r#"["{number:#x}",true]"#));
     let blocks = request_results(node, &(0..=HEAD).map(by_number).collect::<Vec<_>>());
@@ -102,8 +103,8 @@ fn calls(node: &mut Client) -> Vec<Call> {
     calls
 }
 
-/// Filters of every form: by each address and each topic that occurs, by both, by lists, with
-/// wildcards, over ranges that begin and end everywhere.
+/// Returns calls for logs with filters of every form: by each address and each topic that occurs,
+/// by both, by lists, with wildcards, over ranges with various first and last blocks.
 fn log_calls(node: &mut Client) -> Vec<Call> {
     let all = format!(r#"[{{"fromBlock":"0x0","toBlock":"{HEAD:#x}"}}]"#);
     let logs = request_results(node, &[("eth_getLogs", all)]).remove(0);

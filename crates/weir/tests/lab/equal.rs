@@ -81,7 +81,7 @@ fn plant(request: &str, response: String) -> String {
     body.to_string()
 }
 
-/// What [`plant`] plants.
+/// The differences that [`plant`] plants: method, class, and JSON pointer of each.
 const PLANTED: &[(&str, &str, &str)] = &[
     ("eth_chainId", "spelling", "/result"),
     ("eth_feeHistory", "not-json-rpc", ""),
@@ -137,7 +137,7 @@ fn known_habits_of_another_client_are_allowed_unless_strict() {
     });
     let (code, result) = equal_json(&[&node.url(), &proxy, "--ignore", "/result"]);
     assert_eq!(code, 1, "{result:#}");
-    // -32601 against -32000 is no habit.
+    // The difference between -32601 and -32000 is not a known habit.
     let counted = differences(&result, true);
     assert_eq!(counted.len(), 1, "{counted:?}");
     assert_eq!(counted[0].1, "error-code");
@@ -167,6 +167,33 @@ fn two_nodes_of_one_chain_and_a_gateway_are_equal() {
         assert_eq!(code, 0, "{text}{messages}");
         assert!(text.starts_with("EQUAL  the responses to "), "{text}");
     }
+}
+
+#[test]
+fn servers_are_compared_over_websockets() {
+    let node = Weir::node().args(&["--block-time", "1h"]).admin().start();
+    let websocket = format!("ws://{}", node.address);
+    let (code, result) = equal_json(&[&node.url(), &websocket, "--strict"]);
+    assert_eq!((code, &result["verdict"]), (0, &json!("equal")), "{result:#}");
+
+    let gateway = Weir::serve().upstreams(&[node.url()]).start();
+    let gateway_websocket = format!("ws://{}", gateway.address);
+    let (code, text, messages) = equal(&[&websocket, &gateway_websocket, "--strict"]);
+    assert_eq!(code, 0, "{text}{messages}");
+
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let since = now.as_secs().to_string();
+    let arguments = ["--since", &since, "--block-time", "1h"];
+    let sound = Weir::node().args(&arguments).start();
+    let faulty = Weir::node().args(&arguments).admin().start();
+    faulty.set_node_settings(
+        r#"{"faults":[{"fault":{"kind":"error","error":"missing_trie_node"},"method":"eth_getCode"}]}"#,
+    );
+    let (code, result) =
+        equal_json(&[&format!("ws://{}", sound.address), &format!("ws://{}", faulty.address)]);
+    assert_eq!(code, 1, "{result:#}");
+    let found = differences(&result, true);
+    assert_eq!(found, [("eth_getCode".into(), "error-against-result".into(), String::new())]);
 }
 
 #[test]
@@ -216,7 +243,7 @@ fn recorded_calls_are_pinned_and_unsafe_ones_are_not_sent() {
     let reasons: Vec<_> = skipped.iter().map(|row| row["reason"].as_str().unwrap()).collect();
     assert_eq!(reasons, ["unsafe", "unknown", "node-specific"]);
 
-    // With tags, the heads are never the same.
+    // With tags, the two nodes never have the same newest block.
     let tags = [&requests[..], &["--keep-tags"]].concat();
     let (code, result) = equal_json(&[&[ahead.url().as_str(), &behind.url()], &tags[..]].concat());
     assert_eq!((code, &result["verdict"]), (2, &json!("cannot-tell")));

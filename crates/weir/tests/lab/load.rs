@@ -299,7 +299,7 @@ fn all_outputs_are_written() {
     assert!(read(&k6).unwrap()["metrics"]["http_reqs"].is_object());
 }
 
-/// Returns the text of the first such element after a heading of a page.
+/// Returns the content of the first HTML element of this name after a heading of a page.
 fn element_after<'p>(page: &'p str, heading: &str, element: &str) -> &'p str {
     let (_, page_part) = page.split_once(heading).unwrap();
     let (_, page_part) = page_part.split_once(&format!("<{element}>")).unwrap();
@@ -307,7 +307,7 @@ fn element_after<'p>(page: &'p str, heading: &str, element: &str) -> &'p str {
 }
 
 #[test]
-fn the_line_that_repeats_a_run_repeats_it() {
+fn the_printed_command_repeats_the_run() {
     let node = Weir::node().start();
     let other = Weir::node().start();
     let folder = TempDir::new().unwrap();
@@ -353,7 +353,8 @@ fn the_line_that_repeats_a_run_repeats_it() {
 
 #[test]
 fn responses_that_differ_from_the_reference_fail_the_run() {
-    // Two chains of different seeds: equal heads, other balances and blocks.
+    // The two chains have different seeds. Their newest blocks have the same number, but balances
+    // and blocks differ.
     let (node, other) =
         (Weir::node().args(&["--seed", "1"]).start(), Weir::node().args(&["--seed", "2"]).start());
     let folder = TempDir::new().unwrap();

@@ -12,7 +12,8 @@ use tempfile::TempDir;
 use test_support::running::{Weir, command_killed_with_test, spawn};
 use test_support::wait::wait_until;
 
-/// One closed scenario. The validity limits are wide, because tests share their machine.
+/// A plan with one closed-loop scenario. The validity limits are wide, because tests share their
+/// machine.
 const PLAN: &str = r#"
 [variables]
 seconds = 2
@@ -200,7 +201,7 @@ fn a_killed_study_continues_and_counts_no_round_twice() {
         });
         child.kill().unwrap();
         child.wait().unwrap();
-        // The study reads its folder, starts the servers, or loads them at these times.
+        // After these times the study reads its folder, starts the servers, or loads them.
         for milliseconds in [20, 150, 350] {
             let mut child = start(folder.path());
             // Sleeps: the instant of the kill.
@@ -319,9 +320,9 @@ fn the_harmony_study_compares_direct_proxied_and_cached_calls() {
     write("harmony-plan.toml", &(shipped("harmony-plan.toml") + wide));
     let text = shipped("harmony-methods.toml");
     let scaled = text
-        .replace("requests = 2000, seconds = 5", "requests = 60, seconds = 0.2")
+        .replace("requests = 2000, seconds = 3.5", "requests = 60, seconds = 0.2")
         .replace("rounds_min = 6", "pause = \"0s\"\nrounds_min = 7")
-        .replace("rounds_max = 20", "rounds_max = 7");
+        .replace("rounds_max = 12", "rounds_max = 7");
     assert_ne!(text, scaled);
     write("harmony-methods.toml", &scaled);
     let (code, json, progress) = weir(folder.path(), &["harmony-methods.toml", "--json"]);

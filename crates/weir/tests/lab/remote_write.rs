@@ -1,6 +1,6 @@
-//! Goal: a real Prometheus accepts a run's pushed and scraped metrics, under both sets of names,
-//! and marks its series as stale at the end. Method: Debian's Prometheus, a run with known counts,
-//! and queries in PromQL, including those of k6's dashboards.
+//! Goal: a real Prometheus accepts a run's pushed and scraped metrics, under Weir's and under k6's
+//! names, and marks its series as stale at the end. Method: Debian's Prometheus, a run with known
+//! counts, and queries in PromQL, including those of k6's dashboards.
 //!
 //! These tests need prometheus; `test_support::programs` decides what happens without it.
 

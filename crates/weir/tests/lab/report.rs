@@ -92,7 +92,7 @@ fn two_nodes_in_one_report() {
 }
 
 #[test]
-fn what_is_no_result_is_named_with_what_is_allowed() {
+fn a_file_that_is_not_a_result_is_rejected_with_the_allowed_files() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("broken.json", "{\"schema\": \"weir.run/1\",");

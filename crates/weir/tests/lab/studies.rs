@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use front::Front;
+use front::NginxProxy;
 use test_support::raw::Client;
 use test_support::running::Weir;
 
@@ -51,7 +51,8 @@ fn row<'a>(result: &'a Value, method: &str) -> &'a Value {
 #[test]
 fn the_somnia_study_fails_for_the_method_that_hangs_above_a_rate() {
     let node = Weir::node().admin().start();
-    // 1.087 % of two calls an iteration: reached at 230 iterations/s, in the stage step1 of 300/s.
+    // An iteration has two calls, and 1.087 % of the calls are eth_getLogs. So 230 iterations/s
+    // reach the limit of 5/s, in the stage step1 with 300/s.
     let rates = r#"{"rates":{"eth_getLogs":{"per_second":5,"burst":1,"over":{"do":"hang"}}}}"#;
     node.set_node_settings(rates);
     let folder = TempDir::new().unwrap();
@@ -80,7 +81,8 @@ fn the_somnia_study_fails_for_the_method_that_hangs_above_a_rate() {
 
     let reason = verdict["reasons"][0].as_str().unwrap();
     assert!(reason.contains("of the calls of eth_getLogs scheduled since "), "{reason}");
-    // Step1 is from 3.6 s to 7.2 s; then the rate rises from 300/s to 600/s until 12.6 s.
+    // The stage step1 lasts from 3.6 s to 7.2 s. Until 12.6 s the rate then rises from 300/s to
+    // 600/s.
     let between = |before: &str, after: &str| -> f64 {
         let (_, rest) = reason.split_once(before).unwrap();
         let (number, _) = rest.split_once(after).unwrap();
@@ -108,7 +110,7 @@ fn a_machine_with_few_open_files_is_told_which_load_fits() {
     };
     let (code, errors) = run(&format!("capacity {plan} --yes"));
     assert_eq!(code, 1, "{errors}");
-    // 10 % of 220,000 workers, and 256 other files.
+    // 22,256 files: 10 % of 220,000 workers, and 256 other files.
     for part in [
         "22256 open files are needed",
         "1024 are allowed",
@@ -190,7 +192,8 @@ fn the_rpcstest_study_is_limited_by_its_own_pauses() {
     assert!((800.0..=985.0).contains(&rate), "the report's figure is 980: {rate}");
 }
 
-/// `ab` counts a response as failed if its length differs from that of the first one.
+/// ApacheBench (`ab`) counts a response as failed if its length differs from that of the first one.
+/// The lab does not.
 #[test]
 fn responses_of_another_length_are_no_failures() {
     let node = Weir::node()
@@ -214,13 +217,13 @@ fn as_many_sessions_are_resumed_as_nginx_counts() {
         let directives = format!(
             "ssl_protocols TLSv{version}; ssl_session_tickets {tickets}; ssl_session_cache off;"
         );
-        let Some(front) = Front::secure(&node.address, &directives) else { return };
+        let Some(nginx) = NginxProxy::secure(&node.address, &directives) else { return };
         for resume in ["on", "off"] {
-            let (full_before, resumed_before) = front.handshakes();
+            let (full_before, resumed_before) = nginx.handshakes();
             let (code, result) = load(
-                &front.url(),
+                &nginx.url(),
                 &[
-                    &front.url(),
+                    &nginx.url(),
                     "--insecure",
                     "--tls-version",
                     version,
@@ -239,7 +242,7 @@ fn as_many_sessions_are_resumed_as_nginx_counts() {
             let case = format!("TLS {version}, tickets {tickets}, resumption {resume}");
             assert_ne!(code, 1, "{case}");
             assert_eq!(result["overall"]["failed_share"], 0.0, "{case}");
-            let (full_after, resumed_after) = front.handshakes();
+            let (full_after, resumed_after) = nginx.handshakes();
             let nginx_full = (full_after - full_before) as f64;
             let nginx_resumed = (resumed_after - resumed_before) as f64;
             let reported = |name| number(&result, &format!("/wire/traffic/handshakes_{name}"));
@@ -267,12 +270,12 @@ fn nginx_admits_the_rate_that_its_limit_is_set_to() {
             "limit_req zone=all burst={} nodelay; limit_req_status 429; add_header Retry-After 1 always;",
             rate * 2 / 5
         );
-        let Some(front) = Front::plain(&node.address, &zone, &location) else { return };
+        let Some(nginx) = NginxProxy::plain(&node.address, &zone, &location) else { return };
         let offered_rate = (rate * 4).to_string();
         let (_, result) = load(
-            &front.url(),
+            &nginx.url(),
             &[
-                &front.url(),
+                &nginx.url(),
                 "-r",
                 &offered_rate,
                 "--warmup",

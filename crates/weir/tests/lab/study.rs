@@ -50,7 +50,7 @@ fn the_published_run_and_its_folder() {
         "21:25:57",
         "17:59:28",
         "8:16:19 (height 983,974)",
-        "one run of each variant is no effect size",
+        "one run of each variant gives no effect size",
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
@@ -197,7 +197,8 @@ fn two_running_nodes_are_watched() {
     assert!(complaints.contains("refused"), "{complaints}");
 }
 
-/// Ten samples to height 1,000, one every `{setting}` seconds; every block costs ten pages.
+/// A shell script that writes samples from height 0 to 1,000, one every `{setting}` seconds. Each
+/// block reads ten pages.
 const VARIANT: &str = r#"i=0; while [ $i -le 10 ]; do printf '{"time":"%sZ","height":%d,"page_cache_hit":%d,"page_cache_miss":%d,"done":false}\n' "$(date -u +%Y-%m-%dT%H:%M:%S.%N | cut -c1-23)" $((i*100)) $((i*900)) $((i*100)) >> "$2"; i=$((i+1)); sleep "$1"; done"#;
 
 fn study(settings: [&str; 2], more: &str) -> String {

@@ -15,9 +15,9 @@ use test_support::running::{Running, Weir};
 /// The planted delay, much longer than the interval of 2 ms at which simulated nodes poll their
 /// chain.
 const DELAY_MS: f64 = 500.0;
-/// The faulty node loses each notification whose number this divides.
+/// The faulty node loses each notification whose number is a multiple of this.
 const LOSE_EVERY: u64 = 7;
-/// The faulty node sends each notification whose number this divides twice.
+/// The faulty node sends each notification twice whose number is a multiple of this.
 const DOUBLE_EVERY: u64 = 5;
 /// Number of subscriptions with one connection each to the faulty node. The test knows their exact
 /// counts.

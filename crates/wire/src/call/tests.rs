@@ -133,7 +133,7 @@ fn invalid_bodies_are_rejected_as_a_whole() {
 }
 
 #[test]
-fn batches_keep_order_and_valid_siblings() {
+fn batches_keep_their_order_and_their_valid_calls() {
     check(
         r#"[ {"id":2,"method":"b"} , 5 , {"id":1,"method":"a","x":1,"x":2} ]"#,
         &[
@@ -151,7 +151,7 @@ fn batches_keep_order_and_valid_siblings() {
 }
 
 #[test]
-fn hostile_bodies_end_early() {
+fn hostile_bodies_are_rejected_early() {
     let many = format!("[{}1]", "1,".repeat(1_000_000));
     assert_eq!(
         decode(many.as_bytes(), &Limits::DEFAULT).unwrap_err().code,

@@ -266,7 +266,8 @@ mod tests {
         let read_all = |bytes: &[u8]| {
             let _ = (read_members(bytes), Cursor::new(bytes).value());
         };
-        crate::fuzz::mutate_all(&seeds, read_all, 7, &mut |tried| tried < 20_000);
+        let random_seed = 7;
+        crate::fuzz::mutate_all(&seeds, read_all, random_seed, &mut |tried| tried < 20_000);
         for text in ["{\"a\":", "{\"a\"", "{\"a\":1,", "{1:2}", "{\"a\":1", "", "[", "\""] {
             let result = read_members(text.as_bytes());
             assert!(result.is_err() || result.unwrap().is_empty(), "{text}");

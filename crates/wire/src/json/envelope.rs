@@ -34,8 +34,8 @@ pub struct EnvelopeScanner {
     depth: usize,
     /// One bit per open array or object: 0 for an array, 1 for an object.
     object_bits: [u64; DEPTH_CEILING / 64],
-    /// The depth of a response's members: 1 in a single response, 2 in a batch, and the maximum
-    /// before the first value.
+    /// The depth of a response's members: 1 in a single response, and 2 in a batch. Before the
+    /// first value, it is `usize::MAX`.
     members_depth: usize,
     /// The depth of the value that is copied unchanged or replaced by a placeholder.
     value_depth: usize,
@@ -43,7 +43,7 @@ pub struct EnvelopeScanner {
     name_offset: usize,
 }
 
-/// The state of the grammar: the parts of JSON to which the next byte may belong.
+/// The state of the grammar: the part of JSON that may come next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// A value.
@@ -62,9 +62,9 @@ enum State {
     Done,
     /// The inside of a string. `is_name` is true if the string is the name of a member.
     String { is_name: bool, position: StringPosition },
-    /// A further byte of a number, or the byte after the number.
+    /// Another byte of a number, or the byte after the number.
     Number(NumberPosition),
-    /// The missing bytes of `true`, `false` or `null`.
+    /// The next bytes of `true`, `false` or `null`.
     Literal(&'static [u8]),
     /// The text is invalid.
     Invalid,
@@ -105,7 +105,7 @@ enum NumberPosition {
     Exponent,
 }
 
-/// The treatment of the current bytes.
+/// How the scanner treats the current bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CopyMode {
     /// The bytes are copied to the envelope without whitespace.
@@ -236,8 +236,9 @@ impl EnvelopeScanner {
                 {
                     self.copy_mode = CopyMode::Verbatim;
                 } else {
-                    // The placeholder of null is null. A response may have both a result and an
-                    // error if one of them is null, so the parser must recognize it.
+                    // The placeholder of null is null, because the parser must recognize a null
+                    // result. A response may have both a result and an error if one of them is
+                    // null.
                     self.envelope.extend_from_slice(if byte == b'n' { b"null" } else { b"0" });
                     self.copy_mode = CopyMode::Skip;
                 }

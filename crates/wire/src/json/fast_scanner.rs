@@ -72,7 +72,8 @@ impl<'a> FastScanner<'a> {
             names_depth_max,
             names: SmallVec::new(),
             repeated_offset: None,
-            // This block contains no offset of the text.
+            // A block that contains no offset of the text, so that the first search examines a
+            // block of the text.
             block_offset: usize::MAX - BLOCK_BYTES,
             special_bits: 0,
         }
@@ -94,8 +95,8 @@ impl<'a> FastScanner<'a> {
         end
     }
 
-    /// Returns the offset of the first special byte at or after `offset`. Without a special byte,
-    /// the offset is at or beyond the end of the input.
+    /// Returns the offset of the first special byte at or after `offset`. If there is none, the
+    /// returned offset is at or beyond the end of the input.
     #[inline(always)]
     pub(super) fn next_special(&mut self, offset: usize) -> usize {
         // If `offset` is before the block, the subtraction wraps to a large number.

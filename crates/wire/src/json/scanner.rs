@@ -46,7 +46,7 @@ pub struct Scanner<'a> {
 
 /// The member names of one open object.
 struct OpenObjectNames<'a> {
-    /// Shows which names may be repeated, without a comparison.
+    /// Recognizes most names that are not repeated, without comparing names.
     filter: NameFilter,
     /// True if a name has an escape. Names are then compared in decoded form.
     has_escapes: bool,
@@ -120,7 +120,7 @@ impl<'a> Scanner<'a> {
     /// # Errors
     /// The first syntax error.
     pub fn value(&mut self) -> Result<&'a [u8], SyntaxError> {
-        // `self.offset` is unchanged, because `peek` uses it to recognize an empty text.
+        // `self.offset` must not move yet, because `peek` needs it to recognize an empty text.
         let start = skip_whitespace(self.bytes, self.offset);
         if !self.is_slow {
             if let Some(end) = self.fast_scanner.end_of_value(start, self.depth) {
@@ -329,8 +329,8 @@ impl<'a> Scanner<'a> {
         if let Some(set) = &mut names.set {
             return !set.insert(name.decode());
         }
-        // An equal name without escapes sets another bit. A name with escapes therefore sets all
-        // bits, so it is compared with all others.
+        // A name with escapes may equal a name without escapes that has another bit. So a name with
+        // escapes sets all bits, and is compared with all other names.
         let bit = if name.escaped { u64::MAX } else { 1 << string::hash_name(name.raw) };
         let may_repeat = names.filter.bits & bit != 0;
         names.filter.bits |= bit;

@@ -13,8 +13,8 @@ use std::arch::x86_64::{
     _mm256_set_epi64x, _mm256_set1_epi8, _mm256_xor_si256,
 };
 
-/// Flipping this bit of every byte turns the quote from 0x22 into 0x20. Only the quote and the
-/// control characters are then below 0x21 among the ASCII bytes.
+/// Flipping this bit of every byte turns the quote from 0x22 into 0x20. Among the ASCII bytes, only
+/// the quote and the control characters are then below 0x21.
 const QUOTE_BIT: i8 = 2;
 /// With [`QUOTE_BIT`] flipped, all special bytes except the backslash are below this value. Bytes
 /// that are not ASCII are negative as signed bytes.

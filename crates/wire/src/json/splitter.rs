@@ -29,13 +29,13 @@ pub enum Split {
     Whitespace,
 }
 
-/// The byte at this offset begins neither an object nor an array.
+/// A syntax error: the value at this offset is neither an object nor an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnexpectedByte(pub usize);
 
 impl Splitter {
-    /// Reads the next chunk of the stream up to the end of a value. Call this function again with
-    /// the bytes after that end.
+    /// Reads the next chunk of the stream up to the end of a value. If a value ends, call this
+    /// function again with the bytes after that end.
     ///
     /// # Errors
     /// If a value of the stream is neither an object nor an array.

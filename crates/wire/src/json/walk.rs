@@ -35,8 +35,9 @@ pub fn member<'a>(raw: &'a [u8], member: &str) -> Option<&'a [u8]> {
     members(raw).find(|(name, _)| *name.decode() == *member.as_bytes()).map(|(_, value)| value)
 }
 
-/// Returns the rest of a raw object, starting at the value of this member. The function does not
-/// search for the end of the value, which saves a pass for callers that iterate over the value.
+/// Returns the rest of a raw object, starting at the value of this member, or `None` if there is no
+/// such member. The function does not search for the end of the value. This saves a pass for
+/// callers that iterate over the value.
 pub fn from_member<'a>(raw: &'a [u8], member: &str) -> Option<&'a [u8]> {
     let mut members = member_spans(raw);
     loop {

@@ -14,6 +14,7 @@ fn row(name: &str) -> &'static Method {
     Family::ALL.iter().find_map(|family| methods_of(*family).method(name)).unwrap()
 }
 
+/// Returns the key of a call. `block` replaces the block that the call names.
 fn key_at(name: &str, params: &str, block: Option<ResolvedBlock>) -> Result<Vec<u8>, KeyError> {
     let body = format!(r#"{{"method":"{name}","params":{params}}}"#);
     let Ok(Body::Single(Ok(call))) = decode(body.as_bytes(), &Limits::DEFAULT) else {

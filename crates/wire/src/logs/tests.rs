@@ -2,12 +2,12 @@
 //! Method: tables.
 use super::*;
 
-/// Returns a raw address of which each byte is `byte`.
+/// Returns a raw address in which each byte is `byte`.
 fn address(byte: u8) -> String {
     format!("\"0x{}\"", format!("{byte:02x}").repeat(20))
 }
 
-/// Returns a raw topic of which each byte is `byte`.
+/// Returns a raw topic in which each byte is `byte`.
 fn topic(byte: u8) -> String {
     format!("\"0x{}\"", format!("{byte:02X}").repeat(32))
 }

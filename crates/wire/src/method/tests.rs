@@ -46,7 +46,7 @@ fn every_named_method_has_a_row() {
     }
 }
 
-/// Compares the columns of each row with each other and with the words of its name.
+/// Compares the fields of each row with each other and with the verb in the method's name.
 #[test]
 fn rows_do_not_contradict_themselves() {
     for family in Family::ALL {
@@ -108,21 +108,22 @@ fn rows_that_other_code_relies_on() {
         call.block,
         Some(BlockParam { at: 1, format: BlockFormat::Hex, default: Some(BlockTag::Latest) })
     );
-    // Rule 16: the parameter is a hash, and the response depends on the block that it names.
+    // The parameter is the hash of a transaction. The response depends on the block that the result
+    // names.
     let receipt = row(Family::Ethereum, "eth_getTransactionReceipt");
     assert_eq!(
         (receipt.validity, receipt.response_block),
         (Validity::Transaction, ResponseBlock::Members)
     );
-    // Rule 37.
+    // A signed transaction may be sent to several nodes.
     let send = row(Family::Harmony, "hmy_sendRawStakingTransaction");
     assert_eq!(send.repeat, Repeat::Broadcast);
     // Harmony's newest block has no signers yet.
     assert_eq!(row(Family::Harmony, "hmyv2_getBlockSigners").blocks_behind_head, 1);
-    // The namespaces differ in number form, so they are different methods.
+    // The methods of the three namespaces write the number in different formats.
     let heads = ["eth_blockNumber", "hmy_blockNumber", "hmyv2_blockNumber"];
     assert!(heads.iter().all(|name| row(Family::Harmony, name).head_value));
-    // Rule 46: the number of confirmations changes.
+    // The response changes with each new block, because it has the number of confirmations.
     assert_eq!(row(Family::Bitcoin, "getblock").validity, Validity::Head);
     assert_eq!(row(Family::Bitcoin, "getrawmempool").validity, Validity::Mempool);
 }

@@ -60,7 +60,7 @@ fn written_numbers_read_back() {
 }
 
 #[test]
-fn raw_values_of_both_families() {
+fn raw_values_are_quantities_or_decimals() {
     assert_eq!(from_value(br#""0x10""#), Some(16));
     assert_eq!(from_value(b"16"), Some(16));
     assert_eq!(from_value(br#""16""#), None);

@@ -2,6 +2,9 @@
 //! bytes. Method: tables of bodies, and recorded responses that are parsed and written again.
 use super::*;
 
+/// The nesting limit of all tests, in levels.
+const DEPTH_MAX: usize = 64;
+
 /// Formats a response or an error in one line.
 fn show(response: Result<Response<'_>, ResponseError>) -> String {
     let to_text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
@@ -17,7 +20,7 @@ fn show(response: Result<Response<'_>, ResponseError>) -> String {
 }
 
 fn check(body: &str, expected: &str) {
-    assert_eq!(show(parse_response(body.as_bytes(), 64)), expected, "{body}");
+    assert_eq!(show(parse_response(body.as_bytes(), DEPTH_MAX)), expected, "{body}");
 }
 
 #[test]
@@ -84,8 +87,10 @@ fn responses_are_complete_and_unambiguous() {
 #[test]
 fn responses_of_a_batch_are_independent() {
     let body = br#"[ {"id":2,"result":1},7,{"id":1,"error":{"code":1}} ]"#;
-    assert_eq!(parse_responses(body, 64, 2), Err(ResponseError::TooMany(2)));
-    let Ok(Responses::Batch(list)) = parse_responses(body, 64, 3) else { panic!("no batch") };
+    assert_eq!(parse_responses(body, DEPTH_MAX, 2), Err(ResponseError::TooMany(2)));
+    let Ok(Responses::Batch(list)) = parse_responses(body, DEPTH_MAX, 3) else {
+        panic!("no batch")
+    };
     let printed: Vec<String> = list.into_iter().map(show).collect();
     assert_eq!(printed, ["2 result 1", "response is not an object", "1 error 1  -"]);
 }
@@ -93,12 +98,14 @@ fn responses_of_a_batch_are_independent() {
 #[test]
 fn one_object_may_be_the_response_to_a_batch() {
     let body = br#"{"id":null,"error":{"code":-32600,"message":"batch too large"}}"#;
-    let Ok(Responses::Single(response)) = parse_responses(body, 64, 3) else { panic!("no object") };
+    let Ok(Responses::Single(response)) = parse_responses(body, DEPTH_MAX, 3) else {
+        panic!("no object")
+    };
     assert_eq!(response.id, b"null");
-    assert_eq!(parse_responses(b"[]", 64, 3), Ok(Responses::Batch(Vec::new())));
-    assert!(matches!(parse_responses(b"[{}", 64, 3), Err(ResponseError::NotJson(_))));
-    assert!(matches!(parse_responses(b"[{}] x", 64, 3), Err(ResponseError::NotJson(_))));
-    assert_eq!(parse_responses(b"7", 64, 3), Err(ResponseError::NotObject));
+    assert_eq!(parse_responses(b"[]", DEPTH_MAX, 3), Ok(Responses::Batch(Vec::new())));
+    assert!(matches!(parse_responses(b"[{}", DEPTH_MAX, 3), Err(ResponseError::NotJson(_))));
+    assert!(matches!(parse_responses(b"[{}] x", DEPTH_MAX, 3), Err(ResponseError::NotJson(_))));
+    assert_eq!(parse_responses(b"7", DEPTH_MAX, 3), Err(ResponseError::NotObject));
 }
 
 #[test]
@@ -128,7 +135,7 @@ fn recorded_responses_are_rewritten_to_the_same_bytes() {
     let recorded = include_str!("../../../../testdata/wire/bodies/execution-apis.io");
     let mut count = 0;
     for line in recorded.lines().filter_map(|line| line.strip_prefix("<< ")) {
-        let response = parse_response(line.as_bytes(), 64).unwrap();
+        let response = parse_response(line.as_bytes(), DEPTH_MAX).unwrap();
         let mut out = Vec::new();
         match response.outcome {
             Outcome::Result(raw) => write_result(&mut out, response.id, raw),

@@ -25,7 +25,7 @@ fn oha_reports_seconds() {
 }
 
 #[test]
-fn k6_counts_slow_requests_only_if_there_are_some() {
+fn a_missing_k6_counter_means_no_slow_requests() {
     let text = r#"{"metrics":{"http_req_duration":{"avg":1,"p(99)":2.5,"max":9},
         "http_req_failed":{"value":0,"passes":0,"fails":7},"slow":{"count":900,"rate":45}}}"#;
     let report = parse_k6(text).unwrap();
@@ -37,7 +37,7 @@ fn k6_counts_slow_requests_only_if_there_are_some() {
 }
 
 #[test]
-fn our_log_is_counted_above_the_limit() {
+fn values_above_100_ms_in_our_histogram_log_are_counted() {
     use hdrhistogram::serialization::V2DeflateSerializer;
     use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 

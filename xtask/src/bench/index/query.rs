@@ -28,8 +28,8 @@ const GETH_RATIO_MAX: f64 = 1.0 / 20.0;
 const BLOCKS_RATIO_MAX: f64 = 1.0 / 10.0;
 /// Name of [`Peer::Without`] in tables.
 const WITHOUT: &str = "the gateway without the index";
-/// Largest allowed ratio of our times for two ranges. The first is a hundred times longer, and both
-/// have the same response.
+/// Largest allowed ratio of our times for two ranges of blocks. The first range is a hundred times
+/// longer, and both ranges have the same response.
 const RANGE_RATIO_MAX: f64 = 1.5;
 /// Number of requests per kind and repetition. Each request is sent only once to a peer, so no
 /// response comes from a cache.
@@ -303,13 +303,14 @@ impl Queries {
                     .collect();
                 format!("[{}]", calls.join(","))
             }
-            // Each address has some hundred logs.
+            // Each of these 512 addresses has some hundred logs.
             Kind::Address => format_logs_call(0, BLOCKS, &contracts[511 + number % 512], ""),
-            // Each contract has some five hundred logs, of which one in twenty matches.
+            // Each of these 128 contracts has some five hundred logs. One in twenty of the logs
+            // matches.
             Kind::AddressAndTopic => {
-                let (contract, holder) =
+                let (contract, holder_index) =
                     (&contracts[127 + number % 128], number / 128 % holders.len());
-                let topics = format!(r#","topics":["{TRANSFER}","{}"]"#, holders[holder]);
+                let topics = format!(r#","topics":["{TRANSFER}","{}"]"#, holders[holder_index]);
                 format_logs_call(0, BLOCKS, contract, &topics)
             }
             Kind::Wide => {

@@ -53,7 +53,7 @@ fn scripts_have_no_placeholder_left_and_the_right_length() {
 }
 
 #[test]
-fn the_walk_visits_every_number() {
+fn steps_of_the_counter_visit_every_number() {
     for count in [1_000, 1_000_000, COUNTER_MAX] {
         assert_ne!(count % COUNTER_STEP, 0, "{count}");
     }

@@ -21,7 +21,7 @@ fn resident_memory_is_the_number_of_its_line() {
 }
 
 #[test]
-fn a_core_is_busy_with_all_but_waiting() {
+fn idle_iowait_and_guest_time_are_not_busy() {
     let stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 4 800 900 8 16 32 64 128\n";
     assert_eq!(busy_ticks(stat, "0"), Some(63));
     assert_eq!(busy_ticks(stat, "1"), None);

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Counts, SLOWEST, Slowest, run};
+use super::{Counts, SLOWEST, Slowest, list_children, run};
 
 #[test]
 fn results_are_summed_and_failures_are_reported() {
@@ -61,8 +61,21 @@ fn other_lines_count_nothing() {
 }
 
 #[test]
-fn skips_were_counted_as_passed() {
+fn tests_that_skipped_themselves_move_from_passed_to_skipped() {
     let mut counts = Counts { passed: 3, failed: 0, skipped: 1 };
     counts.move_to_skipped(2);
     assert_eq!(counts, Counts { passed: 1, failed: 0, skipped: 3 });
+}
+
+#[test]
+fn children_of_all_threads_are_listed() {
+    let thread = std::thread::spawn(|| {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let children = list_children(std::process::id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        (child.id(), children)
+    });
+    let (child, children) = thread.join().unwrap();
+    assert!(children.contains(&child), "{child}: {children:?}");
 }

@@ -2,11 +2,11 @@
 //! passes.
 
 use super::super::tree::Tree;
-use super::find_banned;
+use super::find_banned_file_names;
 
 #[test]
 fn banned_names_are_caught() {
-    let caught = |path| find_banned(&Tree::from_texts(&[(path, "")])).len();
+    let caught = |path| find_banned_file_names(&Tree::from_texts(&[(path, "")])).len();
     assert_eq!(caught("crates/wire/src/helper.rs"), 1);
     assert_eq!(caught("crates/gateway/src/http_utils.rs"), 1);
     assert_eq!(caught("crates/gateway/src/common/limit.rs"), 1);

@@ -1,7 +1,7 @@
 //! Dead paths in pages, links and module docs are found. Names of the reader's own files pass.
 
 use super::super::tree::Tree;
-use super::{find_machine_paths, find_missing};
+use super::{find_machine_paths, find_missing_paths, find_missing_tests};
 
 fn dead(path: &str, text: &str) -> Vec<usize> {
     let tree = Tree::from_texts(&[
@@ -9,7 +9,7 @@ fn dead(path: &str, text: &str) -> Vec<usize> {
         ("crates/gateway/src/policy/limit.rs", "//! Limits."),
         ("docs/style.md", "# Style\n\n## What is `x`, and why?"),
     ]);
-    find_missing(&tree).iter().map(|finding| finding.line).collect()
+    find_missing_paths(&tree).iter().map(|finding| finding.line).collect()
 }
 
 #[test]
@@ -56,4 +56,18 @@ fn paths_of_one_machine_are_caught() {
     assert_eq!(caught("docs/x.md", &format!("see {home}me/x")), 1);
     assert_eq!(caught("docs/x.md", &format!("https://x.y{home}me")), 0);
     assert_eq!(caught("testdata/x/log.txt", &format!("{home}me")), 0);
+}
+
+#[test]
+fn names_of_missing_tests_are_found() {
+    let caught = |page, text: &str| {
+        let source = "mod outage;\nfn data_is_served() {}\n";
+        let tree = Tree::from_texts(&[("crates/weir/tests/gateway.rs", source), (page, text)]);
+        find_missing_tests(&tree).len()
+    };
+    let gone = "| `outage::gone` | `cargo test -p weir -- lost::` | `std::net::IpAddr` |";
+    assert_eq!(caught("docs/testing.md", gone), 2);
+    assert_eq!(caught("docs/decisions/0001-x.md", gone), 0);
+    let present = "`outage::data_is_served`, `cargo test -p weir outage::`, `[::]:8545`";
+    assert_eq!(caught("docs/testing.md", present), 0);
 }

@@ -1,10 +1,11 @@
 //! A file that no module includes is found; every way to include a file is accepted.
 
 use super::super::tree::Tree;
-use super::find_unreachable;
+use super::find_unreachable_files;
 
 fn caught(files: &[(&str, &str)]) -> Vec<String> {
-    find_unreachable(&Tree::from_texts(files)).into_iter().map(|finding| finding.path).collect()
+    let found = find_unreachable_files(&Tree::from_texts(files));
+    found.into_iter().map(|finding| finding.path).collect()
 }
 
 #[test]
@@ -21,7 +22,7 @@ fn a_forgotten_file_is_caught() {
 }
 
 #[test]
-fn roots_by_place_by_manifest_and_by_path_count() {
+fn roots_that_cargo_or_a_manifest_knows_and_path_attributes_reach_files() {
     let files = [
         ("crates/weir/Cargo.toml", ""),
         ("crates/weir/src/main.rs", "pub(crate) mod serve;"),

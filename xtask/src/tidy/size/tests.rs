@@ -2,15 +2,15 @@
 
 use super::super::tree::Tree;
 use super::{
-    find_blobs, find_empty_folders, find_long_functions, find_unnamed_sources, list_notes,
+    find_data_without_source, find_empty_folders, find_large_files, find_long_functions, list_notes,
 };
 
 #[test]
 fn a_blob_is_caught_outside_of_recorded_data() {
     let large = "x".repeat(200_001);
-    assert_eq!(find_blobs(&Tree::from_texts(&[("docs/picture.svg", &large)])).len(), 1);
-    assert!(find_blobs(&Tree::from_texts(&[("testdata/geth/chain.rlp", &large)])).is_empty());
-    assert!(find_blobs(&Tree::from_texts(&[("docs/picture.svg", &large[1..])])).is_empty());
+    assert_eq!(find_large_files(&Tree::from_texts(&[("docs/picture.svg", &large)])).len(), 1);
+    assert!(find_large_files(&Tree::from_texts(&[("testdata/geth/chain.rlp", &large)])).is_empty());
+    assert!(find_large_files(&Tree::from_texts(&[("docs/picture.svg", &large[1..])])).is_empty());
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn an_empty_folder_is_caught() {
 fn data_without_source_licence_or_data_is_caught() {
     let good = "From https://x.y/z at commit 1a2b, licence CC0.";
     let caught = |readme| {
-        find_unnamed_sources(&Tree::from_texts(&[
+        find_data_without_source(&Tree::from_texts(&[
             ("testdata/x/README.md", readme),
             ("testdata/x/a.io", ""),
         ]))
@@ -33,8 +33,9 @@ fn data_without_source_licence_or_data_is_caught() {
     assert_eq!(caught(good), 0);
     assert_eq!(caught("From https://x.y/z at commit 1a2b."), 1);
     assert_eq!(caught(""), 3);
-    assert_eq!(find_unnamed_sources(&Tree::from_texts(&[("testdata/x/a.io", "")])).len(), 4);
-    assert_eq!(find_unnamed_sources(&Tree::from_texts(&[("testdata/x/README.md", good)])).len(), 1);
+    assert_eq!(find_data_without_source(&Tree::from_texts(&[("testdata/x/a.io", "")])).len(), 4);
+    let only_readme = Tree::from_texts(&[("testdata/x/README.md", good)]);
+    assert_eq!(find_data_without_source(&only_readme).len(), 1);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use super::super::Finding;
 use super::super::tree::Tree;
 use super::{
-    SLEEPS, find_error_responses, find_impure_rules, find_missing_docs, find_open_work,
-    find_sentences, find_sleeps,
+    SLEEPS, find_misplaced_error_responses, find_missing_docs, find_sentences_in_analysis,
+    find_side_effects_in_pure_code, find_unexplained_sleeps, find_unnumbered_open_work,
 };
 
 fn lines(check: fn(&Tree) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
@@ -21,8 +21,8 @@ fn a_file_without_a_doc_is_caught() {
 }
 
 #[test]
-fn an_impure_rule_is_caught() {
-    let caught = |path, text| lines(find_impure_rules, path, text);
+fn a_side_effect_in_pure_code_is_caught() {
+    let caught = |path, text| lines(find_side_effects_in_pure_code, path, text);
     let rule = "crates/gateway/src/policy/limit.rs";
     for bad in [
         "use std::time::Instant;",
@@ -48,7 +48,7 @@ fn an_impure_rule_is_caught() {
 #[test]
 fn a_sentence_in_the_lab_s_analysis_is_caught() {
     let analysis = "crates/lab/src/analysis/verdict.rs";
-    let caught = |path, text| lines(find_sentences, path, text);
+    let caught = |path, text| lines(find_sentences_in_analysis, path, text);
     for bad in [
         r#"reasons.push(format!("{share} of the calls failed"));"#,
         r#"    "the generator was the limit, \"#,
@@ -70,7 +70,8 @@ fn a_sentence_in_the_lab_s_analysis_is_caught() {
 
 #[test]
 fn an_error_response_built_elsewhere_is_caught() {
-    let caught = |path| lines(find_error_responses, path, "\nwire::answer::write_error(&mut out);");
+    let text = "\nwire::answer::write_error(&mut out);";
+    let caught = |path| lines(find_misplaced_error_responses, path, text);
     assert_eq!(caught("crates/gateway/src/downstream/http.rs"), [2]);
     assert!(caught("crates/gateway/src/downstream/answer.rs").is_empty());
     assert!(caught("crates/wire/src/answer.rs").is_empty());
@@ -78,10 +79,10 @@ fn an_error_response_built_elsewhere_is_caught() {
 }
 
 #[test]
-fn a_sleeping_test_is_caught_unless_it_has_a_reason() {
+fn a_test_that_sleeps_without_a_reason_is_caught() {
     // The literal is split, so this file does not contain a match.
     let call = concat!("sl", "eep(d)");
-    let caught = |text: &str| lines(find_sleeps, "crates/gateway/tests/pool.rs", text);
+    let caught = |text: &str| lines(find_unexplained_sleeps, "crates/gateway/tests/pool.rs", text);
     assert_eq!(caught(&format!("a();\n{call}.await;")), [2]);
     for call in [call, concat!("std::thread::park_", "timeout(d)"), concat!("pau", "se(d)")] {
         assert_eq!(caught(&format!("{call};")), [1], "{call}");
@@ -95,17 +96,17 @@ fn a_sleeping_test_is_caught_unless_it_has_a_reason() {
     }
     assert!(caught(concat!("fn pau", "se(d: Duration) {}")).is_empty());
     assert!(caught("self.pause.as_micros(); unpause(d);").is_empty());
-    assert!(lines(find_sleeps, "crates/gateway/src/pool.rs", call).is_empty());
-    assert_eq!(lines(find_sleeps, "crates/gateway/src/pool/tests.rs", call), [1]);
-    assert_eq!(lines(find_sleeps, "crates/test-support/src/wait.rs", call), [1]);
+    assert!(lines(find_unexplained_sleeps, "crates/gateway/src/pool.rs", call).is_empty());
+    assert_eq!(lines(find_unexplained_sleeps, "crates/gateway/src/pool/tests.rs", call), [1]);
+    assert_eq!(lines(find_unexplained_sleeps, "crates/test-support/src/wait.rs", call), [1]);
     let own = concat!("pau", "se(attempts)");
-    assert!(lines(find_sleeps, "crates/gateway/src/retry/tests.rs", own).is_empty());
+    assert!(lines(find_unexplained_sleeps, "crates/gateway/src/retry/tests.rs", own).is_empty());
 }
 
 #[test]
 fn open_work_without_a_number_is_caught() {
     let word = super::OPEN_WORK[0];
-    let caught = |text: &str| lines(find_open_work, "crates/wire/src/key.rs", text);
+    let caught = |text: &str| lines(find_unnumbered_open_work, "crates/wire/src/key.rs", text);
     assert_eq!(caught(&format!("// {word}: later")), [1]);
     assert_eq!(caught(&format!("// {word}(#x): later")), [1]);
     assert!(caught(&format!("// {word}(#12): later")).is_empty());

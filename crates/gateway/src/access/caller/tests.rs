@@ -1,5 +1,5 @@
 //! Goal: a key is found in each configured place and nowhere else, and only its hash is stored.
-//! Method: raw heads through the parser, and paths.
+//! Method: raw request heads that the parser reads, and paths.
 
 use super::*;
 use crate::downstream::head::{Head, read_head};
@@ -22,7 +22,8 @@ fn head(places: KeyPlaces, target: &str, lines: &str) -> Head {
         access_fields: Some(access_fields),
     };
     let text = format!("POST {target} HTTP/1.1\r\nHost: rpc.example:8645\r\n{lines}\r\n");
-    read_head(text.as_bytes(), 1 << 14, &fields, None).unwrap().unwrap()
+    let head_bytes_max = 1 << 14;
+    read_head(text.as_bytes(), head_bytes_max, &fields, None).unwrap().unwrap()
 }
 
 fn key_index() -> KeyIndex {
@@ -30,7 +31,7 @@ fn key_index() -> KeyIndex {
     KeyIndex { keys, certificates: HashMap::default() }
 }
 
-/// Returns true if the key is found, and the remaining path.
+/// Parses a request head. Returns whether [`KEY`] is found in it, and the path without the key.
 fn authenticate_head(
     places: KeyPlaces,
     target: &str,

@@ -1,5 +1,5 @@
-//! Goal: a record is one line, contains the known fields, and contains no key. Method: one record,
-//! with one field of a hostile client at a time.
+//! Goal: a record becomes exactly one line, which contains the known fields and no API key. Method:
+//! one record, with one field from a hostile client at a time.
 
 use super::*;
 
@@ -95,7 +95,7 @@ fn long_texts_are_truncated() {
 }
 
 #[test]
-fn paths_are_masked_where_a_key_could_stand() {
+fn path_segments_that_may_be_keys_are_masked() {
     assert_eq!(&*mask_path("/eth"), "/eth");
     assert_eq!(&*mask_path("/v1/0123456789abcdef0123/eth"), "/v1/***/eth");
 }

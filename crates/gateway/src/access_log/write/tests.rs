@@ -1,5 +1,5 @@
-//! Goal: serving never waits, dropped records are counted, and a moved file is reopened. Method: a
-//! writer with a temporary folder; the tests poll the file.
+//! Goal: a serving thread never waits, lost records are counted, and a moved file is reopened.
+//! Method: a writer thread with a file in a temporary folder, which the tests poll.
 
 use super::*;
 use crate::config::access_log::format::Format;
@@ -24,9 +24,9 @@ fn record(method: &str) -> Record {
     Record { call: Some(call), ..Record::without_head("::1".parse().unwrap(), "HTTP/1.1") }
 }
 
-fn wait_for(path: &Path, due: &str) {
+fn wait_for(path: &Path, expected: &str) {
     let give_up = Instant::now() + Duration::from_secs(20);
-    while std::fs::read_to_string(path).unwrap_or_default() != due {
+    while std::fs::read_to_string(path).unwrap_or_default() != expected {
         assert!(Instant::now() < give_up, "{:?}", std::fs::read_to_string(path));
         // Sleeps: another thread writes by the clock.
         std::thread::park_timeout(Duration::from_millis(5));
@@ -35,14 +35,15 @@ fn wait_for(path: &Path, due: &str) {
 
 #[test]
 fn a_full_queue_drops_records() {
-    let queues = RecordQueues::new(config(LogTarget::Stdout, 4), &[], 2);
+    let (queue_lines, threads) = (4, 2);
+    let queues = RecordQueues::new(config(LogTarget::Stdout, queue_lines), &[], threads);
     let queued = (0..10).filter(|_| queues.push(1, record("m"))).count();
     assert_eq!(queued, 2);
     assert!(queues.push(0, record("m")), "threads do not share a queue");
 }
 
 #[test]
-fn a_moved_file_is_opened_anew_and_the_rest_is_written_at_the_end() {
+fn a_moved_file_is_reopened_and_the_stop_writes_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let (path, moved) = (folder.path().join("a.log"), folder.path().join("a.log.1"));
     let queues = Arc::new(RecordQueues::new(config(LogTarget::File(path.clone()), 100), &[], 2));
@@ -65,7 +66,7 @@ fn a_moved_file_is_opened_anew_and_the_rest_is_written_at_the_end() {
 }
 
 #[test]
-fn a_file_that_takes_nothing_is_counted() {
+fn lines_that_cannot_be_written_are_counted() {
     let full = LogTarget::File("/dev/full".into());
     let queues = Arc::new(RecordQueues::new(config(full, 100), &[], 1));
     let writer = start(Arc::clone(&queues)).unwrap();

@@ -1,4 +1,4 @@
-//! Goal: lines hold rates per second and means per interval, and the memory is bounded.
+//! Goal: series hold rates per second and means per interval, and the number of samples is bounded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::metrics::thread::Counters;
 use crate::metrics::thread::tests::labels;
 
 #[test]
-fn lines_are_differences_between_samples() {
+fn series_hold_differences_between_samples() {
     let counters = [Arc::new(Counters::new(&labels(&["a"], &[("a", "one")])))];
     let mut history = History::default();
     history.take_sample(Duration::ZERO, 1, &Counters::sum(&counters));

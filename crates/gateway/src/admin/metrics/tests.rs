@@ -1,6 +1,6 @@
-//! Goal: the text of `/metrics` is valid OpenMetrics, has every metric of the sets, and has bounded
-//! labels; the page lists the same metrics. Method: a parser of the text format, as strict as
-//! Prometheus, which a test with malformed texts checks.
+//! Goal: the text of `/metrics` is valid OpenMetrics, has every metric of the sets, and has no
+//! free-form labels. The page `docs/metrics.md` lists the same metrics. Method: a parser of the
+//! text format that is as strict as Prometheus. A test with malformed texts checks the parser.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,8 @@ use super::{list_sets, render_openmetrics, render_reference};
 use crate::admin::status::tests::{fresh, populated};
 use crate::metrics::export::Description;
 
-/// The families of a text, each with its samples as (name, labels, value).
+/// The metric families of a text by name. Each holds its type, and its samples as (name, labels,
+/// value).
 type Families = HashMap<String, (String, Vec<(String, String, f64)>)>;
 
 fn read(text: &str) -> Result<Families, String> {

@@ -23,13 +23,13 @@ pub(super) struct Plot<'a> {
     pub(super) label: &'a str,
     /// The values of the line.
     pub(super) line: &'a Series,
-    /// A part of each value of `line`, such as the cache hits among the calls. It is drawn as an
-    /// area below the line. `None` draws no area.
+    /// A part of each value of `line`, such as the number of cache hits among the calls. It is
+    /// drawn as an area below the line. `None` draws no area.
     pub(super) part: Option<&'a Series>,
 }
 
-/// Draws a line. The newest value is at the right. The scale ends at the highest value. Intervals
-/// without a value are gaps.
+/// Draws a line chart. The newest value is at the right edge. The vertical scale ends at the
+/// highest value. Intervals without a value are gaps in the line.
 pub(super) fn draw_plot(plot: &Plot<'_>) -> Markup {
     let scale_max = plot.line.iter().flatten().fold(0.0_f64, |highest, value| highest.max(*value));
     let view = format!("0 0 {WIDTH} {HEIGHT}");
@@ -90,7 +90,7 @@ fn split_at_gaps(line: &Series) -> Vec<Run> {
         }
         continues_run = true;
         if let Some(run) = runs.last_mut() {
-            // A value spans its whole interval, so that a single value is visible too.
+            // A value spans nine tenths of its interval, so that a single value is visible too.
             run.push(((offset + index) as f64, *value));
             run.push(((offset + index) as f64 + 0.9, *value));
         }

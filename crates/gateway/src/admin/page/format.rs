@@ -3,7 +3,7 @@
 
 use super::NONE;
 
-/// Formats how often an event has happened, such as `3×`.
+/// Formats how often an event has happened, such as `3×`. Returns a dash for 0.
 pub(super) fn format_times(count: u64) -> String {
     if count == 0 { NONE.to_owned() } else { format!("{}×", format_integer(count)) }
 }
@@ -35,7 +35,8 @@ pub(super) fn format_percent(ratio: f64) -> String {
     format!("{:.1}\u{202f}%", ratio * 100.0)
 }
 
-/// Formats milliseconds. Values of a second or more are formatted as seconds.
+/// Formats milliseconds. Values of a second or more are formatted as seconds. Returns a dash for
+/// `None`.
 pub(super) fn format_millis(ms: Option<f64>) -> String {
     match ms {
         None => NONE.to_owned(),

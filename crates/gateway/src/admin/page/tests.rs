@@ -1,5 +1,5 @@
-//! Goal: the page shows every chain, upstream and method, escapes every name, and fetches nothing
-//! from elsewhere.
+//! Goal: the page shows every chain, upstream and method, escapes every name, and loads nothing
+//! from other servers.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn page(change: impl FnOnce(&mut Status)) -> String {
     render_page(&status, &history, &status.unready_reasons(), "n0")
 }
 
-/// Returns an error unless every tag is closed in order.
+/// Returns an error if a tag is not closed, or is closed in the wrong order.
 fn check_tags(html: &str) -> Result<(), String> {
     const VOID: [&str; 3] = ["meta", "br", "!DOCTYPE"];
     let mut open: Vec<&str> = Vec::new();
@@ -90,7 +90,7 @@ fn names_are_escaped() {
 }
 
 #[test]
-fn nothing_comes_from_elsewhere() {
+fn nothing_is_loaded_from_other_servers() {
     let page = page(|_| {});
     assert!(!page.contains("http://") && !page.contains("https://"), "something is fetched");
     assert!(!page.contains(" style=\""), "the policy forbids style attributes");

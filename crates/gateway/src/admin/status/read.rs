@@ -36,7 +36,7 @@ impl Status {
         Status::with(snapshot, &Counters::sum(&snapshot.counters))
     }
 
-    /// Reads the current state. The counters are already summed over all threads.
+    /// Reads the current state. `counters` are the sums over all threads.
     pub(crate) fn with(snapshot: &Snapshot, counters: &Counters) -> Status {
         let chains = 0..snapshot.chains.len();
         Status {
@@ -56,8 +56,8 @@ impl Status {
         }
     }
 
-    /// Returns the reasons why the gateway is not ready, as far as they concern upstreams. A reason
-    /// is a chain without a head, or a chain without a usable upstream.
+    /// Returns the reasons why the upstreams make the gateway not ready: chains without a head, and
+    /// chains without a usable upstream.
     pub(crate) fn unready_reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         for chain in &self.chains {
@@ -154,7 +154,7 @@ fn round_seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1000.0
 }
 
-/// Returns a quantile in milliseconds, rounded to microseconds.
+/// Returns a quantile in milliseconds, rounded to microseconds; `None` if nothing was measured.
 fn round_quantile_ms(latency: &Histogram, quantile: f64) -> Option<f64> {
     latency.quantile_ms(quantile).map(|ms| (ms * 1000.0).round() / 1000.0)
 }
@@ -251,8 +251,8 @@ fn list_transports(upstream: &config::upstream::Upstream) -> Vec<&'static str> {
     [multiplexed, over_http].into_iter().flatten().collect()
 }
 
-/// Returns the state by its name in the status, and the end of the state. The end is `None` if it
-/// is unknown.
+/// Converts a state to its variant in the status. Also returns the time at which the state ends;
+/// `None` if it is unknown.
 fn read_state(state: health::HealthState) -> (HealthState, Option<Duration>) {
     match state {
         health::HealthState::Healthy => (HealthState::Healthy, None),
@@ -381,7 +381,8 @@ fn read_index(snapshot: &Snapshot, counters: &Counters) -> Option<IndexStatus> {
 
 fn read_keys(snapshot: &Snapshot, counters: &Counters) -> Vec<KeyStatus> {
     let quotas = snapshot.quotas.as_ref();
-    // The quotas are in the order of the keys. The issuers of tokens, which follow, have no quota.
+    // `counters.keys` lists the API keys first, in the order of `usages`, and then the issuers of
+    // tokens, which have no quota.
     let mut usages = quotas
         .map(|quotas| quotas.usage(crate::io::clock::unix_seconds()))
         .unwrap_or_default()

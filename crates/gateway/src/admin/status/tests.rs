@@ -1,5 +1,6 @@
-//! Goal: the status has the values of the configuration, the snapshots and all threads' counters,
-//! and no secret. The tests of `/metrics` and of the page use [`populated`] too.
+//! Goal: the status has the values of the configuration, the snapshots and the counters of all
+//! threads, and contains no secret. The tests of `/metrics` and of the status page use
+//! [`populated`] too.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -119,8 +120,8 @@ impl crate::cache::index::Index for NoIndex {
     }
 }
 
-/// Returns the snapshot of [`fresh`] with heads, an ejected and a foreign upstream, and a value in
-/// every counter of both threads.
+/// Returns the snapshot of [`fresh`] with heads, an ejected upstream, an upstream of another chain,
+/// and a value in every counter of both threads.
 pub(crate) fn populated() -> Arc<Snapshot> {
     let snapshot = fresh();
     let mut view = ChainView::default();
@@ -143,6 +144,7 @@ pub(crate) fn populated() -> Arc<Snapshot> {
     snapshot.chains[0].publish(view, Duration::from_millis(1));
     snapshot.chains[0].reorgs.store(2, Ordering::Relaxed);
     snapshot.chains[0].reorg_depth_max.store(3, Ordering::Relaxed);
+    // The third consecutive failed poll ejects the upstream.
     for _ in 0..3 {
         let now = snapshot.now();
         snapshot.upstreams[1].health.lock().record_failed_poll(now, 0);
@@ -156,6 +158,7 @@ pub(crate) fn populated() -> Arc<Snapshot> {
     for thread in &snapshot.counters {
         thread.keys[0].calls.add(2);
         thread.rules[0].calls.add(1);
+        // The last counters are those of all methods that are not in the method table.
         let unknown = thread.methods[0].len() - 1;
         let hit = CacheStatus::Hit;
         for status in [hit, hit, hit, CacheStatus::Miss, CacheStatus::Coalesced] {
@@ -273,7 +276,7 @@ fn a_healthy_upstream_behind_the_others_is_called_lagging() {
     view.upstreams = vec![upstream_view(0, 0), upstream_view(1, 40)];
     snapshot.chains[0].publish(view.clone(), Duration::ZERO);
     assert_eq!(states(), [HealthState::Healthy, HealthState::Lagging]);
-    // The selection passes over an upstream without a head too.
+    // An upstream without a head is not selected either.
     view.upstreams[1] = UpstreamView { head: None, lag: 0, at_head: false, ..upstream_view(1, 0) };
     snapshot.chains[0].publish(view, Duration::ZERO);
     assert_eq!(states(), [HealthState::Healthy, HealthState::Lagging]);
@@ -303,7 +306,7 @@ fn readiness_names_what_is_missing() {
         "chain side: no upstream has reported a head yet",
     ];
     assert_eq!(Status::of(&snapshot).unready_reasons(), side_reasons);
-    // All upstreams of a chain are lost.
+    // The chain `main` loses all its upstreams.
     snapshot.chains[0].publish(ChainView::default(), snapshot.now());
     let now = snapshot.now();
     for _ in 0..3 {

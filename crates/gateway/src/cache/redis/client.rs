@@ -1,8 +1,8 @@
 //! The Redis client of one thread, with a circuit breaker.
 //!
 //! The client library (fred) pipelines commands, supports clusters and sentinels, and reads from
-//! replicas. After a connection loss the next probe replaces the library's client. That client
-//! would reconnect itself, but it can hang on a replica that no longer exists.
+//! replicas. After a connection loss, the next probe replaces the library's client by a new one.
+//! The old client would reconnect itself, but it can hang on a replica that no longer exists.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -23,8 +23,8 @@ use crate::policy::breaker::Breaker;
 
 /// Timeout to connect, and timeout of the library's internal commands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of commands in the client's queue. The breaker opens long before the queue is
-/// full.
+/// Maximum number of commands in the library client's queue. The breaker opens long before the
+/// queue is full.
 const QUEUED_COMMANDS_MAX: usize = 8192;
 /// Maximum number of reconnects of a client. Afterwards a probe replaces the client.
 const RECONNECTS_MAX: u32 = 3;
@@ -48,20 +48,20 @@ pub(super) enum Role {
 pub(super) struct RedisClient {
     pub(super) config: config::redis::Redis,
     role: Role,
-    /// The library's client and its connection task; `None` before the first probe and after a
-    /// loss.
+    /// The library's client and its connection task; `None` before the first probe, and after a
+    /// probe has failed.
     client: RefCell<Option<(Client, ConnectHandle)>>,
     breaker: RefCell<Breaker>,
-    /// The client is not usable before this time by the clock of `Topology::now`, even if the
+    /// Before this time, by the clock of `Topology::now`, the client is not usable even if the
     /// breaker is closed.
     usable_from: Cell<Duration>,
     loss: Rc<ConnectionLoss>,
 }
 
-/// Whether the connection was lost since the last probe.
+/// Whether the connection was lost since the last successful probe.
 #[derive(Default)]
 struct ConnectionLoss {
-    /// True if the connection was lost since the last probe.
+    /// True if the connection was lost since the last successful probe.
     is_lost: Cell<bool>,
     /// Notified when the connection is lost.
     lost: Notify,
@@ -109,7 +109,7 @@ impl RedisClient {
         opened
     }
 
-    /// Begins the next probe if the breaker is open and a probe is due. Returns true if so.
+    /// Returns true if the breaker is open and a probe is due. The caller must then run the probe.
     pub(super) fn begin_due_probe(&self, now: Duration) -> bool {
         self.breaker.borrow_mut().begin_due_probe(now)
     }
@@ -122,7 +122,8 @@ impl RedisClient {
         }
     }
 
-    /// Returns true if Redis responds in time. Replaces a client that does not respond at all.
+    /// Returns true if Redis responds within the configured timeout. Replaces a client that does
+    /// not respond at all.
     pub(super) async fn probe(&self) -> bool {
         // Only the second response is timed, because the first may include the time to connect.
         if !self.ensure_connected().await {
@@ -154,7 +155,7 @@ impl RedisClient {
         format!("{}:probe", self.config.prefix)
     }
 
-    /// Returns the values of these keys, in order; `None` for a key without a value.
+    /// Returns the value of each key, in the order of the keys; `None` for a key without a value.
     pub(super) async fn get(&self, names: Vec<String>) -> Result<Vec<Option<Bytes>>, Error> {
         let client = self.client()?;
         let values: Vec<Value> = match (self.role, self.config.url.is_cluster()) {
@@ -183,7 +184,7 @@ impl RedisClient {
         Ok(values.into_iter().map(Value::into_bytes).collect())
     }
 
-    /// Sets a key with an expiry.
+    /// Sets a key to a value that expires after `ttl`.
     pub(super) async fn set(
         &self,
         name: String,
@@ -191,19 +192,20 @@ impl RedisClient {
         ttl: Duration,
     ) -> Result<(), Error> {
         let ttl = Expiration::PX(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX));
-        // The last two arguments: no condition, and the old value is not returned.
+        // The last two arguments mean that the write has no condition, and that the old value is
+        // not returned.
         self.client()?.set(name, Bytes::from(value), Some(ttl), None, false).await
     }
 
-    /// Returns the client, connected or connecting.
+    /// Returns the library's client, which may still be connecting.
     pub(super) fn client(&self) -> Result<Client, Error> {
         let client = self.client.borrow().as_ref().map(|(client, _)| client.clone());
         client.ok_or_else(|| Error::new(ErrorKind::IO, "not connected"))
     }
 
-    /// Runs `command`. Fails at once if the connection is or becomes lost, because a reconnect
-    /// takes too long. In a cluster, the loss of one connection counts as the
-    /// loss of all.
+    /// Runs `command`. Fails at once if the connection is already lost, or if it is lost while the
+    /// command runs. Waiting for a reconnect would take too long. In a cluster, the loss of one
+    /// connection counts as the loss of all.
     pub(super) async fn run_while_connected<T>(
         &self,
         command: impl Future<Output = Result<T, Error>>,

@@ -1,6 +1,7 @@
 //! Invariants of the Redis decoders for arbitrary bytes, as functions for fuzzers.
 //!
-//! `fuzz/src/redis.rs` calls them without a time limit, and the tests of `value` in every check.
+//! `fuzz/src/redis.rs` calls these functions without a time limit. The tests of `value` call them
+//! in every test run.
 
 use std::borrow::Cow;
 
@@ -18,7 +19,7 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 /// If an invariant is violated.
 pub(crate) fn redis(bytes: &[u8]) {
     try_value(bytes);
-    // Random bytes rarely have a valid checksum. Without it the decoder rejects them early.
+    // Random bytes rarely have a valid checksum, and the decoder rejects bytes without one early.
     try_value(&with_checksum(bytes));
     if let Some(message) = message::parse(bytes) {
         assert_eq!(message::parse(message.to_string().as_bytes()), Some(message));

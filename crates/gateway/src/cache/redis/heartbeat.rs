@@ -1,8 +1,10 @@
-//! Counts the gateways that share limits and quotas by their heartbeats in Redis.
+//! Counts the gateways that share limits and quotas. Each gateway regularly records a *heartbeat*
+//! in Redis.
 //!
-//! The watch thread sends a heartbeat every second over its own connection, so no call waits for a
-//! heartbeat. In Redis, the script `cache/redis/gateways.lua` records heartbeats by the clock of
-//! Redis. `policy/gateways.rs` decides which number of gateways applies.
+//! The watch thread, which also polls the upstreams, sends a heartbeat every second over its own
+//! connection. So no call waits for a heartbeat. The script `cache/redis/gateways.lua` records the
+//! heartbeats, with times by the clock of Redis. `policy/gateways.rs` decides which number of
+//! gateways applies.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,7 +32,7 @@ const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct GatewayCount {
     /// The random number that identifies this process.
     id: i64,
-    /// A copy of the number in `membership`, which calls read without a lock.
+    /// A copy of the number of gateways in `membership`. Calls read it without a lock.
     gateways: Arc<AtomicU64>,
     /// Decides which number of gateways applies.
     membership: Mutex<Membership>,
@@ -49,8 +51,8 @@ impl GatewayCount {
         }
     }
 
-    /// Applies a new configuration. With another Redis or prefix, the known heartbeats do not count
-    /// any more.
+    /// Applies a new configuration. If the Redis or its key prefix has changed, earlier heartbeats
+    /// no longer count.
     pub(crate) fn reload(&self, previous: &Config, config: &Config) {
         let (configured, assumed) = read_gateway_counts(config);
         self.update(|membership| {
@@ -61,7 +63,8 @@ impl GatewayCount {
         });
     }
 
-    /// Returns the number of gateways. Each gateway divides a limit by it to get its local share.
+    /// Returns the number of gateways. A gateway divides a limit by this number to get its local
+    /// share.
     pub(crate) fn divisor(&self) -> &Arc<AtomicU64> {
         &self.gateways
     }
@@ -77,7 +80,7 @@ impl GatewayCount {
         self.update(|membership| membership.record_reply(reply, now));
     }
 
-    /// Applies a change, publishes the number of gateways, and logs if the number has changed.
+    /// Applies a change and publishes the number of gateways. Logs the number if it has changed.
     fn update(&self, change: impl FnOnce(&mut Membership)) {
         let mut membership = self.membership.lock();
         let previous_state = (membership.gateways(), membership.source());
@@ -99,7 +102,8 @@ pub(crate) fn shares_counters(config: &Config) -> bool {
 }
 
 /// Returns the configured number of gateways, and the number to assume before the first count. The
-/// configured number is `None` if heartbeats count the gateways. Without Redis both are 1.
+/// configured number is `None` if heartbeats determine the number. Without Redis both numbers are
+/// 1.
 fn read_gateway_counts(config: &Config) -> (Option<u64>, u64) {
     let redis = config.redis.as_ref();
     redis.map_or((Some(1), 1), |redis| (redis.gateways, redis.gateways_assumed))
@@ -118,7 +122,7 @@ pub(crate) struct Heartbeat {
     task: AbortHandle,
 }
 
-/// What the task needs to send heartbeats.
+/// The state of the task.
 struct HeartbeatSender {
     topology: Arc<Topology>,
     count: Arc<GatewayCount>,
@@ -165,7 +169,7 @@ impl Drop for Heartbeat {
 }
 
 impl HeartbeatSender {
-    /// Sends a heartbeat at each interval. Connects again after a loss.
+    /// Sends a heartbeat at each interval. Reconnects after a connection loss.
     async fn run(self: Rc<Self>) {
         let mut connected = false;
         loop {

@@ -1,9 +1,11 @@
-//! Messages between gateways over Redis pub/sub. The watch thread sends and receives them. A
-//! message reports a reorg, or a new generation of a chain's cache.
+//! Messages between gateways over Redis pub/sub. The watch thread, which also polls the upstreams,
+//! sends and receives them. A message reports a reorg, or a new generation of a chain's entries in
+//! the Redis cache.
 //!
-//! A generation is a random number that Redis stores under `PREFIX:CHAIN:generation`. The number is
-//! part of every other key of the chain, so a new number invalidates all entries at once, without a
-//! scan. Gateways read the generation every second, so a lost message costs at most a second.
+//! A *generation* is a random number that Redis stores under `PREFIX:CHAIN:generation`. The number
+//! is part of every other Redis key of the chain. So a new number invalidates all entries at once,
+//! without a scan. Gateways read the generation every second, so a lost message costs at most a
+//! second.
 //!
 //! A reorg needs no new generation, because each entry contains the hash of its block. The message
 //! about a reorg only makes other gateways poll their upstreams at once.
@@ -34,7 +36,8 @@ const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before the subscriber reconnects.
 const SUBSCRIBE_PAUSE: Duration = Duration::from_millis(500);
 
-/// The tasks that send and receive messages under one configuration. Dropping the bus ends them.
+/// The tasks that send and receive messages under one configuration. Dropping the bus ends the
+/// tasks.
 pub(crate) struct InvalidationBus {
     tasks: Vec<AbortHandle>,
 }
@@ -107,7 +110,8 @@ impl Publisher {
         }
     }
 
-    /// Exchanges the generations of all chains with Redis.
+    /// Stores new generations in Redis, and reads the generations of all chains. Stops at the first
+    /// chain whose refresh fails.
     async fn refresh(&self) {
         if !self.redis.is_available() {
             return;
@@ -124,20 +128,21 @@ impl Publisher {
         }
     }
 
-    /// Stores a new generation of a chain in Redis if the old one is invalid. Then reads the stored
-    /// generation.
+    /// Stores a new generation of a chain in Redis if this gateway has invalidated the old one.
+    /// Then reads the stored generation.
     async fn refresh_chain(&self, chain: &ChainState) -> Result<(), Error> {
         let client = self.redis.client()?;
         let generation = &self.shared.generation_of(chain);
         let key = format!("{}:{}:generation", self.redis.config.prefix, chain.name);
         if generation.invalidated.load(Ordering::Acquire) {
-            // The last three arguments: no expiry, no condition, and the old value is not returned.
+            // The last three arguments mean no expiry, no condition, and that the old value is not
+            // returned.
             let _: () = client.set(&key, to_hex(new_generation()), None, None, false).await?;
             generation.invalidated.store(false, Ordering::Release);
             self.shared.queue_message(&chain.name, message::Subject::Generation);
         } else {
-            // At the first start and after a flush, Redis has no number. NX (set only if missing)
-            // keeps a number that another gateway has stored meanwhile.
+            // At the first start, and after Redis was flushed, Redis has no number. NX (set only if
+            // missing) keeps a number that another gateway has stored meanwhile.
             let known_number = generation.number.load(Ordering::Acquire);
             let number = if known_number == 0 { new_generation() } else { known_number };
             let _: Value =
@@ -145,13 +150,14 @@ impl Publisher {
         }
         let stored: Option<String> = client.get(&key).await?;
         let stored_number = stored.and_then(|text| u64::from_str_radix(&text, 16).ok());
-        // If another thread invalidated the chain meanwhile, the number that was read is outdated.
+        // If another thread has invalidated the chain meanwhile, the number that was read is
+        // outdated.
         if generation.invalidated.load(Ordering::Acquire) {
             return Ok(());
         }
         match stored_number.filter(|stored_number| *stored_number != 0) {
             Some(stored_number) => generation.number.store(stored_number, Ordering::Release),
-            // Another program has overwritten the key with something else.
+            // Another program has overwritten the key with a value that is no generation.
             None => self.shared.invalidate(chain),
         }
         Ok(())
@@ -198,7 +204,7 @@ async fn receive(
     }
 }
 
-/// Aborts the client's task when it is dropped.
+/// Aborts the client's connection task when it is dropped.
 struct AbortOnDrop(ConnectHandle);
 
 impl Drop for AbortOnDrop {
@@ -263,8 +269,8 @@ fn to_hex(generation: u64) -> String {
     format!("{generation:016x}")
 }
 
-/// Returns a random, nonzero number. After a loss of data in Redis, a counter could repeat an old
-/// number, but a random number differs from all earlier ones.
+/// Returns a random, nonzero number. Unlike a counter, it differs from all earlier numbers even
+/// after Redis has lost its data.
 fn new_generation() -> u64 {
     random_seed() | 1
 }

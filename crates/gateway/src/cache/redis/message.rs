@@ -1,14 +1,15 @@
-//! The messages between gateways on the invalidation bus, as readable text lines.
+//! The messages that gateways send each other on the invalidation bus (Redis pub/sub), as readable
+//! text lines.
 //!
-//! A message only makes the receiver poll earlier. So the gateway works correctly if messages are
-//! lost, duplicated or forged. The parser never panics.
+//! A message only makes the receiver poll earlier. So the gateway works correctly even if messages
+//! are lost, duplicated or forged. The parser never panics.
 
 use std::fmt;
 
 #[cfg(test)]
 mod tests;
 
-/// The first word of every message: the protocol and its version.
+/// The first word of every message: the name of the protocol with its version.
 const MAGIC: &str = "weir1";
 /// Maximum bytes of a message. Even a message with the longest chain name is shorter.
 const BYTES_MAX: usize = 256;
@@ -32,7 +33,8 @@ pub(super) enum Subject {
         /// The highest block that remains.
         fork: u64,
     },
-    /// A gateway replaced the chain's generation, so all stored entries of the chain are invalid.
+    /// A gateway stored a new generation of the chain, so all earlier entries of the chain are
+    /// invalid. A generation is a random number that is part of each entry's Redis key.
     Generation,
 }
 

@@ -1,8 +1,9 @@
-//! Shares quotas between gateways through Redis. Each gateway adds the units that its keys have
-//! used, and reads the total of all gateways.
+//! Shares the usage of quotas between gateways through Redis. For each API key, a gateway adds the
+//! number of units that its clients have used, and reads the total of all gateways.
 //!
-//! The exchange runs on the watch thread with its own connection, so no call waits for it.
-//! `policy/quota.rs` does the arithmetic, and `runtime/quota.rs` schedules the exchanges.
+//! The exchange runs on the watch thread, which also polls the upstreams. It has its own
+//! connection, so no call waits for it. `policy/quota.rs` does the arithmetic, and
+//! `runtime/quota.rs` schedules the exchanges.
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ static SCRIPT: Script = Script::new(include_str!("quotas.lua"));
 
 /// Timeout of an exchange. A slow exchange delays only the next one.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time in seconds for which Redis keeps a counter after the end of its month. Gateways whose
-/// clocks are slow still use the counter.
+/// Time in seconds for which Redis keeps a month's counter after the end of the month, because
+/// gateways whose clocks are slow still use it.
 const EXPIRY_SECONDS: u64 = 86_400;
 
 /// The Redis client for quotas.
@@ -39,9 +40,10 @@ impl QuotaClient {
         self.redis.is_available()
     }
 
-    /// Adds the units of a report to a key's counter, and returns the units used at all gateways.
-    /// Returns `None` if Redis does not respond. If Redis applies a report that has timed out, the
-    /// units count twice.
+    /// Adds the units of a report to the counter of an API key, and returns the number of units
+    /// used at all gateways. Returns `None` if Redis does not respond in time, or responds with an
+    /// error. A report that times out is sent again, so its units count twice if Redis has applied
+    /// it after all.
     pub(crate) async fn report_usage(
         &self,
         key: &str,

@@ -1,5 +1,5 @@
-//! Lua scripts that run in Redis. A gateway sends the digest of a script. It sends the full text
-//! only if Redis does not have the script.
+//! Lua scripts that run in Redis. To run a script, a gateway sends its digest. It sends the full
+//! text only if Redis does not have the script.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -33,7 +33,8 @@ impl Script {
         let evaluation = async {
             let reply = client.evalsha(self.sha1(), names.clone(), arguments.clone()).await;
             match reply {
-                // The library has no error kind for this Redis error, so its text is compared.
+                // Redis does not have the script. The library has no error kind for this, so the
+                // error's text is compared.
                 Err(error) if error.details().starts_with("NOSCRIPT") => {
                     client.eval(self.text, names, arguments).await
                 }

@@ -1,17 +1,18 @@
 //! The encoding of a response in Redis.
 //!
 //! Stored bytes can come from another program, from another version or from a damaged disk. The
-//! decoder never panics and respects its memory limit. It rejects all bytes that the encoder cannot
-//! have written. `policy/shareable.rs` decides whether a decoded value is valid.
+//! decoder never panics, and its memory is limited. It rejects all bytes that the encoder cannot
+//! have written. `policy/shareable.rs` decides whether a decoded response is still valid.
 //!
 //! ```text
-//! magic 2 | version 1 | flags 1 | tag 1 | number 8 | hash 32 | written 8 | key length 4 |
-//! body length 4 | key | body, optionally compressed with zstd | crc 4 of all bytes before
+//! magic 2 | version 1 | flags 1 | tag 1 | number 8 | hash 32 | written 8 | material length 4 |
+//! body length 4 | material | body, optionally compressed with zstd | crc 4 of all bytes before
 //! ```
 //! The numbers are widths in bytes. Integers are little endian. Tag, number and hash encode the
-//! [`ShareableTag`]: its variant and its block. The key is [`Value::material`]. The body length is
-//! the length of the uncompressed body. The CRC detects only accidental damage. A client that can
-//! write to this Redis can forge responses, so Redis must be as trusted as the upstreams.
+//! [`ShareableTag`]: its variant and its block. The material ([`Value::material`]) identifies the
+//! call. The body length is the length of the uncompressed body. The CRC detects only accidental
+//! damage. Anyone who can write to this Redis can forge responses, so Redis must be as trusted as
+//! the upstreams.
 
 use std::borrow::Cow;
 
@@ -22,25 +23,26 @@ mod tests;
 
 /// The first bytes of every value.
 const MAGIC: [u8; 2] = *b"wv";
-/// The version of the encoding and of the rules for storing. The decoder rejects other versions.
-/// Gateways that wrote version 1 did not check logs against their blocks' headers.
+/// The version of the encoding, and of the rules for which responses are stored. The decoder
+/// rejects other versions. Gateways that wrote version 1 did not check logs against their blocks'
+/// headers.
 const VERSION: u8 = 2;
-/// Bytes of the fields before the key.
-const HEAD_BYTES: usize = 61;
+/// Bytes of the fields before the material.
+const HEADER_BYTES: usize = 61;
 /// Bytes of the checksum at the end.
 const CRC_BYTES: usize = 4;
 /// Flag of a body that is an error object.
 const FLAG_ERROR: u8 = 1;
 /// Flag of a compressed body.
 const FLAG_COMPRESSED: u8 = 2;
-/// zstd's default level: responses shrink to a third or less, at some hundred MB/s.
+/// Compression level: zstd's default. Responses shrink to a third or less, at some hundred MB/s.
 const COMPRESSION_LEVEL: i32 = 3;
 
 /// A response, with the fields that another gateway needs to validate it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Value<'a> {
-    /// The full key material of the call. A lookup compares it, because the Redis key is only a
-    /// digest.
+    /// The bytes whose digest is part of the Redis key. A lookup compares all of them, because two
+    /// calls may have the same digest.
     pub(super) material: &'a [u8],
     /// The raw result or error object.
     pub(super) body: Cow<'a, [u8]>,
@@ -80,7 +82,7 @@ impl Value<'_> {
         let error_flag = if self.is_error { FLAG_ERROR } else { 0 };
         let compressed_flag = if compressed.is_some() { FLAG_COMPRESSED } else { 0 };
         let mut bytes =
-            Vec::with_capacity(HEAD_BYTES + self.material.len() + body.len() + CRC_BYTES);
+            Vec::with_capacity(HEADER_BYTES + self.material.len() + body.len() + CRC_BYTES);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&[VERSION, error_flag | compressed_flag, tag]);
         bytes.extend_from_slice(&number.to_le_bytes());
@@ -103,15 +105,19 @@ impl Value<'_> {
 pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, ValueFault> {
     let content_bytes = bytes.len().checked_sub(CRC_BYTES).ok_or(ValueFault::Malformed)?;
     let (content, stored_crc) = bytes.split_at(content_bytes);
-    let (head, remaining) = content.split_at_checked(HEAD_BYTES).ok_or(ValueFault::Malformed)?;
-    if head[..2] != MAGIC || head[2] != VERSION || head[3] & !(FLAG_ERROR | FLAG_COMPRESSED) != 0 {
+    let (header, remaining) =
+        content.split_at_checked(HEADER_BYTES).ok_or(ValueFault::Malformed)?;
+    if header[..2] != MAGIC
+        || header[2] != VERSION
+        || header[3] & !(FLAG_ERROR | FLAG_COMPRESSED) != 0
+    {
         return Err(ValueFault::Malformed);
     }
-    let number = u64::from_le_bytes(to_array(&head[5..13]));
-    let hash: [u8; 32] = to_array(&head[13..45]);
-    let written_ms = u64::from_le_bytes(to_array(&head[45..53]));
-    let material_bytes = u32::from_le_bytes(to_array(&head[53..57])) as usize;
-    let body_bytes = u32::from_le_bytes(to_array(&head[57..61])) as usize;
+    let number = u64::from_le_bytes(to_array(&header[5..13]));
+    let hash: [u8; 32] = to_array(&header[13..45]);
+    let written_ms = u64::from_le_bytes(to_array(&header[45..53]));
+    let material_bytes = u32::from_le_bytes(to_array(&header[53..57])) as usize;
+    let body_bytes = u32::from_le_bytes(to_array(&header[57..61])) as usize;
     if body_bytes > body_bytes_max {
         return Err(ValueFault::TooLarge);
     }
@@ -120,7 +126,7 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, V
     if crc(content) != u32::from_le_bytes(to_array(stored_crc)) {
         return Err(ValueFault::Malformed);
     }
-    let validity = match head[4] {
+    let validity = match header[4] {
         0 => ShareableTag::Free,
         1 => ShareableTag::Final { number, hash: None },
         2 => ShareableTag::Final { number, hash: Some(hash) },
@@ -128,7 +134,7 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, V
         4 => ShareableTag::Head { number, hash },
         _ => return Err(ValueFault::Malformed),
     };
-    let body = if head[3] & FLAG_COMPRESSED == 0 {
+    let body = if header[3] & FLAG_COMPRESSED == 0 {
         Cow::Borrowed(body)
     } else {
         // The second argument limits the decompressed size, even if the compressed data states a
@@ -138,7 +144,7 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, V
     if body.len() != body_bytes || body.is_empty() {
         return Err(ValueFault::Malformed);
     }
-    Ok(Value { material, body, is_error: head[3] & FLAG_ERROR != 0, validity, written_ms })
+    Ok(Value { material, body, is_error: header[3] & FLAG_ERROR != 0, validity, written_ms })
 }
 
 fn to_array<const N: usize>(bytes: &[u8]) -> [u8; N] {

@@ -1,12 +1,13 @@
-//! Request-limit zones that gateways share: a Redis script checks and charges each call.
+//! Request limits whose counters gateways share: a Redis script checks and charges each call. A
+//! *zone* is a set of such counters, with one counter per key, such as a client address.
 //!
-//! Each serving thread has one [`SharedLimitClient`] with its own connection, so cache lookups do
-//! not delay limit checks. `limits/shared.rs` builds the queries and applies the results. The
-//! script `cache/redis/zones.lua` implements the same algorithm as `policy/limit.rs`.
+//! Each serving thread has one [`SharedLimitClient`] with its own Redis connection, so cache
+//! lookups do not delay limit checks. `limits/shared.rs` builds the queries and applies the
+//! results. The script `cache/redis/zones.lua` implements the same algorithm as `policy/limit.rs`.
 //!
-//! While Redis is down, each gateway enforces its local share, which is the rate divided by the
-//! number of gateways. No call waits longer than the timeout. After a few failures the breaker
-//! opens, and then no call waits.
+//! While Redis is down, each gateway enforces its *local share*, which is the rate divided by the
+//! number of gateways. No call waits for Redis longer than the timeout. After a few failures the
+//! circuit breaker opens, and then no call waits.
 //!
 //! After a Redis restart, every gateway enforces its local share until all gateways must have
 //! noticed the restart. Then all gateways switch to Redis at the same time
@@ -34,10 +35,11 @@ use crate::upstream::topology::Topology;
 #[cfg(test)]
 mod tests;
 
-/// The script that checks a call in its zones, and charges the call if it passes.
+/// The script that checks a call in its zones. If the call passes, the script charges it to these
+/// zones.
 static SCRIPT: Script = Script::new(include_str!("zones.lua"));
 
-/// The script with which gateways agree when they all use Redis again.
+/// The script with which gateways agree on the time at which they all use Redis again.
 static START_SCRIPT: Script = Script::new(include_str!("begin.lua"));
 
 /// The shared-limit client of one thread.
@@ -86,8 +88,10 @@ impl SharedLimitClient {
         &self.counters.shared_limits
     }
 
-    /// Checks a call in Redis, which charges the call if it passes. Returns `None` if the breaker
-    /// is open, or if Redis is slow or down. Redis may still charge a call that has timed out.
+    /// Checks a call in Redis, which charges the call if it passes. Returns `None` if Redis is
+    /// slow, down or responds with an error. Also returns `None` without a request while the
+    /// breaker is open, or while the gateways do not use Redis yet after a restart. Redis may still
+    /// charge a call after the timeout.
     pub(crate) async fn check(&self, query: &SharedLimitQuery) -> Option<RedisDecision> {
         if !self.redis.is_usable(self.topology.now()) {
             return None;
@@ -125,7 +129,8 @@ impl SharedLimitClient {
         let mut arguments = Vec::with_capacity(query.zones.len() * 4);
         for zone_query in &query.zones {
             let zone = &self.topology.config.zones[zone_query.zone].name;
-            // The key is hashed, because it can be a confidential header value.
+            // The Redis key contains a digest of the zone key, because a zone key can be a
+            // confidential header value.
             names.push(format!("{}:zone:{zone}:{}", self.prefix, hex::encode(zone_query.digest)));
             let numbers = [
                 zone_query.terms.rate.thousandths(),
@@ -141,7 +146,7 @@ impl SharedLimitClient {
     /// Agrees with the other gateways on the time at which all of them use Redis again, and pauses
     /// the Redis client until then. Returns true if Redis responded.
     async fn agree_on_start(&self) -> bool {
-        // A gateway needs at most this time to notice that Redis is back.
+        // Every gateway notices within this time that Redis is back.
         let delay_max = self.backoff + PROBE_TIMEOUT + CHECK_INTERVAL;
         let name = format!("{}:zones-begin", self.prefix);
         let arguments = vec![i64::try_from(delay_max.as_millis()).unwrap_or(i64::MAX)];
@@ -181,21 +186,22 @@ pub(crate) fn has_shared_zones(config: &Config) -> bool {
 /// reply is malformed.
 ///
 /// The first number of the reply is the time of Redis in ms. The second is the position of the zone
-/// that refused the call, counted from 1; 0 if the call passes. For each zone, the excess of the
-/// key and the time of its last charge follow. Negative numbers mean that Redis has no state of the
-/// key.
+/// that refused the call, counted from 1; 0 if the call passes. Two numbers follow for each zone:
+/// the excess of the key, and the time of its last charge in ms. The excess is the number of calls
+/// by which the key is ahead of the rate, in thousandths of a call. If Redis has no state of the
+/// key, both numbers are negative.
 fn parse_reply(reply: &Value, zone_count: usize) -> Option<RedisDecision> {
     let numbers = parse_integers(reply).filter(|numbers| numbers.len() == 2 + 2 * zone_count)?;
-    let (head, states) = numbers.split_at(2);
+    let (header, states) = numbers.split_at(2);
     let states = states.chunks_exact(2).map(|state| {
         let [excess, charged_at_ms] = [state[0], state[1]].map(|number| u64::try_from(number).ok());
         Some(KeyState { excess: excess?, charged_at_ms: charged_at_ms? })
     });
-    let refusing_zone = usize::try_from(head[1]).ok().filter(|number| *number <= zone_count)?;
+    let refusing_zone = usize::try_from(header[1]).ok().filter(|number| *number <= zone_count)?;
     let states: Vec<Option<KeyState>> = states.collect();
     // An allowed call leaves a state in every zone.
     let is_complete = refusing_zone > 0 || states.iter().all(Option::is_some);
-    let redis_now_ms = u64::try_from(head[0]).ok()?;
+    let redis_now_ms = u64::try_from(header[0]).ok()?;
     is_complete.then(|| RedisDecision {
         redis_now_ms,
         refused: refusing_zone.checked_sub(1),

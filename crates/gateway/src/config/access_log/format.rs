@@ -7,7 +7,7 @@ use crate::policy::closed_set::closed_set;
 #[cfg(test)]
 mod tests;
 
-/// nginx's predefined format. The name of the API key takes the place of the user.
+/// nginx's predefined format, with the name of the API key instead of the user name.
 pub const COMBINED: &str = "$remote_addr - $key [$time_local] \"$request\" $status \
                             $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
 
@@ -40,7 +40,8 @@ pub enum Part {
 }
 
 closed_set! {
-    /// A variable, with its name in a format. `$http_NAME` is a [`Part::Header`] instead.
+    /// A variable. The text after `=` is its name in a format. `$http_NAME` is a [`Part::Header`]
+    /// instead.
     pub enum Variable {
         /// Address of the client.
         RemoteAddr = "remote_addr",
@@ -52,7 +53,7 @@ closed_set! {
         TimeLocal = "time_local",
         /// RFC 3339, with microseconds.
         TimeIso = "time_iso8601",
-        /// Seconds since 1970, with milliseconds.
+        /// Seconds since 1970, with three decimals.
         Msec = "msec",
         /// `POST` or another.
         RequestMethod = "request_method",
@@ -69,7 +70,7 @@ closed_set! {
         BodyBytesSent = "body_bytes_sent",
         /// Bytes of the request's body.
         RequestLength = "request_length",
-        /// Seconds from the complete request to the written response, with milliseconds.
+        /// Seconds from the complete request to the written response, with three decimals.
         RequestTime = "request_time",
         /// Seconds spent on upstreams.
         UpstreamTime = "upstream_response_time",
@@ -157,7 +158,7 @@ impl Format {
     }
 }
 
-/// The header that JSON lines contain.
+/// The request header that JSON lines contain.
 pub const USER_AGENT: &str = "user-agent";
 
 /// Splits a text after a `$` into the name of the variable and the remaining text.
@@ -190,7 +191,7 @@ fn parse_variable(name: &str) -> Result<Part, FormatFault> {
     variable.map(Part::Variable).ok_or(FormatFault::Unknown)
 }
 
-/// Prints the format as in a configuration.
+/// Prints the format as a configuration file writes it.
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Format::Text(parts) = self else { return f.write_str("json") };

@@ -1,7 +1,7 @@
-//! Properties that hold for any text as an access log format, as functions for fuzzers.
+//! Invariants of the access-log format parser for arbitrary text, as functions for fuzzers.
 //!
-//! `fuzz/src/access_log.rs` calls them without a time limit, and the test below for a second in
-//! every check.
+//! `fuzz/src/access_log.rs` calls them without a time limit. The test below calls them for a second
+//! in every test run.
 
 use super::format::{COMBINED, FORMAT_BYTES_MAX, Format, FormatFault};
 
@@ -9,13 +9,14 @@ use super::format::{COMBINED, FORMAT_BYTES_MAX, Format, FormatFault};
 ///
 /// # Panics
 ///
-/// If it does not.
+/// If the format changes.
 pub(crate) fn format(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(format) = Format::parse(text) else { return };
     let printed = format.to_string();
     let reparsed = Format::parse(&printed);
-    // Every name is printed in braces, which may make the longest formats too long.
+    // Every name is printed in braces, so the printed text of a long format may exceed the length
+    // limit.
     if reparsed != Err(FormatFault::Length) || printed.len() <= FORMAT_BYTES_MAX {
         assert_eq!(reparsed.as_ref(), Ok(&format), "a format is not printed as it was read");
     }
@@ -29,7 +30,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a second of fuzzing in every check.
+    //! Goal: a second of fuzzing in every test run.
 
     use std::time::{Duration, Instant};
 
@@ -48,7 +49,8 @@ mod tests {
     fn one_second_of_mutations_holds() {
         let start = Instant::now();
         let go_on = &mut |_| start.elapsed() < Duration::from_secs(1);
-        let tried = wire::fuzz::mutate_all(&seeds(), format, 4, go_on);
+        let random_seed = 4;
+        let tried = wire::fuzz::mutate_all(&seeds(), format, random_seed, go_on);
         assert!(tried > 100, "only {tried} inputs in a second");
     }
 }

@@ -1,4 +1,4 @@
-//! The quota file: the usage of each key in one month.
+//! The quota file: the usage of each API key in one month, in units. A call costs one unit or more.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::quota::Month;
 
-/// Largest file, in bytes. It is enough for some hundred thousand keys.
+/// Maximum bytes of the file: enough for some hundred thousand keys.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// The usage of all keys in one month.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct QuotaUsage {
     pub(crate) month: Month,
-    /// Used units by the name of the key.
+    /// Used units by the name of the API key.
     pub(crate) keys: BTreeMap<Arc<str>, u64>,
 }
 
@@ -27,7 +27,7 @@ struct QuotaFile {
     units: BTreeMap<String, u64>,
 }
 
-/// Reads a quota file. Returns no usage if the file does not exist.
+/// Reads a quota file. If the file does not exist, returns a usage without keys.
 ///
 /// # Errors
 ///
@@ -54,7 +54,7 @@ pub(crate) fn write(path: &Path, usage: &QuotaUsage) -> io::Result<()> {
     let units = usage.keys.iter().map(|(name, units)| (name.to_string(), *units)).collect();
     let contents = QuotaFile { month: usage.month.to_string(), units };
     let text = serde_json::to_string_pretty(&contents)?;
-    // The name of the temporary file is unique, because two processes write during a hand-over.
+    // The name contains the process id, because two processes write the file during a hand-over.
     let mut temporary_name = path.file_name().unwrap_or_default().to_owned();
     temporary_name.push(format!(".{}.new", std::process::id()));
     let temporary_path = path.with_file_name(temporary_name);

@@ -1,4 +1,5 @@
-//! Goal: a URL can express every topology of Redis, and its secrets are never printed.
+//! Goal: a URL can express every topology of Redis (single server, sentinels, cluster), and its
+//! secrets are never printed.
 
 use super::*;
 
@@ -38,8 +39,8 @@ fn malformed_urls_are_rejected_and_masked() {
         "redis://a/sekrit",
         "redis://a#sekrit",
     ] {
-        let refused = RedisUrl::parse(text);
-        assert!(refused.as_ref().is_err_and(|why| !why.contains("sekrit")), "{text}: {refused:?}");
+        let parsed = RedisUrl::parse(text);
+        assert!(parsed.as_ref().is_err_and(|why| !why.contains("sekrit")), "{text}: {parsed:?}");
         assert_eq!(mask_url(text).unwrap(), "\"***\"", "{text}");
     }
 }

@@ -37,7 +37,7 @@ fn iana_spelling(suite: &SupportedCipherSuite) -> String {
     rustls_name(suite).replace("TLS13_", "TLS_")
 }
 
-/// Translates IANA's name to OpenSSL's: `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384` is
+/// Translates IANA's name to OpenSSL's, such as `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384` to
 /// `ECDHE-RSA-AES256-GCM-SHA384`. A name that ends in `CHACHA20_POLY1305_SHA256` loses the hash,
 /// and names of TLS 1.3 do not change.
 fn openssl_spelling(suite: &SupportedCipherSuite) -> String {
@@ -55,7 +55,8 @@ fn openssl_spelling(suite: &SupportedCipherSuite) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: both spellings of every suite are found, and they are those of other programs.
+    //! Goal: every suite is found by both of its names, and OpenSSL's names are the ones that other
+    //! programs use.
 
     use super::*;
 

@@ -90,7 +90,7 @@ fn format_name(name: &GeneralName) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: the names of a certificate are read unchanged, and malformed bytes have none.
+    //! Goal: the names of a certificate are read unchanged, and malformed bytes yield no names.
 
     use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 

@@ -23,7 +23,7 @@ impl Sessions {
         Sessions { age_max, cache: Cache::new(sessions_max) }
     }
 
-    /// Returns the value of a session; `None` if the session has expired.
+    /// Returns the value of a stored session; `None` if the session has expired.
     fn check_age(&self, (stored_at, value): (Instant, Vec<u8>)) -> Option<Vec<u8>> {
         (stored_at.elapsed() <= self.age_max).then_some(value)
     }

@@ -32,8 +32,9 @@ impl Certificates {
         }
     }
 
-    /// Returns the indices of the certificates for a name. Without an exact match, wildcards apply.
-    /// A star matches one label (RFC 6125, section 6.4.3). Returns an empty slice without a match.
+    /// Returns the indices of the certificates for a name. Wildcard names apply only if no exact
+    /// name matches. A star matches one label (RFC 6125, section 6.4.3). Returns an empty slice if
+    /// no name matches.
     fn find_indices(&self, name: &str) -> &[usize] {
         // DNS names ignore case. Most names are in lower case, so they are not copied.
         let lower_case;
@@ -54,18 +55,18 @@ impl ResolvesServerCert for Certificates {
         let candidates = || indices.iter().map(|index| &self.keys[*index]);
         let can_sign =
             |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
-        // If no certificate has the name, every certificate is a default.
+        // If no certificate has the name, every certificate is a candidate.
         let defaults = || self.keys.iter().filter(|_| indices.is_empty());
         let key = candidates().find(can_sign).or_else(|| defaults().find(can_sign));
-        // If the client can verify no key, the handshake fails. It fails with a more precise reason
-        // if a certificate is returned.
+        // If the client can verify no key, the handshake fails anyway. Returning a certificate then
+        // gives the failure a more precise reason.
         key.or_else(|| candidates().next()).or_else(|| self.keys.first()).cloned()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a name selects its own certificate, in any case, with one label for a star.
+    //! Goal: a name selects its own certificates, in any letter case, and a star matches one label.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Session tickets under keys from files, which replicas share.
+//! Session tickets, encrypted with keys from files that several replicas of the gateway share.
 //!
 //! A ticket is `name ‖ nonce ‖ sealed(time ‖ session) ‖ tag`, where `‖` joins byte strings:
 //!
@@ -6,13 +6,15 @@
 //!   from the remaining bytes.
 //! - The cipher is AES-256-GCM-SIV (RFC 8452), with a nonce of 96 random bits. Replicas choose
 //!   nonces for the same key independently, so two nonces can be equal. With this cipher, equal
-//!   nonces reveal at most that two tickets are equal. With GCM they would reveal the
+//!   nonces reveal at most that two tickets are equal. With GCM, equal nonces would reveal the
 //!   authentication key.
 //! - Each ticket authenticates the name of its key and the settings of client verification. So a
 //!   session that began under other settings is not resumed.
-//! - The time limits the lifetime of a ticket, because a key from a file does not expire.
+//! - The time is the creation time of the ticket. It limits the lifetime of the ticket, because
+//!   keys from files do not expire.
 //!
-//! Without files, the gateway uses rustls's ticketer, whose keys exist in memory for some hours.
+//! Without key files, the gateway uses rustls's ticketer, whose keys exist in memory for some
+//! hours.
 
 use std::fmt;
 use std::path::Path;
@@ -25,7 +27,7 @@ use rustls::server::ProducesTickets;
 
 /// Bytes of a key's public name, as in RFC 5077.
 const NAME_BYTES: usize = 16;
-/// Bytes of the time inside a ticket.
+/// Bytes of the creation time inside a ticket.
 const TIME_BYTES: usize = 8;
 /// Sizes of key files: nginx's for AES-128 and for AES-256.
 const FILE_BYTES: [usize; 2] = [48, 80];
@@ -77,8 +79,8 @@ impl TicketKey {
 }
 
 impl Tickets {
-    /// Creates a ticketer. `keys` must not be empty. Sessions are not resumed under another
-    /// `context`.
+    /// Creates a ticketer. `keys` must not be empty. Tickets that were sealed under another
+    /// `context` are not resumed.
     pub(crate) fn new(keys: Vec<TicketKey>, context: &[u8; 32], age_max: Duration) -> Tickets {
         Tickets { keys, context: *context, age_max }
     }
@@ -92,7 +94,8 @@ impl Tickets {
         Aad::from(additional_data)
     }
 
-    /// Seals a session in a ticket. `now` is the time in Unix seconds. A nonce must be used once.
+    /// Seals a session in a ticket. `now` is the time in Unix seconds. Each nonce must be used only
+    /// once. Returns `None` if there is no key or the encryption fails.
     fn seal(&self, session: &[u8], now: u64, nonce: [u8; NONCE_LEN]) -> Option<Vec<u8>> {
         let key = self.keys.first()?;
         let start = NAME_BYTES + NONCE_LEN;
@@ -110,7 +113,8 @@ impl Tickets {
     }
 
     /// Opens a ticket of any replica and returns its session. `now` is the time in Unix seconds.
-    /// Returns `None` if the ticket is not authentic or too old.
+    /// Returns `None` if the ticket is too long, is not authentic, is too old, or comes from the
+    /// future.
     fn open(&self, ticket: &[u8], now: u64) -> Option<Vec<u8>> {
         if ticket.len() > TICKET_BYTES_MAX {
             return None;

@@ -1,5 +1,6 @@
-//! Goal: a reload keeps no connection to an upstream with a changed key. Method: two upstreams that
-//! differ in one key, for every declared key.
+//! Goal: a reload closes the connections to an upstream if a configuration key that concerns these
+//! connections has changed. Method: for every declared key, compare two upstreams that differ in
+//! this key.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +10,7 @@ use settings::Table;
 use super::*;
 use crate::config::Config;
 
-/// Returns an upstream with these keys on the chain `a`, unless they name another one.
+/// Returns an upstream with these keys. It is on the chain `a` if the keys name no chain.
 fn upstream(keys: &str) -> Upstream {
     let url = if keys.starts_with("url =") { "" } else { "url = 'https://n.example'\n" };
     let chain = if keys.contains("chain =") { "" } else { "chain = 'a'\n" };
@@ -25,7 +26,7 @@ fn upstream(keys: &str) -> Upstream {
 }
 
 #[test]
-fn connections_stay_only_if_no_key_of_theirs_changes() {
+fn connections_stay_open_only_if_their_keys_are_unchanged() {
     const STAY: bool = true;
     const CLOSE: bool = false;
     let http = "url = 'http://127.0.0.1:1'";

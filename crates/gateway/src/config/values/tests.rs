@@ -1,15 +1,15 @@
-//! Goal: every value type accepts what its documentation allows and rejects similar values. Method:
-//! tables of texts.
+//! Goal: every value type accepts the values that its documentation allows, and rejects similar
+//! ones. Method: tables of texts.
 
 use settings::{Input, Scalar};
 
 use super::*;
 
-fn check<S: Scalar>(right: &[&str], wrong: &[&str]) {
-    for text in right {
+fn check<S: Scalar>(valid: &[&str], invalid: &[&str]) {
+    for text in valid {
         assert!(S::parse(Input::String(text)).is_ok(), "{text} is no {}", S::noun());
     }
-    for text in wrong {
+    for text in invalid {
         assert!(S::parse(Input::String(text)).is_err(), "{text} is {}", S::noun());
     }
 }
@@ -57,7 +57,7 @@ fn texts_of_each_type() {
 }
 
 #[test]
-fn headers_are_sensitive_and_never_the_gateways_own() {
+fn headers_are_sensitive_and_reserved_headers_are_rejected() {
     let (name, value) = parse_header("X-Api-Key", "secret").unwrap();
     assert_eq!(name, "x-api-key");
     assert_eq!(format!("{value:?}"), "Sensitive");

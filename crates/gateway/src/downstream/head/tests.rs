@@ -8,7 +8,8 @@ fn fields() -> HeadFields {
 }
 
 fn read(text: &str) -> Result<Option<Head>, HeadFault> {
-    read_head(text.as_bytes(), 16 * 1024, &fields(), None)
+    let bytes_max = 16 * 1024;
+    read_head(text.as_bytes(), bytes_max, &fields(), None)
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn ambiguous_heads_are_refused() {
 }
 
 #[test]
-fn a_missing_host_an_old_version_and_floods_are_refused() {
+fn a_missing_host_an_unknown_version_and_long_heads_are_refused() {
     assert_eq!(read("POST / HTTP/1.1\r\n\r\n"), Err(HeadFault::Host));
     assert_eq!(read("POST / HTTP/3.0\r\n\r\n"), Err(HeadFault::Version));
     assert_eq!(
@@ -83,7 +84,7 @@ fn a_missing_host_an_old_version_and_floods_are_refused() {
 }
 
 #[test]
-fn a_host_is_a_name_or_an_address_with_a_port_or_without() {
+fn a_host_is_a_name_or_an_address_with_an_optional_port() {
     let read = |host: &str| read(&format!("POST / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
     for host in [
         "",

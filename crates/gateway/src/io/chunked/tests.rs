@@ -3,8 +3,11 @@
 
 use super::*;
 
+/// Decodes `input` in pieces of `piece_bytes` bytes. Returns the body, and the number of used
+/// bytes.
 fn decode(input: &[u8], piece_bytes: usize) -> Result<(Vec<u8>, usize), ChunkFault> {
-    let mut chunked = Chunked::new(1000);
+    let body_bytes_max = 1000;
+    let mut chunked = Chunked::new(body_bytes_max);
     let mut buffer = Vec::new();
     let mut used = 0;
     for part in input.chunks(piece_bytes) {
@@ -51,7 +54,7 @@ fn odd_chunks_are_refused() {
 #[test]
 fn a_trailer_is_bounded_to_the_byte() {
     let trailer = |bytes: usize| [b"0\r\n", "a".repeat(bytes - 2).as_bytes(), b"\r\n"].concat();
-    // The longest accepted line fills the limit plus one byte; no byte may follow it.
+    // A line may exceed the limit by one byte. Bytes after a line that fills the limit are refused.
     for (bytes, surplus) in [(TRAILER_BYTES_MAX, "b"), (TRAILER_BYTES_MAX + 1, "b")] {
         let endless = [trailer(bytes), surplus.repeat(100).into_bytes()].concat();
         assert_eq!(decode(&endless, endless.len()), Err(ChunkFault::Trailer), "{bytes}");

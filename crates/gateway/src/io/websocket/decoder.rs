@@ -2,7 +2,7 @@
 //!
 //! A [`Decoder`] accepts the bytes of each read. It returns control frames, and complete messages
 //! that are joined from their fragments. A message that arrives as a single unmasked frame within
-//! one read is not copied. Of a message over the limit, only the first bytes are stored.
+//! one read is not copied. For a message over the limit, only the first bytes are stored.
 //! `wire::websocket` reads and writes the headers of frames.
 
 use bytes::{Bytes, BytesMut};
@@ -11,9 +11,9 @@ use wire::websocket::{Header, HeaderReader, Opcode, ProtocolError, Role, apply_m
 #[cfg(test)]
 mod tests;
 
-/// Of an oversized message, only this number of first bytes is stored. They contain the id of the
+/// Number of first bytes that are stored of a message over the limit. They contain the id of the
 /// call.
-const OVERSIZED_HEAD_BYTES: usize = 64;
+const OVERSIZED_PREFIX_BYTES: usize = 64;
 /// Maximum bytes that the decoder allocates for a payload when it reads the header of its frame.
 const PREALLOCATED_BYTES_MAX: usize = 1 << 20;
 
@@ -44,7 +44,7 @@ impl Event<'_> {
             Event::Message(payload) => Event::Message(Payload::Owned(payload.into_bytes())),
             Event::Ping(payload) => Event::Ping(Payload::Owned(payload.into_bytes())),
             Event::Compressed { payload, is_text } => Event::Compressed { payload, is_text },
-            Event::TooLarge(head) => Event::TooLarge(head),
+            Event::TooLarge(prefix) => Event::TooLarge(prefix),
             Event::Pong => Event::Pong,
             Event::Close(code) => Event::Close(code),
         }
@@ -229,8 +229,8 @@ impl Decoder {
             && header.payload_bytes <= self.message_bytes_max as u64
     }
 
-    /// Begins a frame; a first fragment also begins a message. Checks that no other message begins
-    /// between the fragments of a message.
+    /// Begins a frame; a first fragment also begins a message. Refuses a further fragment without a
+    /// message, and a new message between the fragments of another message.
     fn begin_frame(&mut self, header: Header) -> Result<(), ProtocolError> {
         match (header.opcode, &self.message) {
             (Opcode::Close | Opcode::Ping | Opcode::Pong, _) => self.control_payload.clear(),
@@ -248,7 +248,7 @@ impl Decoder {
             let message_bytes = (message.body.len() as u64).saturating_add(header.payload_bytes);
             if message.too_large || message_bytes > self.message_bytes_max as u64 {
                 message.too_large = true;
-                message.body.truncate(OVERSIZED_HEAD_BYTES);
+                message.body.truncate(OVERSIZED_PREFIX_BYTES);
             } else {
                 // The allocation is limited, because the payload may never arrive. The buffer of a
                 // larger message grows to its size in a few steps.
@@ -271,7 +271,7 @@ impl Decoder {
         }
         let Some(message) = &mut self.message else { return };
         let stored_bytes = if message.too_large {
-            bytes.len().min(OVERSIZED_HEAD_BYTES.saturating_sub(message.body.len()))
+            bytes.len().min(OVERSIZED_PREFIX_BYTES.saturating_sub(message.body.len()))
         } else {
             bytes.len()
         };

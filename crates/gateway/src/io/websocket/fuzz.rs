@@ -14,7 +14,7 @@ const MESSAGE_BYTES_MAX: usize = 400;
 /// The decoded events of one connection, and the protocol violation that ended it, if any.
 #[derive(Debug, PartialEq, Eq)]
 struct Conversation {
-    /// For each event, a letter for its kind and its payload.
+    /// For each event, its payload and a letter for its kind.
     events: Vec<(char, Vec<u8>)>,
     fault: Option<ProtocolError>,
 }
@@ -57,7 +57,7 @@ pub(crate) fn websocket(bytes: &[u8]) {
     }
 }
 
-/// Decodes as a connection does, from reads of `read_bytes` bytes.
+/// Decodes `bytes` as a connection does, in reads of `read_bytes` bytes.
 fn decode_connection(role: Role, bytes: &[u8], read_bytes: usize) -> Conversation {
     let mut decoder = Decoder::new(role, MESSAGE_BYTES_MAX, role == Role::Server);
     let mut conversation = Conversation { events: Vec::new(), fault: None };
@@ -86,7 +86,7 @@ fn decode_connection(role: Role, bytes: &[u8], read_bytes: usize) -> Conversatio
                 Some(Event::Compressed { payload, is_text }) => {
                     (if is_text { 'z' } else { 'Z' }, payload.to_vec())
                 }
-                Some(Event::TooLarge(head)) => ('t', head.to_vec()),
+                Some(Event::TooLarge(prefix)) => ('t', prefix.to_vec()),
                 Some(Event::Ping(payload)) => ('p', payload.to_vec()),
                 Some(Event::Pong) => ('o', Vec::new()),
                 Some(Event::Close(code)) => ('c', code.unwrap_or(0).to_be_bytes().to_vec()),
@@ -145,7 +145,8 @@ mod tests {
     #[test]
     fn one_second_of_mutations_holds() {
         let start = Instant::now();
-        let tried = mutate(4, &mut |_| start.elapsed() < Duration::from_secs(1));
+        let seed = 4;
+        let tried = mutate(seed, &mut |_| start.elapsed() < Duration::from_secs(1));
         assert!(tried > 100, "only {tried} inputs in a second");
     }
 }

@@ -48,8 +48,9 @@ impl UpgradeRequest {
         head.extend_from_slice(b"\r\n\r\n");
     }
 
-    /// Checks whether a response opens the connection. If so, returns the length of its head, after
-    /// which frames follow. Returns `None` while the head is incomplete.
+    /// Checks whether a response opens the connection. If so, returns the length of its head
+    /// (status line and headers), after which frames follow. Returns `None` while the head is
+    /// incomplete.
     ///
     /// # Errors
     /// A [`Refusal`] if the response does not open the connection.

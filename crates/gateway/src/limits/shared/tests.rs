@@ -1,7 +1,7 @@
-//! Goal: gateways that share a zone together pass no more than its rate and one burst, whatever
-//! happens to Redis (plus one burst for each loss of its data), and Redis gets no needless
-//! requests. Method: several gateways and a Redis built from the policy functions, in virtual time,
-//! with outages, lost responses and data loss.
+//! Goal: whatever happens to Redis, the gateways that share a zone together pass no more than the
+//! zone's rate and one burst, plus one burst for each time that Redis loses its data. Redis gets no
+//! needless requests. Method: several gateways, and a simulated Redis built from the functions of
+//! `policy/limit.rs`, in virtual time, with outages, lost responses and data loss.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,10 +17,11 @@ use crate::metrics::label::LimitJudge;
 use crate::metrics::thread::Labels;
 use crate::policy::limit::{CALL, raise_excess};
 
-/// Time of the first call in ms, by the clock of limits.
+/// Time of the first call in ms, by the clock that limits use.
 const START: u64 = 1 << 40;
 /// Longest wait for Redis in ms.
 const TIMEOUT: u64 = 20;
+/// A shared zone with a rate of 100 calls per second and a single key.
 const ZONE: &str = "[zone.z]\nkey = [\"chain\"]\nrate = \"100r/s\"\nshared = true\n";
 
 fn config(gateways: u64, limits: &str) -> Config {
@@ -32,7 +33,7 @@ fn config(gateways: u64, limits: &str) -> Config {
     config.unwrap_or_else(|faults| panic!("{faults}"))
 }
 
-/// A Redis that runs the script, simulated with the policy functions.
+/// A simulated Redis: the policy functions replace the script that a real Redis runs.
 #[derive(Default)]
 struct SimulatedRedis {
     keys: HashMap<(usize, [u8; 16]), KeyState>,
@@ -73,7 +74,7 @@ impl SimulatedRedis {
 struct Gateway {
     limits: Limits,
     counters: Counters,
-    /// The number of gateways.
+    /// Number of gateways among which this gateway divides the rate.
     divisor: Arc<AtomicU64>,
 }
 
@@ -117,11 +118,14 @@ impl Gateway {
         }
     }
 
+    /// Returns the number of calls that Redis, the local share, and the copy of the state decided.
     fn calls_by_judge(&self) -> [u64; 3] {
         let calls = &self.counters.shared_limits.calls;
         [LimitJudge::Redis, LimitJudge::Share, LimitJudge::Memory].map(|judge| calls[judge].get())
     }
 
+    /// Returns the numbers of calls in a zone that passed, were delayed and were rejected, then the
+    /// numbers of calls that a dry run would have delayed and rejected.
     fn outcomes(&self, zone: usize) -> Vec<u64> {
         self.counters.zones[zone].calls.iter().map(|(_, count)| count.get()).collect()
     }
@@ -142,23 +146,26 @@ fn limited_call() -> LimitedCall<'static> {
     }
 }
 
+/// Returns the configuration of [`ZONE`] with a limit of this burst.
 fn burst(calls: u64) -> String {
     format!("{ZONE}[[limit]]\nzone = \"z\"\nburst = {calls}\nnodelay = true\n")
 }
 
 #[test]
-fn gateways_count_as_one_and_a_certain_rejection_needs_no_request() {
+fn gateways_share_one_count_and_a_certain_rejection_needs_no_request() {
     let gateways = Gateway::group(2, &burst(2));
     let mut redis = SimulatedRedis { clock_offset: 12_345, ..SimulatedRedis::default() };
     let mut call = |index: usize, now| gateways[index].call(Some(&mut redis), START + now);
     assert_eq!([call(0, 0), call(1, 0), call(0, 0)].concat(), "...");
     assert_eq!([call(0, 0), call(1, 0), call(1, 0)].concat(), "xxx");
-    // The first gateway knows from its own last call, the second from one response of Redis.
+    // The first gateway rejects by the state that Redis returned to its last call. The second has
+    // an older state, so it first asks Redis once.
     assert_eq!(gateways[0].calls_by_judge(), [2, 0, 1]);
     assert_eq!(gateways[1].calls_by_judge(), [2, 0, 1]);
     assert_eq!(call(0, 8), "x");
     assert_eq!(gateways[0].calls_by_judge(), [2, 0, 2]);
-    // A millisecond early the request may be needless, because clock ticks differ.
+    // One millisecond before the call would pass, the gateway sends a request although Redis
+    // rejects the call. The clocks tick at different instants, so the gateway is not certain.
     assert_eq!(call(0, 9), "x");
     assert_eq!(gateways[0].calls_by_judge(), [3, 0, 2]);
     assert_eq!(call(0, 10), ".");
@@ -166,7 +173,7 @@ fn gateways_count_as_one_and_a_certain_rejection_needs_no_request() {
 }
 
 #[test]
-fn slow_requests_cost_nothing() {
+fn slow_requests_do_not_lower_the_rate() {
     let gateways = Gateway::group(2, &burst(10));
     let mut redis = SimulatedRedis::default();
     let (gateway, limited_call) = (&gateways[0], limited_call());
@@ -197,14 +204,15 @@ fn without_redis_each_gateway_continues_with_its_share() {
     for _ in 0..11 {
         assert_eq!(gateways[0].call(Some(&mut redis), START), ".");
     }
-    // The first gateway is at its limit, and continues at half the rate.
+    // The key is at its limit in the first gateway, which continues at half the rate.
     let call_without_redis = |index: usize, now| gateways[index].call(None, START + now);
     let passed = (0..1000).filter(|now| call_without_redis(0, *now) == ".").count();
     assert_eq!(passed, 50);
-    // The second has no state of the key: half of the burst and half of the rate.
+    // The second gateway has no state of the key, so it allows half of the burst and half of the
+    // rate.
     let passed = (0..1000).filter(|now| call_without_redis(1, *now) == ".").count();
     assert_eq!(passed, 6 + 49);
-    // Redis has lost its data, and receives a report.
+    // Redis has lost its data. The first request reports the excess of the key.
     let mut empty = SimulatedRedis::default();
     let passed_again =
         (0..20).filter(|_| gateways[0].call(Some(&mut empty), START + 1000) == ".").count();
@@ -213,7 +221,7 @@ fn without_redis_each_gateway_continues_with_its_share() {
 }
 
 #[test]
-fn waits_are_those_of_the_longest_zone() {
+fn the_longest_wait_of_all_zones_applies() {
     let limits = format!(
         "{ZONE}[zone.own]\nkey = [\"client\"]\nrate = \"10r/s\"\n\
          [[limit]]\nzone = \"z\"\nburst = 50\n[[limit]]\nzone = \"own\"\nburst = 2\ndelay = 1\n"
@@ -227,7 +235,7 @@ fn waits_are_those_of_the_longest_zone() {
     assert_eq!(gateways[0].outcomes(0), [2, 1, 0, 0, 0]);
     assert_eq!(gateways[0].outcomes(1), [2, 1, 2, 0, 0]);
     assert_eq!(gateways[1].call(Some(&mut redis), START), "30");
-    // Without Redis both zones are judged here together.
+    // Without Redis, the gateway judges both zones itself.
     assert_eq!(gateways[1].call(None, START + 1), "48");
 }
 
@@ -249,7 +257,7 @@ enum Step {
     Calls {
         gateway: usize,
         count: usize,
-        /// Number of responses of Redis, of every ten, that arrive in time.
+        /// Of every ten responses of Redis, the number that arrive in time.
         responses_in_ten: u64,
     },
     /// True if Redis is reachable.
@@ -291,7 +299,7 @@ fn the_share_follows_the_number_of_gateways() {
 
 proptest! {
     #[test]
-    fn together_they_keep_the_rate_whatever_happens_to_redis(
+    fn gateways_together_keep_the_rate_whatever_happens_to_redis(
         steps in steps(),
         burst_calls in 0u64..40,
         clock_offset in prop_oneof![Just(0u64), Just(1 << 41)],
@@ -325,8 +333,9 @@ proptest! {
             }
             // In an outage, a gateway may have an old state of a key. So each outage allows further
             // calls: a share of the burst and one call for each other gateway. The recovery allows
-            // as many again. Redis has drained the key meanwhile, and the first request may not
-            // report the calls of other gateways. A loss of data allows one burst, as documented.
+            // as many again, because Redis has drained the key meanwhile and the first request may
+            // not report the calls of other gateways. Each loss of data allows one more burst, as
+            // documented.
             let drained = (now - START) * 100 / 1000;
             let passed_max = drained
                 + (1 + data_losses) * (1 + burst_calls)

@@ -1,6 +1,6 @@
-//! Memory hints for a large table with random access. One asks the processor to prefetch a value,
-//! the other asks the system for huge pages. The standard library has no safe function for either:
-//! `core::hint::prefetch_read` is unstable.
+//! Memory hints for a large table with random access: `prefetch` asks the processor to load a value
+//! into its cache, and `place_on_huge_pages` asks the system for huge pages. The standard library
+//! has no stable function for either (`core::hint::prefetch_read` is unstable).
 
 #![expect(unsafe_code, reason = "hints, which neither read nor write nor fault")]
 
@@ -25,8 +25,8 @@ pub(super) fn prefetch<T>(_value: &T) {}
 /// Bytes of a huge page on most machines.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Returns the number of extra values to allocate, so that `count` values can begin on a huge page.
-/// Returns 0 if the values do not fill a huge page.
+/// Returns the number of extra values to allocate, so that `count` values can begin at the start of
+/// a huge page. Returns 0 if the values do not fill a huge page.
 pub(super) const fn spare_count<T>(count: usize) -> usize {
     if count * size_of::<T>() < HUGE_PAGE_BYTES {
         0
@@ -37,9 +37,9 @@ pub(super) const fn spare_count<T>(count: usize) -> usize {
 
 /// Asks the system to put `count` values on huge pages, so that a random access needs no page table
 /// walk. Returns the index of the first value to use. Returns 0 without asking if the values do not
-/// fill a huge page.
+/// fill a huge page, or if `values` has too few extra values ([`spare_count`]).
 ///
-/// The allocator does not request huge pages itself, because it manages small pieces of memory.
+/// The allocator itself does not request huge pages, because it manages small pieces of memory.
 pub(super) fn place_on_huge_pages<T>(values: &mut [T], count: usize) -> usize {
     let unaligned_bytes =
         values.as_ptr().addr().next_multiple_of(HUGE_PAGE_BYTES) - values.as_ptr().addr();
@@ -67,7 +67,7 @@ fn advise<T>(values: &mut [T], unaligned_bytes: usize, bytes: usize) {
     let _refused = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
 }
 
-/// Gives no advice.
+/// Does nothing on this system.
 #[cfg(not(target_os = "linux"))]
 fn advise<T>(_values: &mut [T], _before: usize, _bytes: usize) {}
 

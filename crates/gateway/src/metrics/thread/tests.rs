@@ -10,7 +10,8 @@ use crate::call::CacheStatus;
 use crate::metrics::label::{AttemptOutcome, LimitOutcome, RefusedStatus};
 use crate::policy::overload::{Class, Shed};
 
-/// Labels of chains, each with a zone and a group of its name, and of upstreams of these chains.
+/// Returns the labels of chains and of their upstreams. Each chain has a group `all` and a zone
+/// with the chain's name.
 pub(crate) fn labels(chains: &[&str], upstreams: &[(&str, &str)]) -> Labels {
     let chain = |name: &&str| ChainLabel { name: (*name).into(), family: Family::Bitcoin };
     let pair = |(chain, name): &(&str, &str)| [Arc::from(*chain), Arc::from(*name)];

@@ -47,7 +47,7 @@ fn check_method(
 }
 
 #[test]
-fn patterns_name_what_they_should() {
+fn patterns_match_names_and_prefixes() {
     let some = set(&["eth_call", "debug_*"]);
     for (method, expected) in [
         ("eth_call", true),
@@ -66,14 +66,14 @@ fn patterns_name_what_they_should() {
 }
 
 #[test]
-fn denying_decides_before_allowing() {
+fn deny_takes_precedence_over_allow() {
     let both = rules(&["eth_*"], &["eth_call"]);
     assert!(both.allows("eth_chainId") && !both.allows("eth_call") && !both.allows("net_version"));
     assert!(rules(&[], &[]).allows("x") && rules(&[], &["y"]).allows("x"));
 }
 
 #[test]
-fn addresses_are_admitted_by_network() {
+fn addresses_are_allowed_by_network() {
     let both = AddressRules {
         allow: networks(&["10.0.0.0/8", "::1/128"]),
         deny: networks(&["10.1.0.0/16"]),
@@ -91,7 +91,7 @@ fn addresses_are_admitted_by_network() {
 }
 
 #[test]
-fn a_key_ends_with_its_time_and_its_networks() {
+fn a_key_is_valid_until_it_expires_and_only_in_its_networks() {
     let home = "10.0.0.1".parse().unwrap();
     let key = Grant { expires: Some(100), clients: networks(&["10.0.0.0/8"]), ..grant() };
     assert_eq!(check_grant(&key, home, || 99), Ok(()));
@@ -133,7 +133,7 @@ fn a_key_may_allow_or_deny_transactions() {
 }
 
 #[test]
-fn every_list_must_admit_a_method() {
+fn every_list_must_allow_a_method() {
     let (method, effect) = ("eth_call", Effect::Read);
     let (open, none, deny) = (MethodRules::default(), MethodSet::default(), set(&["eth_call"]));
     let other = rules(&["eth_chainId"], &[]);
@@ -166,7 +166,7 @@ fn subscriptions_are_known_by_their_names() {
 }
 
 #[test]
-fn filters_are_the_gateways_own_where_it_can_tell() {
+fn only_some_ethereum_filters_can_be_the_gateways_own() {
     let is_gateways = |family, method| is_own_filter_method(family, method);
     assert!(is_gateways(Family::Ethereum, "eth_newFilter"));
     assert!(is_gateways(Family::Ethereum, "eth_getFilterChanges"));

@@ -17,7 +17,7 @@ fn a_rejection_halves_the_limit() {
 }
 
 #[test]
-fn rejections_of_batches_sent_before_count_once() {
+fn several_rejections_of_one_batch_size_halve_the_limit_once() {
     let mut limit = BatchLimit::new(64);
     for _ in 0..5 {
         limit.record_rejection(START, 64);
@@ -26,7 +26,7 @@ fn rejections_of_batches_sent_before_count_once() {
 }
 
 #[test]
-fn it_ends_at_single_calls_and_not_below() {
+fn the_limit_never_falls_below_one_call() {
     let mut limit = BatchLimit::new(3);
     limit.record_rejection(START, 3);
     assert_eq!(limit.get(START), 1);
@@ -35,7 +35,7 @@ fn it_ends_at_single_calls_and_not_below() {
 }
 
 #[test]
-fn time_raises_it_step_by_step_to_the_configured_maximum() {
+fn the_limit_doubles_over_time_up_to_the_configured_maximum() {
     let mut limit = BatchLimit::new(10);
     limit.record_rejection(START, 10);
     limit.record_rejection(START, 5);

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 
 use super::*;
 
-fn hash(byte: u64) -> Hash {
+/// Returns a hash that begins with this number.
+fn hash(number: u64) -> Hash {
     let mut hash = [0; 32];
-    hash[..8].copy_from_slice(&byte.to_be_bytes());
+    hash[..8].copy_from_slice(&number.to_be_bytes());
     hash
 }
 

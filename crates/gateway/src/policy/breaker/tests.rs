@@ -9,6 +9,7 @@ fn time(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+/// Returns a breaker that a probe at time 0 has closed. Three consecutive failures open it.
 fn closed() -> Breaker {
     let mut breaker = Breaker::new(3, BACKOFF);
     assert!(!breaker.is_closed(), "nothing is known at the start");
@@ -18,7 +19,7 @@ fn closed() -> Breaker {
 }
 
 #[test]
-fn consecutive_failures_open_it_and_a_success_between_them_prevents_it() {
+fn only_consecutive_failures_open_the_breaker() {
     let mut breaker = closed();
     assert!(!breaker.record_failure(time(1)) && !breaker.record_failure(time(2)));
     breaker.record_success();
@@ -27,7 +28,7 @@ fn consecutive_failures_open_it_and_a_success_between_them_prevents_it() {
     );
     assert!(breaker.record_failure(time(5)), "the third in a row");
     assert!(!breaker.is_closed());
-    // Calls that were in flight when it opened change nothing.
+    // Outcomes of calls that were in flight when the breaker opened change nothing.
     assert!(!breaker.record_failure(time(6)));
     breaker.record_success();
     assert!(!breaker.is_closed());

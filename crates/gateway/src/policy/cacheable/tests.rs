@@ -1,5 +1,5 @@
-//! Goal: responses that may become invalid unnoticed are not cached, and other responses are.
-//! Method: the real method tables with views of a head tracker, then a reorg.
+//! Goal: responses whose validity cannot be checked later are not cached, and all others are.
+//! Method: the real method tables with views (chain snapshots) of a head tracker, then a reorg.
 
 use std::time::Duration;
 
@@ -59,6 +59,7 @@ fn ethereum(name: &str) -> &'static Method {
     methods_of(Family::Ethereum).method(name).unwrap()
 }
 
+/// Returns the rule, the resolved height and the minimum head of a call.
 fn rule_of(name: &str, block: Option<BlockRef>) -> (CacheRule, Option<u64>, u64) {
     let caching = decide_caching(ethereum(name), block.as_ref(), &view());
     (caching.rule, caching.resolved_height, caching.min_head)
@@ -68,10 +69,11 @@ fn at_number(number: u64, finalized: bool) -> CacheRule {
     CacheRule::AtNumber { number, finalized }
 }
 
+/// The result of [`rule_of`] for a call that is not cached.
 const NEVER: (CacheRule, Option<u64>, u64) = (CacheRule::Never, None, 0);
 
 #[test]
-fn blocks_and_tags() {
+fn each_kind_of_block_parameter_has_its_rule() {
     let check = |block, expected| {
         assert_eq!(rule_of("eth_getBalance", Some(block)), expected, "{block:?}");
     };
@@ -93,7 +95,7 @@ fn blocks_and_tags() {
 }
 
 #[test]
-fn methods() {
+fn each_kind_of_method_has_its_rule() {
     let hash = Some(BlockRef::Hash(hash(b'a', 99)));
     for (name, block, expected) in [
         ("eth_chainId", None, CacheRule::Constant),
@@ -112,7 +114,7 @@ fn methods() {
 }
 
 #[test]
-fn no_method_that_writes_or_sticks_is_ever_cached() {
+fn methods_that_write_or_are_sticky_are_never_cached() {
     let latest = BlockRef::Tag(BlockTag::Latest);
     let mut count = 0;
     for name in Family::ALL {
@@ -145,7 +147,7 @@ fn the_head_number_is_served_from_the_view() {
 }
 
 #[test]
-fn without_a_head_nothing_moving_is_cached() {
+fn without_a_head_only_constants_are_cached() {
     let unknown = ChainView::default();
     for block in
         [BlockRef::Number(5), BlockRef::Tag(BlockTag::Latest), BlockRef::Tag(BlockTag::Safe)]
@@ -157,7 +159,7 @@ fn without_a_head_nothing_moving_is_cached() {
 }
 
 #[test]
-fn our_own_finality_depth_does_not_replace_the_tag() {
+fn a_configured_finality_depth_does_not_replace_the_tag() {
     let view = Chain::new(Finality::Depth(4)).view();
     assert_eq!(view.finalized, Some(96));
     let finalized = BlockRef::Tag(BlockTag::Finalized);
@@ -312,15 +314,14 @@ fn head_values_expire_with_the_head_and_block_values_stay() {
 }
 
 #[test]
-fn a_reorg_drops_what_it_touched_and_refuses_late_fills() {
+fn a_reorg_invalidates_its_blocks_and_rejects_late_responses() {
     let mut chain = Chain::new(Finality::FromUpstreams);
     let old = chain.view();
     let at_98 = balance_at(BlockRef::Number(98), &old);
     let at_97 = balance_at(BlockRef::Number(97), &old);
     let by_hash = balance_at(BlockRef::Hash(hash(b'a', 99)), &old);
     let entries = [&at_97, &at_98, &by_hash].map(|caching| tag(caching, &old));
-    // Block 98 and all above are replaced: 98b to 101b arrive in one poll and are linked by
-    // headers.
+    // Branch b replaces the blocks from 98 on: the upstream reports its blocks 98 to 101.
     for number in [98, 99, 100, 101] {
         let parent = hash(if number == 98 { b'a' } else { b'b' }, number - 1);
         chain.poll(b'b', number, parent);
@@ -378,7 +379,7 @@ fn logs_of_a_range_are_valid_as_long_as_its_last_block() {
 }
 
 #[test]
-fn without_a_head_only_upstreams_at_the_last_one_serve_calls_about_it() {
+fn without_a_head_only_upstreams_at_the_last_head_get_calls_about_the_head() {
     let mut chain = Chain::new(Finality::FromUpstreams);
     for _ in 0..5 {
         chain.now += Duration::from_secs(1);

@@ -1,6 +1,6 @@
-//! Goal: a subscriber that applies the changes has the served chain, even if it skips views.
-//! Method: random chains under a head tracker with one upstream, followed by two cursors at
-//! different times.
+//! Goal: a subscriber that applies the changes has the served chain, even if it skips views
+//! (snapshots of the chain). Method: random chains under a head tracker with one upstream, followed
+//! by two cursors at different times.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::policy::heads::{Finality, HeadPoll, HeadSettings, HeadTracker};
 /// An upstream's chain, and a tracker that follows it.
 struct Net {
     blocks: Vec<[u8; 32]>,
-    /// Number of blocks created so far, which makes every hash different.
+    /// Number of blocks created so far. Each hash contains it, so all hashes differ.
     created: u64,
     tracker: HeadTracker,
     now: Duration,
@@ -43,6 +43,7 @@ impl Net {
         }
     }
 
+    /// Replaces the newest `depth` blocks by as many other blocks and `longer` more.
     fn reorg(&mut self, depth: usize, longer: u64) {
         self.blocks.truncate(self.blocks.len() - depth);
         self.extend(depth as u64 + longer);
@@ -158,7 +159,8 @@ proptest! {
         let known: Vec<[u8; 32]> = net.blocks.clone();
         let mut subscribers = [(cursor.clone(), known.clone()), (cursor, known)];
         for (depth, blocks, first, second) in steps {
-            // A reorg makes the chain longer.
+            // Each step grows the chain, with or without a reorg. A reorg makes the chain longer.
+            // `first` and `second` are true if the subscriber with this position polls.
             if depth > 2 { net.extend(blocks) } else { net.reorg(depth, blocks + 1) }
             net.poll();
             let view = net.view();

@@ -10,7 +10,7 @@ fn sequence(weights: &mut SmoothWeighted, count: usize) -> Vec<usize> {
 
 /// The example of nginx's commit message for the algorithm: weights 5, 1, 1 give a a b a c a a.
 #[test]
-fn turns_are_spread_as_in_nginx() {
+fn choices_are_spread_as_in_nginx() {
     let mut weights = SmoothWeighted::new(&[5, 1, 1], 1);
     assert_eq!(sequence(&mut weights, 7), [0, 0, 1, 0, 2, 0, 0]);
     assert_eq!(sequence(&mut weights, 7), [0, 0, 1, 0, 2, 0, 0]);
@@ -32,16 +32,19 @@ fn failure_lowers_the_weight_and_choices_restore_it() {
 }
 
 #[test]
-fn a_slow_upstream_holds_no_more_than_its_share_where_turns_are_bounded() {
+fn bounded_choices_give_a_slow_upstream_no_more_than_its_share() {
     // The first upstream never responds. The others respond at once.
     let run = |bounded: bool| {
-        let mut turns = SmoothWeighted::new(&[1, 1, 2], 0);
+        let mut choices = SmoothWeighted::new(&[1, 1, 2], 0);
         let (mut held, mut responded) = (0, 0);
         for _ in 0..300 {
             // Ten calls are always in flight at the others.
             let loads = [held, 3, 7];
-            let upstream =
-                if bounded { turns.pick_bounded(&loads, |_| true) } else { turns.pick(|_| true) };
+            let upstream = if bounded {
+                choices.pick_bounded(&loads, |_| true)
+            } else {
+                choices.pick(|_| true)
+            };
             if upstream == Some(0) { held += 1 } else { responded += 1 }
         }
         (held, responded)
@@ -52,7 +55,7 @@ fn a_slow_upstream_holds_no_more_than_its_share_where_turns_are_bounded() {
 }
 
 #[test]
-fn unusable_upstreams_get_no_turn() {
+fn unusable_upstreams_are_never_chosen() {
     let mut weights = SmoothWeighted::new(&[3, 2, 1], 1);
     for _ in 0..12 {
         assert_ne!(weights.pick(|upstream| upstream != 0), Some(0));
@@ -61,7 +64,13 @@ fn unusable_upstreams_get_no_turn() {
     assert_eq!(SmoothWeighted::new(&[], 1).pick(|_| true), None);
 }
 
-fn share(ring: &Ring, upstreams: usize, keys: u64, usable: impl Fn(usize) -> bool) -> Vec<usize> {
+/// Returns the number of keys that each upstream gets.
+fn count_keys(
+    ring: &Ring,
+    upstreams: usize,
+    keys: u64,
+    usable: impl Fn(usize) -> bool,
+) -> Vec<usize> {
     let mut counts = vec![0; upstreams];
     for key in 0..keys {
         let upstream = ring.pick(hash64(&key.to_le_bytes()), &vec![0; upstreams], &usable);
@@ -73,7 +82,7 @@ fn share(ring: &Ring, upstreams: usize, keys: u64, usable: impl Fn(usize) -> boo
 #[test]
 fn ring_shares_follow_the_weights() {
     let ring = Ring::new(&[("a", 1), ("b", 1), ("c", 2)], RING_BALANCE);
-    let counts = share(&ring, 3, 40_000, |_| true);
+    let counts = count_keys(&ring, 3, 40_000, |_| true);
     for (count, expected) in counts.iter().zip([10_000.0, 10_000.0, 20_000.0]) {
         let ratio = *count as f64 / expected;
         assert!((0.8..1.2).contains(&ratio), "{counts:?}");
@@ -155,7 +164,7 @@ fn tried_upstreams_are_skipped_while_others_remain() {
 }
 
 #[test]
-fn a_repeated_call_goes_to_the_cheapest_that_is_left() {
+fn a_repeated_call_goes_to_the_cheapest_remaining_upstream() {
     for call in 0..200_u64 {
         let random = hash64(&call.to_le_bytes());
         let cost = |upstream| [1.0, 100.0, 2.0][usize::from(upstream)];
@@ -164,7 +173,7 @@ fn a_repeated_call_goes_to_the_cheapest_that_is_left() {
 }
 
 #[test]
-fn backups_wait_for_the_last_primary() {
+fn backups_are_used_only_if_no_primary_is_usable() {
     let order = TierOrder::new(&[1, 0, 0, 7]);
     let check = |usable: &[u16], expected: &[u16]| {
         let mut out = vec![9];

@@ -1,17 +1,17 @@
-//! Goal: responses of real clients and providers get the right verdict. Method: every rule's
-//! recorded example must match that rule, and a table of whole responses with their codes.
+//! Goal: responses of real node software and providers get the right verdict. Method: every rule's
+//! recorded example must match that rule first; then tables of error codes and messages.
 
 use super::*;
 
 fn error(code: i64, message: &str) -> Verdict {
-    judged(code, message, false)
+    classify_error(code, message, false)
 }
 
 fn send_error(code: i64, message: &str) -> Verdict {
-    judged(code, message, true)
+    classify_error(code, message, true)
 }
 
-fn judged(code: i64, message: &str, broadcast: bool) -> Verdict {
+fn classify_error(code: i64, message: &str, broadcast: bool) -> Verdict {
     classify(&CallOutcome::Error { status: 200, retry_after: None, code, message, broadcast })
 }
 
@@ -46,7 +46,7 @@ fn results_and_broken_connections() {
 }
 
 #[test]
-fn responses_that_are_no_json_rpc() {
+fn http_responses_without_json_rpc_are_classified_by_status() {
     let check = |status, expected| {
         let outcome = CallOutcome::Http { status, retry_after: None };
         assert_eq!(classify(&outcome), expected, "{status}");
@@ -93,7 +93,7 @@ fn rate_limits_by_status_code_and_text() {
 }
 
 #[test]
-fn ranges_are_not_rates_though_the_code_is_the_same() {
+fn range_limits_are_no_rate_limits_despite_equal_codes() {
     for (code, message) in [
         (-32005, "query returned more than 10000 results"),
         (-32005, "Requested range exceeds maximum RPC range limit"),
@@ -112,7 +112,7 @@ fn ranges_are_not_rates_though_the_code_is_the_same() {
 }
 
 #[test]
-fn the_callers_faults_return_at_once() {
+fn errors_caused_by_the_caller_go_to_the_client() {
     for (code, message) in [
         (-32602, "invalid argument 0: hex string without 0x prefix"),
         (-32602, "invalid block range params"),
@@ -146,7 +146,7 @@ fn the_callers_faults_return_at_once() {
 }
 
 #[test]
-fn reverts_are_certain() {
+fn reverts_are_deterministic_errors() {
     for (code, message) in [
         (3, "execution reverted"),
         (3, "execution reverted: too many requests"),
@@ -199,7 +199,7 @@ fn unknown_methods() {
 }
 
 #[test]
-fn a_sent_transaction_that_is_known_is_a_success_only_for_senders() {
+fn a_known_transaction_is_a_success_only_for_methods_that_send_it() {
     for (code, message) in [
         (-32000, "already known"),
         (-32000, "Known transaction"),
@@ -217,7 +217,7 @@ fn a_sent_transaction_that_is_known_is_a_success_only_for_senders() {
 }
 
 #[test]
-fn broken_upstreams() {
+fn internal_errors_are_faults() {
     for (code, message) in [
         (-32603, "Internal error"),
         (-32603, "whatever nobody listed"),

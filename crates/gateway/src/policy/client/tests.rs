@@ -1,6 +1,6 @@
-//! Goal: the client is the first address from the right that is no trusted proxy, whatever the
-//! client wrote to the left of it. Method: tables, with nginx's realip as the reference for the
-//! same cases; then arbitrary bytes.
+//! Goal: the client's address is the rightmost address that is not a trusted proxy, whatever the
+//! client itself wrote to the left of it. Method: tables, with nginx's realip as the reference for
+//! the same cases; then arbitrary bytes.
 
 use AddressSource::{Forwarded, Peer, ProxyProtocol, XForwardedFor};
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ fn check(source: AddressSource, values: &[&str], expected: &str) {
 }
 
 #[test]
-fn x_forwarded_for_is_walked_from_the_right() {
+fn x_forwarded_for_is_read_from_the_right() {
     let check = |values: &[&str], expected| check(XForwardedFor, values, expected);
     check(&[], "peer");
     check(&["1.1.1.1"], "1.1.1.1");
@@ -28,7 +28,7 @@ fn x_forwarded_for_is_walked_from_the_right() {
     check(&["9.9.9.9, 1.1.1.1, 10.0.0.2"], "1.1.1.1");
     check(&["9.9.9.9, 1.1.1.1, 192.0.2.1, 10.0.0.2"], "1.1.1.1");
     check(&["1.1.1.1, 192.0.2.2, 10.0.0.2"], "192.0.2.2");
-    // If all entries are proxies, the first of them is the client.
+    // If all entries are trusted proxies, the leftmost one is the client.
     check(&["10.0.0.3, 10.0.0.2"], "10.0.0.3");
     // Several header lines form one list.
     check(&["9.9.9.9", "1.1.1.1", "10.0.0.2"], "1.1.1.1");
@@ -46,7 +46,7 @@ fn x_forwarded_for_is_walked_from_the_right() {
 }
 
 #[test]
-fn an_unreadable_header_ends_the_walk() {
+fn an_unreadable_entry_ends_the_search() {
     let check = |values: &[&str], expected| check(XForwardedFor, values, expected);
     check(&["unknown"], "peer");
     check(&["1.1.1.1, unknown"], "peer");
@@ -59,7 +59,7 @@ fn an_unreadable_header_ends_the_walk() {
 }
 
 #[test]
-fn forwarded_is_walked_from_the_right() {
+fn forwarded_is_read_from_the_right() {
     let check = |values: &[&str], expected| check(Forwarded, values, expected);
     check(&["for=1.1.1.1"], "1.1.1.1");
     check(&["For=9.9.9.9, for=1.1.1.1;proto=https;by=10.0.0.1, for=10.0.0.2"], "1.1.1.1");
@@ -72,7 +72,7 @@ fn forwarded_is_walked_from_the_right() {
 }
 
 #[test]
-fn a_hidden_or_broken_element_ends_the_walk() {
+fn a_hidden_or_broken_element_ends_the_search() {
     let check = |values: &[&str], expected| check(Forwarded, values, expected);
     for odd in [
         "for=unknown",
@@ -93,7 +93,7 @@ fn a_hidden_or_broken_element_ends_the_walk() {
 }
 
 #[test]
-fn an_open_quote_swallows_nothing_that_a_proxy_wrote() {
+fn an_open_quote_hides_no_entry_of_a_proxy() {
     check(Forwarded, &["for=\"9.9.9.9, for=1.1.1.1"], "1.1.1.1");
     check(Forwarded, &["for=\"9.9.9.9, for=1.1.1.1, for=10.0.0.2"], "1.1.1.1");
     check(Forwarded, &["for=\"\\, for=1.1.1.1;host=\"a\", for=10.0.0.2"], "1.1.1.1");
@@ -108,7 +108,7 @@ fn other_sources_have_no_header() {
 }
 
 #[test]
-fn networks_hold_their_addresses_in_both_forms() {
+fn networks_contain_ipv4_addresses_in_both_forms() {
     let trusted = trusted();
     for (address, expected) in [
         ("10.255.0.1", true),

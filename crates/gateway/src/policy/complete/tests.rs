@@ -1,6 +1,8 @@
-//! Goal: incomplete responses are neither trusted nor cached, and complete ones are both. If a
-//! bloom filter only matches by chance, the response is cached in the end. Method: a chain of 20
-//! seconds with one header a second, and responses about chosen blocks.
+//! Goal: incomplete responses are neither trusted nor cached, and complete ones are trusted and
+//! cached. If a bloom filter only matches by chance, the response is cached in the end. A *young*
+//! block may not be indexed yet, and the *depth* of an upstream is the number of blocks below the
+//! head at which it has returned logs. Method: a chain of 20 seconds with one header a second, and
+//! responses about chosen blocks.
 
 use super::*;
 use crate::policy::block_headers::tests::block;
@@ -60,15 +62,18 @@ impl Chain {
         Evidence { view: &self.view, headers: &self.headers, depth, now: self.now }
     }
 
+    /// Checks a response with one log in each of `blocks`, from an upstream of this depth.
     fn logs(&self, span: Span, blocks: &[u64], depth: u64) -> LogsCheck {
         check_logs(&BloomQuery::default(), span, logs(blocks).as_bytes(), self.evidence(depth))
     }
 
+    /// Checks the logs of a range, from an upstream with a depth of 100 blocks.
     fn range(&self, from: u64, to: u64, blocks: &[u64]) -> Doubt {
         self.logs(Span::Range { from, to }, blocks, 100).doubt
     }
 }
 
+/// Returns a raw response with one log in each of `blocks`.
 fn logs(blocks: &[u64]) -> String {
     let log = |number: &u64| {
         let hash = hex(&hash(*number));
@@ -114,14 +119,15 @@ fn blocks_older_than_the_headers_need_an_upstream_with_proven_depth() {
     assert_eq!(judge(800, &[800, 850], 0), Doubt::None);
     assert_eq!(judge(800, &[], 220 + DEPTH_MARGIN), Doubt::None);
     assert_eq!(judge(800, &[], 219 + DEPTH_MARGIN), Doubt::Unproven);
-    // An old block with a header: two pruned upstreams may agree that it has no logs.
+    // An old block with a known header is unproven too, because two pruned upstreams may agree that
+    // it has no logs.
     let old = Span::Range { from: 1_005, to: 1_005 };
     assert_eq!(chain.logs(old, &[], 0).doubt, Doubt::Unproven);
     assert_eq!(chain.logs(old, &[1_005], 0).depth, Some(15));
 }
 
 #[test]
-fn a_block_by_its_hash_is_young_until_its_header_is_known() {
+fn a_block_named_by_hash_is_young_until_its_header_is_known() {
     let chain = Chain::new();
     let judge = |number, blocks: &[u64]| chain.logs(Span::Hash(hash(number)), blocks, 100).doubt;
     assert_eq!(judge(HEAD, &[]), Doubt::Young);
@@ -133,7 +139,7 @@ fn a_block_by_its_hash_is_young_until_its_header_is_known() {
 }
 
 #[test]
-fn a_chain_that_does_not_fill_its_bloom_filters_is_noticed() {
+fn unfilled_bloom_filters_are_detected() {
     let mut chain = Chain::new();
     let span = Span::Range { from: 1_010, to: 1_012 };
     assert!(!chain.logs(span, &[], 100).has_unfilled_blooms);
@@ -161,7 +167,7 @@ fn receipts_are_counted() {
 }
 
 #[test]
-fn a_mined_transaction_is_not_null() {
+fn null_for_a_mined_transaction_is_doubted() {
     let chain = Chain::new();
     let judge = |raw: &str| check_transaction(raw.as_bytes(), chain.evidence(100));
     assert_eq!(judge(&hex(&hash(1_018))), Doubt::Missing);
@@ -169,6 +175,7 @@ fn a_mined_transaction_is_not_null() {
     assert_eq!(judge("7"), Doubt::None);
 }
 
+/// Returns the doubted responses of several upstreams, each with one log per block number.
 fn responses_of(given: &[(Doubt, &[u64])]) -> DoubtedResponses {
     let mut responses = DoubtedResponses::default();
     for (doubt, blocks) in given {
@@ -178,7 +185,7 @@ fn responses_of(given: &[(Doubt, &[u64])]) -> DoubtedResponses {
 }
 
 #[test]
-fn other_upstreams_are_asked_until_the_response_is_trusted() {
+fn other_upstreams_are_called_until_the_response_is_trusted() {
     let single = responses_of(&[(Doubt::Bloom, &[])]);
     assert!(!single.is_sufficient());
     assert_eq!(
@@ -215,7 +222,7 @@ fn the_response_with_the_most_logs_counts() {
 }
 
 #[test]
-fn an_uncontradicted_response_is_cached_after_it_was_repeated() {
+fn a_repeated_response_without_contradiction_is_cached_in_the_end() {
     let (now, seconds) = (Duration::from_secs(100), Duration::from_secs);
     assert_eq!(decide_retention(Trust::Undoubted, None, now), Retention::Full);
     assert_eq!(decide_retention(Trust::Agreed, None, now), Retention::Full);

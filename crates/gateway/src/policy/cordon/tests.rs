@@ -16,7 +16,7 @@ fn a_cordon_ends_when_it_expires() {
 }
 
 #[test]
-fn an_upstream_that_is_out_of_use_does_not_replace_the_cordoned_one() {
+fn only_healthy_and_lagging_upstreams_are_usable() {
     let until = Duration::from_secs(1);
     let unusable = [
         Member { serves_other_chain: true, ..USABLE },

@@ -5,8 +5,9 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn reply(gateways: u64, recorded_for: u64) -> HeartbeatReply {
-    HeartbeatReply { gateways, recorded_for: SECOND * recorded_for as u32 }
+/// Returns a reply of a Redis that has recorded heartbeats for this many seconds.
+fn reply(gateways: u64, recorded_secs: u64) -> HeartbeatReply {
+    HeartbeatReply { gateways, recorded_for: SECOND * recorded_secs as u32 }
 }
 
 /// Returns a gateway that has counted three gateways at second 100.
@@ -54,11 +55,11 @@ fn the_number_follows_every_reply_while_contact_lasts() {
 }
 
 #[test]
-fn a_lost_contact_keeps_the_number_and_the_next_one_only_raises_it_at_first() {
+fn without_contact_the_number_stays_and_after_reconnecting_it_only_rises_at_first() {
     let mut membership = counted_three();
     membership.record_loss();
     assert_eq!((membership.gateways(), membership.source()), (3, GatewayCountSource::LastCounted));
-    // This gateway is the first one back.
+    // This gateway is the first that is connected again.
     for (second, gateways, expected) in [(200, 1, 3), (202, 4, 4), (204, 1, 4)] {
         membership.record_reply(reply(gateways, 600), SECOND * second);
         assert_eq!(membership.gateways(), expected, "second {second}");
@@ -82,7 +83,7 @@ fn a_second_loss_starts_the_wait_again() {
 }
 
 #[test]
-fn redis_without_its_data_only_raises_the_number() {
+fn after_redis_lost_its_data_the_number_only_rises_at_first() {
     let mut membership = counted_three();
     membership.record_reply(reply(1, 0), SECOND * 101);
     assert_eq!((membership.gateways(), membership.source()), (3, GatewayCountSource::LastCounted));
@@ -91,7 +92,7 @@ fn redis_without_its_data_only_raises_the_number() {
 }
 
 #[test]
-fn a_configured_number_wins_and_counting_goes_on() {
+fn a_configured_number_takes_precedence_while_counting_continues() {
     let mut membership = Membership::new(Some(7), 10);
     membership.record_reply(reply(3, 60), SECOND * 100);
     assert_eq!((membership.gateways(), membership.source()), (7, GatewayCountSource::Configured));
@@ -102,7 +103,7 @@ fn a_configured_number_wins_and_counting_goes_on() {
 }
 
 #[test]
-fn a_share_is_never_a_division_by_zero() {
+fn the_number_is_never_zero() {
     let mut membership = Membership::new(None, 0);
     assert_eq!(membership.gateways(), 1);
     membership.record_reply(reply(0, 60), SECOND);

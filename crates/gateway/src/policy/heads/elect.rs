@@ -1,7 +1,8 @@
 //! Head election: finds the highest head that two witnesses hold, on the branch with the most
 //! witnesses.
 //!
-//! A witness is an upstream whose head counts. `heads` then decides whether the elected head may
+//! A *witness* is an upstream whose head counts in the election. An upstream *holds* a block if the
+//! block is on its branch, at or below its head. `heads` then decides whether the elected head may
 //! replace the served one, because dropping served blocks requires evidence.
 
 use std::cmp::Reverse;
@@ -18,23 +19,23 @@ pub(super) struct Elected {
     pub(super) upstream: usize,
     /// Number of witnesses that hold the head.
     pub(super) support: usize,
-    /// True if the block is the head of an upstream. False if it is only a block that upstreams on
-    /// different branches share. A shared block is no evidence against a higher head.
+    /// True if the block is the head of an upstream. False if it is the highest block that two
+    /// upstreams on different branches share. Such a block is no evidence against a higher head.
     pub(super) is_upstream_head: bool,
 }
 
 /// The upstreams whose heads count.
 #[derive(Debug, Clone)]
 pub(super) struct Witnesses {
-    /// Their indices.
+    /// Indices of the witnesses.
     pub(super) upstreams: Vec<usize>,
-    /// Number of live upstreams, including those left behind. With three or more, a head needs two
-    /// witnesses.
+    /// Number of live upstreams, including those that are left behind ([`find_witnesses`]). With
+    /// three or more live upstreams, a head needs two witnesses.
     pub(super) live: usize,
 }
 
 /// Finds the witnesses: upstreams that respond to polls, have a head, and are neither excluded,
-/// frozen nor left behind.
+/// frozen nor left behind. A *live* upstream meets the same conditions, but may be left behind.
 ///
 /// - A *rising* upstream has linked new blocks within `fresh_for`.
 /// - A *frozen* upstream's head has not changed within `fresh_for`, and a rising upstream is more
@@ -42,8 +43,8 @@ pub(super) struct Witnesses {
 /// - An upstream is *left behind* if at least half of the live upstreams are rising and more than
 ///   `lag_max` blocks above it.
 ///
-/// So one slow upstream of two does not hold the head back. One upstream of three with a false high
-/// head does not exclude the other two.
+/// So one slow upstream of two does not hold the head back, and one upstream of three with a false
+/// high head does not exclude the other two.
 pub(super) fn find_witnesses(
     upstreams: &[UpstreamChain],
     now: Duration,
@@ -93,7 +94,7 @@ struct Rank {
     has_witnesses: bool,
     /// Number of witnesses on the candidate's branch, whatever their heights.
     agreeing: usize,
-    /// True if the candidate's upstream holds the head served now.
+    /// True if the candidate's upstream holds the last served head.
     holds_current: bool,
     /// Height of the candidate.
     number: u64,
@@ -101,7 +102,8 @@ struct Rank {
     hash: Reverse<Hash>,
 }
 
-/// Elects the head to serve, given the witnesses and the head served now.
+/// Elects the head to serve. `current` is the last served head. Returns `None` if there is no
+/// witness.
 pub(super) fn elect(
     upstreams: &[UpstreamChain],
     witnesses: &Witnesses,
@@ -133,8 +135,9 @@ pub(super) fn elect(
             best = Some((rank, Elected { head, upstream: index, support, is_upstream_head: true }));
         }
     }
-    // In a split no head has two witnesses. With three or more live upstreams, the highest block
-    // that two witnesses share is elected. With two, the head stays on the served branch.
+    // In a *split*, a head needs two witnesses, but each head is held by only one. With three or
+    // more live upstreams, the highest block that two witnesses share is elected. With two, the
+    // head stays on the served branch.
     let is_split = requires_two && best.is_some_and(|(rank, _)| !rank.has_witnesses);
     let best = best.map(|(_, elected)| elected);
     match current {
@@ -146,7 +149,8 @@ pub(super) fn elect(
     }
 }
 
-/// Returns the highest block that two witnesses hold.
+/// Returns the highest block that two witnesses hold; `None` if no two witnesses share a known
+/// block.
 fn find_highest_shared(upstreams: &[UpstreamChain], witnesses: &[usize]) -> Option<Elected> {
     let pairs = witnesses
         .iter()
@@ -163,7 +167,8 @@ fn find_highest_shared(upstreams: &[UpstreamChain], witnesses: &[usize]) -> Opti
     shared_blocks.reduce(|best, next| if rank(&next) > rank(&best) { next } else { best })
 }
 
-/// Returns the highest head of a witness that holds the current head.
+/// Among the witnesses that hold the current head, finds the one with the highest head, and returns
+/// this head. Returns `None` if no witness holds the current head.
 fn find_extension(
     upstreams: &[UpstreamChain],
     witnesses: &[usize],

@@ -1,19 +1,19 @@
 //! Tracks the finalized height: the height of the highest block that no reorg may drop. The
 //! upstreams report it, or it is a fixed number of blocks below the head.
 //!
-//! If the finalized height falls, the whole cache becomes invalid and an event raises an alarm.
-//! `heads` elects the served head.
+//! If the finalized height falls, the whole cache becomes invalid, and `HeadEvent::FinalizedFell`
+//! reports it. `heads` elects the served head.
 
 use crate::policy::heads::{Finality, HeadEvent, HeadTracker, ROLLBACK_POLLS};
 
-/// Number of polls without a finalized height after which the tracker assumes that the upstreams
-/// report none.
+/// If no upstream has reported a finalized height after this number of polls, the tracker assumes
+/// that upstreams report none.
 const FINALITY_POLLS: u64 = 5;
 
 impl HeadTracker {
-    /// Updates the finalized height. It falls only if the witnesses (upstreams whose heads count)
-    /// report a lower height in enough consecutive polls. `is_poll` is true if an upstream has just
-    /// reported its head.
+    /// Updates the finalized height. The height falls only if the witnesses (upstreams whose heads
+    /// count) report a lower height in enough consecutive polls. `is_poll` is true if an upstream
+    /// has just reported its head.
     pub(super) fn update_finalized(
         &mut self,
         witnesses: &[usize],
@@ -63,8 +63,9 @@ impl HeadTracker {
     }
 
     /// Returns true if the finalized height comes from the upstreams. With
-    /// [`Finality::FromUpstreamsOr`] this holds for the first [`FINALITY_POLLS`] polls, and later
-    /// if an upstream has ever reported a finalized height.
+    /// [`Finality::FromUpstreamsOr`] it comes from the upstreams before poll number
+    /// [`FINALITY_POLLS`]. From then on it comes from them only if an upstream has ever reported a
+    /// finalized height.
     pub(super) fn is_finalized_by_upstreams(&self) -> bool {
         match self.settings.finality {
             Finality::FromUpstreams => true,
@@ -76,9 +77,9 @@ impl HeadTracker {
         }
     }
 
-    /// Returns true if two witnesses, or the only one that reports a finalized height, lowered
-    /// their own height below `finalized`. A new upstream whose first report is lower does not
-    /// count.
+    /// Returns true if two witnesses report a height below `finalized`, and each of these two has
+    /// reported a greater height before. One such witness is enough if no other witness reports a
+    /// finalized height. So a new upstream whose first report is low does not count.
     fn has_fallen(&self, witnesses: &[usize], finalized: u64) -> bool {
         let reporting = witnesses
             .iter()
@@ -93,11 +94,11 @@ impl HeadTracker {
         fallen >= reporting.clamp(1, 2)
     }
 
-    /// Lowers the finalized height, invalidates the whole cache and raises an alarm.
+    /// Lowers the finalized height, invalidates the whole cache and reports the event.
     pub(super) fn lower_finalized(&mut self, to: u64, events: &mut Vec<HeadEvent>) {
         let from = self.finalized.unwrap_or(to);
-        // A block that was reported as final was dropped, so nothing in the cache can be trusted. A
-        // reorg above height 0 invalidates everything.
+        // A block that was reported as final was dropped, so nothing in the cache can be trusted.
+        // Recording a reorg above height 0 invalidates all of it.
         self.mark_reorg(0);
         self.finalized = Some(to);
         self.finalized_low_polls = 0;

@@ -1,22 +1,23 @@
 //! Checks the head that an upstream reports, before its blocks are linked.
 //!
-//! A head is plausible if the time since the last head allows its height. A *claim* is a head that
-//! is too high to be plausible. One false claim must neither be served nor exclude the other
-//! upstreams as lagging.
+//! A head is plausible if its height is possible after the time since the last head. A *claim* is a
+//! head that is too high to be plausible. A single false claim must neither be served nor make the
+//! other upstreams seem to lag.
 
 use std::time::Duration;
 
 use crate::policy::heads::upstream::{Claim, UpstreamChain};
 use crate::policy::heads::{HeadEvent, HeadPoll, HeadTracker, MISSED_MAX, ROLLBACK_POLLS};
 
-/// Number of consecutive polls in which an upstream must repeat a claim that the only other live
-/// upstream does not confirm.
+/// Number of consecutive polls in which an upstream must repeat a claim before the claim is
+/// accepted. It applies if exactly one other upstream is live and does not confirm the claim.
 const CLAIM_POLLS_CONTESTED: u32 = 10;
 
 impl HeadTracker {
     /// Returns true if a reported head may be linked: the block time allows its height, or another
     /// upstream confirms it. If at most one other upstream is live, enough repetitions by the same
-    /// upstream suffice too. Otherwise the head is stored as a claim.
+    /// upstream suffice too. Otherwise the head is stored as a claim. A head that another upstream
+    /// contradicts always stays a claim.
     pub(super) fn judge_claim(
         &mut self,
         upstream: usize,
@@ -26,7 +27,8 @@ impl HeadTracker {
     ) -> bool {
         let chain = &self.upstreams[upstream];
         let served = self.last_served.map(|head| (head.number, self.head_since));
-        // Each head has the time since which it has been the head. The higher head counts.
+        // The height is measured from the higher of two heads, the upstream's last one and the
+        // served one. Each head comes with the time since which it has been the head.
         let upstream_head = chain.head.map(|head| (head, chain.head_changed_at));
         let Some((last_height, last_height_at)) = upstream_head.max(served) else {
             return true;
@@ -36,7 +38,7 @@ impl HeadTracker {
         let highest_plausible = last_height
             .saturating_add(self.settings.jump_max)
             .saturating_add(u64::try_from(expected_blocks).unwrap_or(u64::MAX));
-        // A head that another upstream contradicts stays a claim, however often it is repeated.
+        // Not even repetitions make a contradicted head plausible.
         let is_false = poll.number > highest_plausible && self.is_contradicted(upstream, poll);
         if !is_false
             && (poll.number <= highest_plausible || self.is_confirmed(upstream, poll.number))
@@ -85,7 +87,7 @@ impl HeadTracker {
     }
 
     /// Returns true if another upstream has the claimed block, or its parent, at another height. A
-    /// hash has only one height, so the claim is false.
+    /// block has only one height, so the claim is false.
     fn is_contradicted(&self, upstream: usize, poll: &HeadPoll) -> bool {
         self.find_other_upstreams(upstream).any(|chain| {
             (chain.branch.bottom()..).zip(chain.branch.hashes()).any(|(number, hash)| {

@@ -1,5 +1,6 @@
 //! Goal: the served head has enough witnesses and never goes back without evidence, and every
-//! branch change is recorded. Method: scripted polls of small forked chains in virtual time.
+//! branch change is recorded. Method: scripted polls of small forked chains in virtual time. A
+//! *witness* is an upstream whose head (newest block) counts when the served head is elected.
 
 use super::upstream::FILL_BLOCKS;
 use super::*;
@@ -42,14 +43,15 @@ impl Chain {
     }
 }
 
-/// Upstreams that the test scripts, and a tracker that polls them in virtual time.
+/// A tracker in virtual time. The test scripts the polls of its upstreams.
 struct Net {
     tracker: HeadTracker,
     now: Duration,
     /// All events so far.
     events: Vec<HeadEvent>,
-    /// Number of requested headers so far.
-    requested: usize,
+    /// Number of headers that the tracker has asked for so far.
+    headers_requested: usize,
+    /// Height of the highest head that [`Net::assert_head`] has seen.
     highest_served: u64,
 }
 
@@ -72,12 +74,13 @@ impl Net {
             tracker: HeadTracker::new(settings, upstreams),
             now: Duration::from_secs(100),
             events: Vec::new(),
-            requested: 0,
+            headers_requested: 0,
             highest_served: 0,
         }
     }
 
-    /// Polls once, and serves every header request from the same chain.
+    /// Polls once: the upstream reports the block of `chain` at height `number` as its head. All
+    /// header requests that follow get headers of `chain`.
     fn poll(&mut self, upstream: usize, chain: Chain, number: u64) -> &mut Self {
         self.poll_with(upstream, chain, chain.poll_at(number))
     }
@@ -95,7 +98,7 @@ impl Net {
         self.events.append(&mut step.events);
         for _ in 0..1000 {
             let Some(request) = requests.pop() else { break };
-            self.requested += 1;
+            self.headers_requested += 1;
             let (block, parent) =
                 (chain.hash(request.number), chain.hash(request.number.saturating_sub(1)));
             let mut step = self.tracker.record_header(
@@ -112,7 +115,7 @@ impl Net {
         self
     }
 
-    /// Misses this many polls of an upstream.
+    /// Records this many missed polls of an upstream.
     fn miss(&mut self, upstream: usize, times: u32) -> &mut Self {
         for _ in 0..times {
             self.now += Duration::from_millis(100);
@@ -154,7 +157,8 @@ impl Net {
 fn an_excluded_head_does_not_count_until_it_is_included_again() {
     let mut net = Net::new(3);
     net.poll(0, A, 100).poll(1, A, 100).poll(2, A, 100);
-    // A fork with one witness of three is not served. Two witnesses move the head.
+    // With only one counted witness, a fork is not served. Once upstream 2 counts again, two
+    // witnesses move the head.
     net.tracker.set_excluded(2, net.now, true);
     net.poll(1, fork(b'b', 98), 102).poll(2, fork(b'b', 98), 102).poll(0, A, 101);
     assert_eq!(net.tracker.view().canonical(100), Some(A.hash(100)));
@@ -163,7 +167,7 @@ fn an_excluded_head_does_not_count_until_it_is_included_again() {
     let step = net.tracker.set_excluded(2, net.now, false);
     assert!(step.changed);
     assert_eq!(net.tracker.view().head.map(|head| head.hash), Some(fork(b'b', 98).hash(102)));
-    // Nothing is elected without a head that counts.
+    // No head is elected while all upstreams are excluded.
     for upstream in 0..3 {
         net.tracker.set_excluded(upstream, net.now, true);
     }
@@ -171,7 +175,7 @@ fn an_excluded_head_does_not_count_until_it_is_included_again() {
 }
 
 #[test]
-fn an_unknown_head_is_not_zero_lag() {
+fn an_upstream_without_a_head_is_not_at_the_head() {
     let mut net = Net::new(2);
     net.assert_head(None).poll(0, A, 100).assert_head(Some((A, 100)));
     assert!(net.upstream(0).at_head);
@@ -191,15 +195,15 @@ fn two_upstreams_must_hold_the_head() {
 }
 
 #[test]
-fn missing_blocks_are_walked_from_other_upstreams_first() {
+fn missing_blocks_are_copied_from_other_upstreams_first() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);
-    let filled = net.requested;
-    assert!((FILL_BLOCKS - 2..FILL_BLOCKS + 2).contains(&filled), "{filled}");
+    let requested_by_fill = net.headers_requested;
+    assert!((FILL_BLOCKS - 2..FILL_BLOCKS + 2).contains(&requested_by_fill), "{requested_by_fill}");
     net.poll(0, A, 110);
-    assert_eq!(net.requested - filled, 9, "the gap in one round");
+    assert_eq!(net.headers_requested - requested_by_fill, 9, "the gap in one round");
     net.poll(1, A, 110).assert_head(Some((A, 110)));
-    assert_eq!(net.requested - filled, 9, "the second upstream needs none");
+    assert_eq!(net.headers_requested - requested_by_fill, 9, "the second upstream needs none");
     for number in 100..=110 {
         assert_eq!(net.tracker.view().canonical(number), Some(A.hash(number)));
     }
@@ -221,7 +225,7 @@ fn failed_headers_are_requested_again_at_the_next_poll() {
 }
 
 #[test]
-fn a_reorg_of_a_lone_upstream_is_followed_and_marked() {
+fn a_reorg_of_a_lone_upstream_is_followed_and_recorded() {
     for depth in 1..=4 {
         let mut net = Net::new(1);
         for number in 90..=100 {
@@ -285,7 +289,7 @@ fn a_deep_rollback_with_two_witnesses_is_accepted_at_once() {
 }
 
 #[test]
-fn a_minority_branch_never_moves_the_head_but_its_changes_are_marked() {
+fn a_minority_branch_never_moves_the_head_but_its_changes_are_recorded() {
     let mut net = Net::new(3);
     for number in 98..=100 {
         net.poll(0, A, number).poll(1, A, number).poll(2, A, number);
@@ -304,7 +308,7 @@ fn a_minority_branch_never_moves_the_head_but_its_changes_are_marked() {
 }
 
 #[test]
-fn two_upstreams_apart_stay_on_the_served_branch_and_it_moves_on() {
+fn two_upstreams_on_different_branches_extend_the_served_branch() {
     let mut net = Net::new(2);
     for number in 98..=100 {
         net.poll(0, A, number).poll(1, A, number);
@@ -332,7 +336,7 @@ fn a_frozen_upstream_of_two_does_not_hold_the_head_back() {
 }
 
 #[test]
-fn a_rogue_high_head_of_three_changes_nothing() {
+fn one_false_high_head_of_three_changes_nothing() {
     let mut net = Net::new(3);
     for number in 98..=100 {
         net.poll(0, A, number).poll(1, A, number).poll(2, A, number);
@@ -352,7 +356,7 @@ fn a_rogue_high_head_of_three_changes_nothing() {
 }
 
 #[test]
-fn a_linked_rogue_branch_of_three_changes_nothing() {
+fn one_linked_false_branch_of_three_changes_nothing() {
     let mut net = Net::new(3);
     for number in 98..=100 {
         net.poll(0, A, number).poll(1, A, number).poll(2, A, number);
@@ -366,7 +370,7 @@ fn a_linked_rogue_branch_of_three_changes_nothing() {
 }
 
 #[test]
-fn the_same_hash_at_another_height_is_a_lie_for_ever() {
+fn a_known_hash_at_another_height_is_never_accepted() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);
     for number in 101..=140 {
@@ -380,7 +384,7 @@ fn the_same_hash_at_another_height_is_a_lie_for_ever() {
 }
 
 #[test]
-fn a_jump_is_believed_with_a_second_witness_or_with_time() {
+fn a_jump_needs_a_second_witness_or_enough_time_or_repetitions() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);
     net.poll(0, A, 140).assert_head(Some((A, 100)));
@@ -409,7 +413,7 @@ fn a_syncing_upstream_of_two_is_left_behind_at_the_start() {
 }
 
 #[test]
-fn the_head_does_not_go_back_when_its_witnesses_go_silent() {
+fn the_head_does_not_go_back_when_its_witnesses_stop_responding() {
     let mut net = Net::new(3);
     for number in 98..=100 {
         net.poll(0, A, number).poll(1, A, number).poll(2, A, number);
@@ -431,7 +435,7 @@ fn the_head_does_not_go_back_when_its_witnesses_go_silent() {
 }
 
 #[test]
-fn no_reads_go_to_an_upstream_with_an_unlinked_head() {
+fn an_upstream_with_an_unlinked_head_is_not_consistent() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);
     assert!(net.upstream(1).consistent);
@@ -458,7 +462,7 @@ fn without_any_witness_there_is_no_head() {
 }
 
 #[test]
-fn finalized_is_the_second_lowest_and_never_falls_quietly() {
+fn the_finalized_height_is_the_second_lowest_and_stays_without_its_witnesses() {
     let mut net = Net::new(3);
     net.poll_final(0, 100, 90).poll_final(1, 100, 80).poll_final(2, 100, 10);
     assert_eq!(net.tracker.view().finalized, Some(90), "grew while upstreams joined");
@@ -475,7 +479,7 @@ fn finalized_is_the_second_lowest_and_never_falls_quietly() {
 }
 
 #[test]
-fn a_lower_finalized_height_flushes_everything() {
+fn a_lower_finalized_height_invalidates_the_whole_cache() {
     let mut net = Net::new(1);
     net.poll_final(0, 100, 90);
     let old = net.tracker.view().generation;
@@ -489,7 +493,7 @@ fn a_lower_finalized_height_flushes_everything() {
 }
 
 #[test]
-fn a_reorg_below_the_finality_depth_is_an_alarm() {
+fn a_reorg_below_the_finality_depth_lowers_the_finalized_height() {
     let mut net = Net::with(1, |settings| settings.finality = Finality::Depth(2));
     for number in 95..=100 {
         net.poll(0, A, number);
@@ -503,7 +507,7 @@ fn a_reorg_below_the_finality_depth_is_an_alarm() {
 }
 
 #[test]
-fn a_depth_stands_in_only_where_upstreams_never_name_a_final_block() {
+fn a_depth_is_used_only_if_upstreams_never_report_a_finalized_height() {
     let mut net = Net::with(1, |settings| settings.finality = Finality::FromUpstreamsOr(10));
     for number in 96..=100 {
         assert_eq!(net.tracker.view().finalized, None);
@@ -521,7 +525,7 @@ fn a_depth_stands_in_only_where_upstreams_never_name_a_final_block() {
 }
 
 #[test]
-fn an_upstream_without_a_common_past_keeps_only_what_is_final() {
+fn a_branch_without_a_common_block_invalidates_all_blocks_that_are_not_final() {
     let mut net = Net::new(1);
     net.poll_final(0, 100, 90);
     let old = net.tracker.view();
@@ -532,7 +536,7 @@ fn an_upstream_without_a_common_past_keeps_only_what_is_final() {
 }
 
 #[test]
-fn marks_stay_bounded_and_err_on_the_safe_side() {
+fn the_reorg_log_is_bounded_and_may_only_invalidate_too_much() {
     let mut log = ReorgLog::default();
     for generation in 1..=1000 {
         log.push(generation, generation * 10);
@@ -563,6 +567,8 @@ mod random {
             let mut net = Net::new(1);
             // The chain as hashes. Each step drops some blocks and adds more than it dropped.
             let mut chain: Vec<Hash> = (0..100).map(|number| hash(b'a', number)).collect();
+            // Cached responses: the generation when each was stored, and the height and hash of its
+            // block.
             let mut stored: Vec<(u64, u64, Hash)> = Vec::new();
             for (step, (grow, drop)) in steps.into_iter().enumerate() {
                 chain.truncate(chain.len() - drop as usize);
@@ -603,7 +609,7 @@ mod random {
 }
 
 #[test]
-fn a_removed_upstream_vouches_for_nothing_and_the_chain_stays() {
+fn a_replaced_upstream_is_unknown_and_the_chain_stays() {
     let mut net = Net::new(2);
     net.poll(0, A, 20).poll(1, A, 20).poll(0, A, 21).poll(1, A, 21);
     let old = net.tracker.view();
@@ -620,7 +626,8 @@ fn a_removed_upstream_vouches_for_nothing_and_the_chain_stays() {
         (Some(unknown[0]), None, None)
     );
     assert!(view.upstreams[0].at_head);
-    // A replacement on another branch is another upstream, so it causes no branch change.
+    // The replacement is a new upstream. So its first report from another branch is not a branch
+    // change.
     net.poll(2, A, 22).poll(0, A, 22);
     assert_eq!(net.tracker.view().head.map(|head| head.number), Some(22));
     net.poll(1, fork(b'b', 10), 15);

@@ -1,5 +1,5 @@
-//! The known blocks of one upstream (its *branch*), and the *walk* from a new head back to them. A
-//! walk follows the parent hashes of headers that it requests from the upstream.
+//! The known blocks of one upstream (its *branch*), and the *walk* from a new head down to the
+//! branch. A walk follows the parent hashes of headers that it requests from the upstream.
 //!
 //! A block is *linked* once its chain of parents reaches the branch. The *fill* extends a short
 //! branch downwards after the start. `heads` compares upstreams and elects the head.
@@ -41,13 +41,13 @@ pub(super) struct UpstreamChain {
     pub(super) finalized: Option<u64>,
     /// Highest finalized height that the upstream has reported.
     pub(super) finalized_max: Option<u64>,
-    /// Consecutive missed polls.
+    /// Number of consecutive missed polls.
     pub(super) missed_polls: u32,
     /// True if the head does not count in elections.
     pub(super) excluded: bool,
     /// The reported head that awaits confirmation, if there is one.
     pub(super) claim: Option<Claim>,
-    /// Consecutive polls whose head could not be linked to the branch at once.
+    /// Number of consecutive polls whose head could not be linked to the branch at once.
     unlinked_polls: u32,
     /// Height of the header that the fill requests next; `None` while no fill is in progress.
     next_fill: Option<u64>,
@@ -86,8 +86,8 @@ struct Walk {
     requested: BTreeSet<u64>,
     /// Time of the last request.
     requested_at: Duration,
-    /// Number of headers in the next request that starts at the branch's top or lower. A request
-    /// has at most half of [`HEADER_REQUESTS_MAX`]. The number doubles with each request.
+    /// Number of headers in the next request that starts at or below the top of the branch. It
+    /// doubles with each such request, up to half of [`HEADER_REQUESTS_MAX`].
     next_request_len: u64,
 }
 
@@ -110,13 +110,13 @@ impl UpstreamChain {
         self.head.is_some_and(|head| head >= number) && self.branch.get(number) == Some(hash)
     }
 
-    /// Returns the hash of the upstream's head.
+    /// Returns the hash of the upstream's head; `None` before the first poll.
     pub(super) fn head_hash(&self) -> Option<Hash> {
         self.branch.get(self.head?)
     }
 
-    /// Returns true if the upstream has no claim, and no walk that has lasted for more than one
-    /// poll.
+    /// Returns true if the branch is up to date: the upstream has no claim, and its head was linked
+    /// at one of the last two polls.
     pub(super) fn is_branch_known(&self) -> bool {
         self.claim.is_none() && self.unlinked_polls < 2
     }
@@ -131,8 +131,10 @@ impl UpstreamChain {
         self.dropped.contains(&hash)
     }
 
-    /// Links a plausible head to the branch, or starts a walk, which may then request headers. The
-    /// branch keeps its `window` highest blocks.
+    /// Processes a plausible head. The first head starts the branch. A head that is already on the
+    /// branch becomes the linked head at once. For any other head, a walk starts or is extended;
+    /// [`UpstreamChain::continue_walk`] then links the head. The branch keeps its `window` highest
+    /// blocks.
     pub(super) fn link(&mut self, now: Duration, poll: &HeadPoll, window: usize) -> LinkResult {
         let number = poll.number;
         if self.branch.top().is_none() {
@@ -199,7 +201,8 @@ impl UpstreamChain {
 
     /// Continues the walk as far as the known headers allow, and requests missing ones.
     /// `find_parent` returns the parent of a block from the branches of other upstreams. `request`
-    /// requests the header at a height. The walk gives up after `window` blocks.
+    /// requests the header at a height. If the walk cannot reach the branch within `window` blocks,
+    /// or has passed the branch's lowest block, the blocks of the walk replace the branch.
     pub(super) fn continue_walk(
         &mut self,
         now: Duration,
@@ -312,8 +315,8 @@ impl Walk {
         }
     }
 
-    /// Returns the headers of an abandoned walk, so that a slow upstream need not start again at
-    /// each poll.
+    /// Returns the headers of an abandoned walk. The next walk reuses them, so that a slow upstream
+    /// can reach its branch although each poll starts another walk.
     fn into_headers(self) -> BTreeMap<u64, Header> {
         let lowest = self.top + 1 - self.hashes.len() as u64;
         let mut headers = self.headers;
@@ -326,8 +329,9 @@ impl Walk {
     }
 
     /// Requests the header at `height` and headers below it. Above the branch, the request reaches
-    /// down to the top of the branch. Below that top the depth of the fork is unknown, so each
-    /// request is twice as large as the one before.
+    /// down to the top of the branch. At or below the top the depth of the fork is unknown, so each
+    /// request is twice as large as the previous one. Sends nothing while an earlier request for
+    /// this header may still be answered.
     fn request(
         &mut self,
         now: Duration,
@@ -344,7 +348,8 @@ impl Walk {
         let count = if height > branch_top {
             height - branch_top
         } else {
-            // The maximum applies to the doubled value, so this request has at most half of it.
+            // The maximum applies to the doubled value, so this request has at most half of the
+            // maximum.
             self.next_request_len = (self.next_request_len * 2).min(HEADER_REQUESTS_MAX);
             self.next_request_len / 2
         };

@@ -1,28 +1,29 @@
 //! The state of a chain at one instant: an immutable snapshot for readers on every core.
 //!
-//! `heads` builds it, `cacheable` validates cached responses with it, and load balancing reads
-//! [`UpstreamView`].
+//! `heads` builds the snapshot. `cacheable` validates cached responses with it, and load balancing
+//! reads its [`UpstreamView`]s.
 
 use crate::policy::branch::Branch;
 use crate::policy::heads::{Hash, Head};
 
-/// Maximum number of stored reorgs. Beyond it the two oldest are merged into one with the lower
+/// Maximum number of stored reorgs. Above it, the two oldest are merged into one with the lower
 /// fork. The list grows only while each fork lies above the one before, so it is usually short.
 const REORGS_MAX: usize = 64;
 
 /// A snapshot of the chain, built at each change and shared by reference.
 #[derive(Debug, Clone, Default)]
 pub struct ChainView {
-    /// The served head. `None` while there is no upstream whose head counts.
+    /// The served head. `None` while no upstream's head counts, for example because all upstreams
+    /// miss polls.
     pub head: Option<Head>,
     /// Height of the last served head. It stays when `head` becomes `None`. Only an upstream that
     /// has reached this height gets calls about the head, because clients must not see an older
     /// head.
     pub last_served_height: Option<u64>,
-    /// The height that no reorg may undo. `None` if the upstreams report none.
+    /// The finalized height: no reorg may drop a block at or below it. `None` while it is unknown.
     pub finalized: Option<u64>,
-    /// True if the upstreams reported `finalized`. Otherwise it is the head minus a depth, and must
-    /// not replace a client's `finalized` tag.
+    /// True if the upstreams reported `finalized`. Otherwise the height is the head minus a
+    /// configured depth, and must not replace a client's `finalized` tag.
     pub finalized_by_upstreams: bool,
     /// Number of branch changes of the upstreams and of the served chain.
     pub generation: u64,
@@ -51,8 +52,8 @@ pub struct UpstreamView {
     /// True if the upstream responds to polls.
     pub live: bool,
     /// True if the upstream is on the served chain: both have the same block at the lower of their
-    /// heads. The upstream's last polls must also match its known blocks. Reads go only to such an
-    /// upstream.
+    /// heads. The heads of its last polls must also be linked to its known blocks. Reads go only to
+    /// such an upstream.
     pub consistent: bool,
     /// True if the upstream is live, consistent and not lagging: fit for reads at the head.
     pub at_head: bool,
@@ -64,8 +65,8 @@ impl ChainView {
         self.upstreams.get(index).copied().filter(|view| view.instance_id == instance_id)
     }
 
-    /// Returns the served chain's hash at `number`, if it lies within the window and not above the
-    /// head.
+    /// Returns the served chain's hash at `number`. Returns `None` for a block above the head or
+    /// below the window, which holds the newest blocks.
     pub fn canonical(&self, number: u64) -> Option<Hash> {
         if self.head.is_none_or(|head| number > head.number) {
             return None;
@@ -73,12 +74,14 @@ impl ChainView {
         self.window.get(number)
     }
 
-    /// Returns the height of a hash on the served chain, if it lies within the window.
+    /// Returns the height of the block with this hash on the served chain. Returns `None` if no
+    /// block of the window has the hash.
     pub fn number_of(&self, hash: Hash) -> Option<u64> {
         self.window.find_number(hash).filter(|number| self.canonical(*number).is_some())
     }
 
-    /// Returns true if no branch change since `generation` dropped the block at `number`.
+    /// Returns true if no branch change since `generation` dropped the block at `number`. May
+    /// return false for a block that was not dropped, if old branch changes have been merged.
     pub fn valid_since(&self, generation: u64, number: u64) -> bool {
         generation == self.generation || self.reorgs.valid_since(generation, number)
     }
@@ -101,8 +104,8 @@ struct Reorg {
 /// The branch changes that decide which cached responses are valid.
 ///
 /// A later reorg with the same or a lower fork makes an earlier reorg redundant, so the earlier one
-/// is removed. So forks rise with generations. The first reorg after a generation has the lowest
-/// fork of all reorgs after that generation.
+/// is removed. As a result, forks rise with generations. So of all reorgs after a generation, the
+/// first has the lowest fork, and only this one must be checked.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ReorgLog {
     reorgs: Vec<Reorg>,

@@ -1,5 +1,6 @@
 //! Goal: a failing upstream is ejected quickly and readmitted by one probe, and a busy one is not
-//! ejected. Method: scripted outcomes in virtual time.
+//! ejected. An upstream is *suspected* if it responds to no calls; its next poll decides. Method:
+//! scripted outcomes in virtual time.
 
 use super::*;
 
@@ -22,6 +23,7 @@ fn upstream() -> UpstreamHealth {
     UpstreamHealth::new(settings())
 }
 
+/// Records this many failed calls. Returns the event of the last one.
 fn fail(upstream: &mut UpstreamHealth, now: Duration, times: u32) -> Option<HealthEvent> {
     let mut last = None;
     for _ in 0..times {
@@ -79,7 +81,7 @@ fn old_failures_leave_the_window() {
 }
 
 #[test]
-fn a_needed_upstream_may_return_after_the_shortest_ejection() {
+fn an_early_probe_may_begin_after_the_shortest_ejection() {
     let mut upstream = upstream();
     fail(&mut upstream, SECOND, 3);
     assert!(upstream.begin_due_probe(2 * SECOND));
@@ -126,7 +128,7 @@ fn ejections_double_up_to_the_longest_and_reset() {
 }
 
 #[test]
-fn jitter_takes_off_up_to_a_quarter() {
+fn jitter_shortens_an_ejection_by_up_to_a_quarter() {
     for (random, expected) in [(0, 1000), (1 << 31, 875), (u64::from(u32::MAX), 750)] {
         let mut upstream = upstream();
         fail(&mut upstream, SECOND, 2);
@@ -172,7 +174,7 @@ fn pauses_grow_with_each_rejection_and_restart_after_a_success() {
 }
 
 #[test]
-fn failed_polls_eject_an_upstream_and_good_ones_do_not_excuse_failed_calls() {
+fn failed_polls_eject_an_upstream_and_successful_polls_do_not_offset_failed_calls() {
     let mut upstream = upstream();
     assert_eq!(upstream.record_failed_poll(SECOND, 0), None);
     assert_eq!(upstream.record_failed_poll(SECOND, 0), None);
@@ -188,7 +190,7 @@ fn failed_polls_eject_an_upstream_and_good_ones_do_not_excuse_failed_calls() {
 }
 
 #[test]
-fn missing_data_is_no_failure() {
+fn faults_about_missing_data_and_limits_are_no_failures() {
     let mut upstream = upstream();
     for fault in [Fault::MissingState, Fault::NotSynced, Fault::Limit] {
         for _ in 0..100 {
@@ -199,7 +201,7 @@ fn missing_data_is_no_failure() {
 }
 
 #[test]
-fn a_group_is_never_empty() {
+fn the_upstreams_in_the_best_state_are_usable() {
     let (healthy, lagging, probing) =
         (HealthState::Healthy, HealthState::Lagging, HealthState::Probing);
     let ejected = HealthState::Ejected { until: SECOND };

@@ -1,5 +1,6 @@
-//! Goal: hedges come after the quantile, only for reads, and within the budget. Method: known
-//! latency distributions in virtual time.
+//! Goal: hedges (second attempts at another upstream) start after the quantile, only for calls that
+//! may be repeated, and within the budget. Method: known latency distributions in virtual time.
+//! Calls have the weight 1, and 64 if they are heavy.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,7 +8,7 @@ use proptest::prelude::*;
 const SETTINGS: HedgeSettings =
     HedgeSettings { quantile: 0.95, delay_min: Duration::from_millis(10), share_max: 0.05 };
 
-/// Returns a hedge after one call per millisecond with these latencies in milliseconds.
+/// Returns a [`Hedge`] that has recorded these latencies in milliseconds, one per millisecond.
 fn hedge_with(latencies: impl IntoIterator<Item = u64>) -> Hedge {
     let mut hedge = Hedge::new(Some(SETTINGS));
     for (call, millis) in (0_u32..).zip(latencies) {
@@ -26,13 +27,13 @@ fn the_delay_is_the_quantile_of_the_class() {
 }
 
 #[test]
-fn it_is_never_shorter_than_the_minimum() {
+fn the_delay_is_never_shorter_than_the_minimum() {
     let mut hedge = hedge_with((0..1000).map(|_| 1));
     assert_eq!(hedge.record_call(Repeat::Safe, 1, true), Some(SETTINGS.delay_min));
 }
 
 #[test]
-fn only_what_may_be_repeated_with_another_upstream_and_enough_samples() {
+fn a_hedge_needs_a_repeatable_call_another_upstream_and_enough_samples() {
     let mut hedge = hedge_with((0..1000).map(|_| 50));
     assert!(hedge.record_call(Repeat::Broadcast, 1, true).is_some());
     assert_eq!(hedge.record_call(Repeat::Never, 1, true), None);
@@ -59,7 +60,7 @@ fn hedges_are_a_share_of_calls() {
 }
 
 #[test]
-fn patience_is_a_multiple_of_the_99th_percentile_hedged_or_not() {
+fn patience_is_a_multiple_of_the_99th_percentile_with_and_without_hedging() {
     let mut hedge = hedge_with((0..1000).map(|call| if call % 50 == 0 { 80 } else { 5 }));
     let patience = hedge.patience(1).as_millis();
     assert!((800..=900).contains(&patience), "{patience}");
@@ -95,7 +96,7 @@ proptest! {
 }
 
 #[test]
-fn a_stall_does_not_delay_the_detection_of_the_next() {
+fn a_stall_does_not_delay_the_detection_of_the_next_stall() {
     let ms = Duration::from_millis;
     let mut hedge = hedge_with((0..1000).map(|_| 3));
     let patience_before = hedge.patience(1);

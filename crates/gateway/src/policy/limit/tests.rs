@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// `burst` and `delay` are numbers of calls.
 fn terms(rate: Rate, burst: u64, delay: Option<u64>) -> LimitTerms {
     LimitTerms { rate, burst: burst * CALL, delay: delay.map(|delay| delay * CALL) }
 }
@@ -22,13 +23,14 @@ impl KeyOfZone {
         KeyOfZone { terms, state: None }
     }
 
+    /// Decides about a call. Returns the excess with this call in thousandths, and the decision.
     fn call(&mut self, now: u64, cost: u64) -> (u64, LimitDecision) {
         let assessed = assess(self.state, self.terms.rate, now, cost);
-        let judgement = decide(&[(assessed, self.terms)]);
-        if !matches!(judgement, LimitDecision::Refused { .. }) {
+        let decision = decide(&[(assessed, self.terms)]);
+        if !matches!(decision, LimitDecision::Refused { .. }) {
             self.state = Some(assessed.state);
         }
-        (assessed.excess, judgement)
+        (assessed.excess, decision)
     }
 
     fn call_once(&mut self, now: u64) -> (u64, LimitDecision) {
@@ -62,7 +64,7 @@ fn without_burst_one_call_passes_per_interval() {
 }
 
 #[test]
-fn a_burst_waits_its_turn() {
+fn calls_of_a_burst_wait_one_after_another() {
     let mut key = KeyOfZone::new(terms(Rate::per_second(10), 2, Some(0)));
     assert_eq!(key.call_once(0), (0, PASSED));
     assert_eq!(key.call_once(0), (1000, delayed(100)));
@@ -73,7 +75,7 @@ fn a_burst_waits_its_turn() {
 }
 
 #[test]
-fn nodelay_lets_a_burst_through_and_delay_a_part_of_it() {
+fn with_nodelay_a_burst_passes_at_once_and_with_delay_a_part_of_it() {
     let mut key = KeyOfZone::new(terms(Rate::per_second(10), 2, None));
     let outcomes = [0; 4].map(|now| key.call_once(now).1);
     assert_eq!(outcomes, [PASSED, PASSED, PASSED, REFUSED]);
@@ -83,7 +85,7 @@ fn nodelay_lets_a_burst_through_and_delay_a_part_of_it() {
 }
 
 #[test]
-fn a_wait_below_a_millisecond_is_none() {
+fn a_wait_of_less_than_a_millisecond_is_no_wait() {
     let mut key = KeyOfZone::new(terms(Rate::per_second(10_000), 5, Some(0)));
     assert_eq!(key.call_once(0), (0, PASSED));
     assert_eq!(key.call_once(0), (1000, PASSED), "a tenth of a millisecond");
@@ -117,7 +119,7 @@ fn the_time_of_the_last_charge_moves_only_with_the_clock() {
 }
 
 #[test]
-fn a_clock_that_goes_back_drains_nothing_and_a_new_one_a_millisecond() {
+fn a_small_step_back_drains_nothing_and_a_large_one_drains_one_millisecond() {
     let rate = Rate::per_second(1000);
     let state = Some(KeyState { excess: 5000, charged_at_ms: 100_000 });
     let back = |now| assess(state, rate, now, 1);
@@ -159,7 +161,7 @@ fn several_limits_charge_all_or_nothing() {
 }
 
 #[test]
-fn the_longest_wait_counts_and_of_equal_ones_the_last() {
+fn the_longest_wait_counts_and_the_last_of_equal_waits() {
     let each = |rate| {
         let terms = terms(Rate::per_second(rate), 9, Some(0));
         (assess(Some(KeyState { excess: 0, charged_at_ms: 0 }), terms.rate, 0, 1), terms)
@@ -172,13 +174,13 @@ fn the_longest_wait_counts_and_of_equal_ones_the_last() {
 }
 
 #[test]
-fn a_call_of_some_cost_counts_as_so_many_at_once() {
+fn a_call_with_a_cost_counts_as_that_many_calls_at_once() {
     let terms = terms(Rate::per_second(10), 75, None);
     let mut single_calls = KeyOfZone::new(terms);
     let mut split_calls = KeyOfZone::new(terms);
     for (now, cost) in [(0, 20), (0, 30), (1000, 26), (1000, 4), (5000, 10), (60_000, 76)] {
-        let (excess, judgement) = single_calls.call(now, cost);
-        assert_eq!(judgement, PASSED, "{cost} at {now}");
+        let (excess, decision) = single_calls.call(now, cost);
+        assert_eq!(decision, PASSED, "{cost} at {now}");
         let last_split = (0..cost).map(|_| split_calls.call_once(now)).last();
         assert_eq!(last_split, Some((excess, PASSED)), "{cost} at {now}");
         assert_eq!(single_calls.state, split_calls.state);
@@ -187,7 +189,7 @@ fn a_call_of_some_cost_counts_as_so_many_at_once() {
 }
 
 #[test]
-fn extremes_saturate() {
+fn extreme_values_saturate() {
     let terms = terms(Rate::per_second(u64::MAX), 0, Some(0));
     let state = Some(KeyState { excess: u64::from(u32::MAX), charged_at_ms: 0 });
     assert_eq!(assess(state, terms.rate, u64::MAX / 4, 1).excess, 0);
@@ -224,7 +226,7 @@ fn nginx(lr: &mut Option<(i64, i64)>, rate: i64, burst: i64, now: i64) -> (bool,
 
 proptest! {
     #[test]
-    fn it_is_nginxs_arithmetic(
+    fn the_arithmetic_is_that_of_nginx(
         rate in 1u64..2_000_000,
         burst in 0u64..100_000,
         steps in prop::collection::vec((-70_000i64..10_000, 1usize..5), 1..60),
@@ -232,13 +234,14 @@ proptest! {
         let mut key = KeyOfZone::new(LimitTerms { rate: Rate(rate), burst, delay: None });
         let (mut lr, mut now) = (None, 10_000_000i64);
         for (step, calls) in steps {
-            // Time moves mostly forward; backward steps cover the range in which nginx differs.
+            // Time moves mostly forward. The steps back are small and large, because nginx treats
+            // these differently.
             now += if step % 5 == 0 { step } else { step.rem_euclid(500) };
             for _ in 0..calls {
                 let (passed, excess) = nginx(&mut lr, rate as i64, burst as i64, now);
-                let (ours, judgement) = key.call_once(now as u64);
+                let (ours, decision) = key.call_once(now as u64);
                 prop_assert_eq!(ours as i64, excess);
-                prop_assert_eq!(judgement == PASSED, passed);
+                prop_assert_eq!(decision == PASSED, passed);
                 let state =
                     key.state.map(|state| (state.excess as i64, state.charged_at_ms as i64));
                 prop_assert_eq!(state, lr);
@@ -266,7 +269,7 @@ proptest! {
     }
 
     #[test]
-    fn no_more_pass_than_rate_and_burst_allow(
+    fn no_more_calls_pass_than_rate_and_burst_allow(
         rate in 1u64..1000,
         burst in 0u64..50,
         gaps in prop::collection::vec(0u64..30, 1..400),

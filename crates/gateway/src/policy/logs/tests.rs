@@ -9,7 +9,8 @@ fn part(from: u64, to: u64, finalized: bool) -> Part {
 }
 
 #[test]
-fn ranges_are_cut_at_chunks_and_at_the_final_block() {
+fn ranges_are_split_at_chunks_and_after_the_finalized_block() {
+    // Chunks have 100 blocks, and a range has at most 8 parts.
     let check = |from, to, finalized, expected: &[Part]| {
         assert_eq!(
             split_range(from, to, finalized, 100, 8),
@@ -70,13 +71,13 @@ fn parts_are_joined_byte_for_byte() {
 }
 
 #[test]
-fn decimal_numbers_are_understood() {
+fn decimal_block_numbers_are_accepted() {
     let harmony = r#"[{"blockNumber":5,"logIndex":0}]"#;
     assert_eq!(merged(&[(part(5, 5, true), harmony)]), Ok(harmony.into()));
 }
 
 #[test]
-fn parts_that_do_not_fit_are_refused() {
+fn malformed_or_misplaced_logs_are_rejected() {
     let middle = part(10, 19, true);
     let first = (part(0, 9, true), array(&[log(9, 5)]));
     let check = |raw: &str, expected: MergeError| {
@@ -126,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn cutting_and_merging_gives_the_whole(
+    fn splitting_and_merging_gives_all_logs(
         places in proptest::collection::btree_set((0_u64..100, 0_u64..4), 0..60),
         chunk in 1_u64..40,
         finalized in 0_u64..120,

@@ -3,6 +3,8 @@
 
 use super::*;
 
+/// The budget in bytes. Arrays hold the bytes of requests, of responses from upstreams, and of
+/// responses to clients.
 const MAX: usize = 800;
 
 #[test]

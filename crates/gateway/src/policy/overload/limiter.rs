@@ -1,19 +1,21 @@
-//! Finds the concurrency limit of a group: the largest number of calls in flight. The limit is not
-//! configured; the limiter finds it by experiment. A *permit* allows one call to be in flight.
+//! Finds the concurrency limit of a group: the largest number of calls that may be in flight. The
+//! limit is not configured; the limiter finds it by experiment. A *permit* allows one call to be in
+//! flight.
 //!
-//! The limit acts only while calls wait for a permit. The limiter then starts a *trial*: it changes
-//! the limit, and compares the throughput (responses per second) with that at the *accepted* limit.
-//! If upstreams have capacity left, throughput rises with the number of calls in flight, however
-//! long each call takes. If upstreams are *saturated*, throughput stays the same and each call
-//! takes longer. So a higher latency alone never lowers the limit.
+//! The limit matters only while calls wait for a permit. The limiter then starts a *trial*: it
+//! changes the limit, and compares the throughput (responses per second) with that at the
+//! *accepted* limit, the result of earlier trials. If upstreams have capacity left, throughput
+//! rises with the number of calls in flight, however long each call takes. If upstreams are
+//! *saturated*, throughput stays the same and each call takes longer. So a higher latency alone
+//! never lowers the limit.
 //!
-//! Throughput says little if only a few slow calls wait beside many fast ones. Then the latency of
-//! each flow (the calls of one client to methods of similar weight, `shares.rs`) decides. A higher
-//! limit is accepted if it makes no flow slower. A lower limit is rejected if it makes no flow
-//! faster.
+//! Throughput shows little if only a few slow calls wait beside many fast ones. So the latency of
+//! each flow (the calls of one client to methods of similar weight, `shares.rs`) is compared as
+//! well. A higher limit is accepted if it makes no flow slower. A lower limit is rejected if it
+//! makes no flow faster.
 //!
-//! The limiter seeks the limit with the highest *score*, `rate / limit^0.15`. The rate is the
-//! throughput, so each further call in flight must raise throughput enough. This score is the
+//! The limiter seeks the limit with the highest *score*, `rate / limit^0.15`, where the rate is the
+//! throughput. So each further call in flight must raise the throughput enough. This score is the
 //! "power" of Kleinrock ("Power and Deterministic Rules of Thumb for Probabilistic Problems in
 //! Computer Communications", 1979) with more weight on throughput. The search is a pattern search
 //! (Hooke and Jeeves, 1961), as in the thread pool of .NET (Hellerstein and others, "Optimizing
@@ -21,20 +23,21 @@
 //! that it is exact enough. The variance comes from the durations of batches of responses (the
 //! method of batch means).
 //!
-//! Three signs change the limit without a comparison:
+//! In three situations the limiter changes the limit without a comparison:
 //!
 //! - Calls wait and no response arrives: upstreams have stalled or become slow. The limit doubles.
 //! - Far fewer responses arrive than before at the same limit: long calls hold the permits, or the
 //!   upstreams have become slower. The limit doubles.
-//! - The queue grows during a trial of a lower limit: the trial ends.
+//! - The queue grows during a trial of a lower limit: the trial ends, and the accepted limit
+//!   returns.
 //!
 //! Algorithms that compare latency with a baseline (Envoy's adaptive concurrency, Netflix'
 //! `Gradient2Limit`, TCP Vegas) were rejected. Upstreams may become slower and still have capacity
-//! left; these algorithms treat them as overloaded until the baseline has risen. A comparison of
-//! only the latencies at two limits was tried as well, and gave mixed methods 60 % of the
-//! throughput. A queue slows short calls disproportionately.
+//! left, but these algorithms treat them as overloaded until the baseline has risen. A comparison
+//! of only the latencies at two limits was tried as well. It gave mixed methods 60 % of the
+//! throughput, because a queue slows short calls disproportionately.
 //!
-//! One limiter serves a group on all threads, because only a change that applies to the whole group
+//! All threads share the limiter of a group, because only a change that applies to the whole group
 //! shows in the group's throughput.
 
 use std::time::Duration;
@@ -56,8 +59,8 @@ const STEP_MAX: f64 = 2.0;
 /// Factor between two compared limits at the end of a search.
 const STEP_MIN: f64 = 1.4;
 
-/// First pause after trials in both directions have failed with the smallest step. The pause
-/// doubles while no trial succeeds, because each trial costs some throughput.
+/// First pause after trials in both directions have failed with the smallest step. Until a trial
+/// succeeds, each further pause is twice as long, because each trial costs some throughput.
 const PAUSE_MIN: Duration = Duration::from_secs(3);
 /// Longest pause after such a pair of failed trials.
 const PAUSE_MAX: Duration = Duration::from_secs(12);
@@ -86,15 +89,16 @@ const MEASUREMENT_TIME_MAX: Duration = Duration::from_secs(1);
 /// Minimum number of responses for any conclusion.
 const SAMPLES_MIN: u32 = 16;
 
-/// Measurements expire if no call has waited for this time.
+/// If no call has waited during this time, earlier measurements are dropped.
 const EXPIRES_AFTER: Duration = Duration::from_secs(10);
 
 /// A trial ends early if its throughput is below this fraction of the accepted throughput.
 const ABORT_BELOW: f64 = 0.75;
 
-/// Upstreams have capacity left if `ln(throughput ratio)` exceeds this share of `ln(limit ratio)`.
-/// The ratios compare a higher limit on trial with the accepted limit. A smaller rise of the
-/// throughput may be noise, and does not end an overload.
+/// A trial of a higher limit shows that upstreams have capacity left if `ln(throughput ratio)`
+/// exceeds this share of `ln(limit ratio)`. Both ratios divide the value on trial by the accepted
+/// value. A smaller rise of the throughput may be noise, so the upstreams still count as
+/// overloaded.
 const CAPACITY_LEFT_MIN: f64 = 0.5;
 
 /// Calls of a flow are slower at the higher of two limits if `ln(latency ratio)` exceeds this share
@@ -106,7 +110,7 @@ const SLOWDOWN_MIN: f64 = 0.3;
 const QUEUE_GROWTH_MAX: Duration = Duration::from_millis(50);
 
 /// If throughput falls below this fraction of the accepted throughput, slow calls hold the permits
-/// or the upstreams have become slower. Both call for a higher limit.
+/// or the upstreams have become slower. In both cases the limit is raised.
 const COLLAPSED_BELOW: f64 = 0.2;
 
 /// The queue counts as empty after this many consecutive responses without a waiting call.
@@ -137,15 +141,15 @@ pub struct ResponseSample {
     pub queue: u32,
 }
 
-/// The limit of one group. Order of calls: [`Limiter::record_wait`] for each call that has to wait,
-/// and [`Limiter::record_response`] for each response while [`Limiter::limited`] is true or calls
-/// wait.
+/// The limit of one group. Call [`Limiter::record_wait`] for each call that has to wait. While
+/// [`Limiter::limited`] is true or calls wait, also call [`Limiter::record_response`] for each
+/// response.
 #[derive(Debug)]
 pub struct Limiter {
     settings: LimiterSettings,
     /// Number of calls that may be in flight.
     pub limit: u32,
-    /// Number of changes of the limit. It identifies the limit under which a call was sent.
+    /// Number of changes of the limit so far. It identifies the limit under which a call was sent.
     pub epoch: u32,
     /// True if calls have waited recently, so that every response must be recorded.
     pub limited: bool,
@@ -153,18 +157,18 @@ pub struct Limiter {
     pub saturated: bool,
     /// Number of consecutive responses without a waiting call.
     responses_without_queue: u32,
-    /// Time of the last response, change of the limit, or start of a queue.
+    /// Time of the latest of these events: a response, a change of the limit, the start of a queue.
     last_progress: Duration,
-    /// The accepted limit and its measurements. `None` until a measurement ends, at first and after
-    /// a raise without a trial.
+    /// The accepted limit and its measurements. `None` at first and after a raise without a trial,
+    /// until the next measurement ends.
     accepted: Option<Measurement>,
     /// True during a trial.
     in_trial: bool,
     /// Direction of the present or next trial.
     direction: Direction,
-    /// Factor between the accepted limit and the limit on trial.
+    /// Factor between the accepted limit and the limit on trial; greater than 1.
     step: f64,
-    /// Next pause between pairs of trials with the smallest step.
+    /// Length of the next pause after failed trials in both directions with the smallest step.
     pause: Duration,
     /// Time before which no trial starts.
     next_trial: Duration,
@@ -366,8 +370,9 @@ impl Limiter {
             && f64::from(self.ongoing.responses) < expected * COLLAPSED_BELOW
     }
 
-    /// Ends a measurement, because no call waits. A trial of a lower limit is aborted. A trial of a
-    /// higher limit may be the reason why no call waits, so it continues when calls wait again.
+    /// Ends a measurement, because no call waits. Also ends a trial of a lower limit. A trial of a
+    /// higher limit may itself be the reason why no call waits, so it continues when calls wait
+    /// again.
     fn end_queue(&mut self, now: Duration) {
         if let Some(accepted) = self.accepted.filter(|_| self.is_trying(Direction::Down)) {
             self.in_trial = false;
@@ -434,7 +439,7 @@ impl Limiter {
         let is_better = match self.direction {
             // If noise decides between two limits, the lower one wins.
             Direction::Up => score_gain > error || !is_slower(&accepted, &measured, log_step),
-            // Here the accepted limit is the higher one, and `log_step` is negative.
+            // In this direction the accepted limit is the higher one, and `log_step` is negative.
             Direction::Down => score_gain > 0.0 && is_slower(&measured, &accepted, -log_step),
         };
         if !is_better {
@@ -448,11 +453,12 @@ impl Limiter {
         }
         self.accepted = Some(measured);
         self.pause = PAUSE_MIN;
-        // The step grows after a success: squaring undoes the square root that a failure takes.
+        // The step grows after a success. `reverse_search` takes the square root of the step after
+        // failures, and squaring undoes this.
         let is_step_largest = self.step >= STEP_MAX;
         self.step = (self.step * self.step).min(STEP_MAX);
-        // After a smaller step the new limit is measured once more. A measurement that has won a
-        // comparison is likely to be too high by chance.
+        // After a smaller step, no trial starts yet: the new limit is measured once more, because a
+        // measurement that has won a comparison is likely to be too high by chance.
         if is_step_largest {
             self.try_next(now);
         }
@@ -471,8 +477,8 @@ impl Limiter {
         }
     }
 
-    /// Turns the search around after a failed trial. Once both directions have failed, the step
-    /// shrinks, or the search pauses if the step is the smallest.
+    /// Reverses the direction of the search after a failed trial. Once both directions have failed,
+    /// the step shrinks. If it is already the smallest step, the search pauses instead.
     fn reverse_search(&mut self, now: Duration) {
         if self.direction == Direction::Up {
             self.saturated = true;
@@ -531,7 +537,7 @@ impl Measurement {
 }
 
 impl OngoingMeasurement {
-    /// Adds a response, or skips it before the start.
+    /// Adds a response to the measurement. Before the start, only counts it as skipped.
     fn record(&mut self, now: Duration, sample: ResponseSample, limit: u32) {
         self.last_response = now;
         if self.start.is_none() {
@@ -585,8 +591,9 @@ impl LatencySamples {
     }
 }
 
-/// Returns true if the calls of any flow take longer at the higher of two limits, or if no flow has
-/// enough samples. `log_step` is the logarithm of the factor between the limits.
+/// Returns true if the calls of any flow take longer at the higher of two limits. Also returns true
+/// if no flow has enough samples at both limits; then only the scores decide. `log_step` is the
+/// logarithm of the factor between the limits.
 fn is_slower(lower: &Measurement, higher: &Measurement, log_step: f64) -> bool {
     let flows = lower.latencies.iter().zip(&higher.latencies);
     let mut comparable = flows

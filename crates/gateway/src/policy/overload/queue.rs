@@ -1,24 +1,25 @@
-//! The waiting calls of one group on one thread: a bounded queue by class and flow, with a bounded
-//! wait. A *class* is the priority of a call. A *flow* is the calls of one client to methods of
-//! similar weight (`shares.rs`). A *permit* allows one call to be in flight.
+//! The calls of one group that wait on one thread: a bounded queue by class and flow, with a
+//! bounded waiting time. A *class* is the priority of a call. A *flow* is the calls of one client
+//! to methods of similar weight (`shares.rs`). A *permit* allows one call to be in flight.
 //!
 //! Permits go to the highest waiting class. Each lower class that waits keeps a share of the
-//! permits, so it is never starved. Within a class the flow with the fewest calls in flight goes
-//! first, unless the free permits are reserved for others (`shares.rs`). If the queue is full, a
-//! new call displaces a call of the lowest waiting class. If the class of the new call is even
-//! lower, the new call is rejected. The flow with the most waiting calls of the lowest class loses
-//! its oldest call.
+//! permits, so that it is never starved. Within a class, the flow with the fewest calls in flight
+//! goes first, but some permits may be reserved for other flows (`shares.rs`).
+//!
+//! If the queue is full, a new call displaces a call of the lowest waiting class: the oldest call
+//! of the flow with the most waiting calls. If the class of the new call is even lower, the new
+//! call is rejected.
 //!
 //! Within a flow the oldest call goes first while the queue is short-lived. A queue that lasts
 //! longer than [`STANDING_AFTER`] shows an overload. The newest call then goes first, and no call
-//! waits longer than [`STANDING_AFTER`]. In a queue that never empties, first-in-first-out makes
-//! every call wait for the whole queue. Clients have given up by then. This is adaptive LIFO with
-//! controlled delay, as at Facebook (Maurer, "Fail at Scale", ACM Queue 2015) after CoDel (Nichols
-//! and Jacobson, "Controlling Queue Delay", ACM Queue 2012; RFC 8289).
+//! waits longer than [`STANDING_AFTER`]. If a queue that never empties were served oldest first,
+//! every call would wait for the whole queue, and its client would have given up by then. This is
+//! adaptive LIFO with controlled delay, as at Facebook (Maurer, "Fail at Scale", ACM Queue 2015)
+//! after CoDel (Nichols and Jacobson, "Controlling Queue Delay", ACM Queue 2012; RFC 8289).
 //!
-//! Both rules (newest first, and the short wait) apply only to overloaded upstreams. While the
-//! upstreams may have capacity beyond the limit, the queue only waits for the limit to rise. No
-//! call expires while upstreams stall, because a queue that is not served says nothing about
+//! Both rules (newest first, and the short wait) apply only to overloaded upstreams. If the
+//! upstreams may have capacity beyond the limit, waiting calls only need the limit to rise. Waiting
+//! calls do not expire while upstreams stall, because a queue that is not served says nothing about
 //! capacity.
 
 use std::collections::BTreeMap;
@@ -30,9 +31,9 @@ use crate::policy::overload::shares::{FLOWS, Flow, Shares};
 #[cfg(test)]
 mod tests;
 
-/// A queue that has not been empty for this time counts as standing. It is also the longest wait in
-/// a standing queue. It is twice CoDel's interval of 100 ms, because upstreams and machines
-/// sometimes pause for a tenth of a second without an overload.
+/// A queue that has not been empty for this time counts as *standing*. This is also the longest
+/// wait in a standing queue of overloaded upstreams. It is twice CoDel's interval of 100 ms,
+/// because upstreams and machines sometimes pause for a tenth of a second without an overload.
 pub const STANDING_AFTER: Duration = Duration::from_millis(200);
 
 const CLASSES: usize = Class::ALL.len();
@@ -42,7 +43,7 @@ const CLASSES: usize = Class::ALL.len();
 pub struct QueueSettings {
     /// Maximum number of waiting calls.
     pub calls_max: usize,
-    /// Longest wait of a call, unless the queue is standing.
+    /// Longest wait of a call in a queue that is not standing.
     pub wait_max: Duration,
     /// Share of permits, from 0 to 1, that each class other than the highest gets while it waits.
     pub share_kept: f64,
@@ -65,10 +66,10 @@ pub struct Queue<T> {
     settings: QueueSettings,
     /// Queues by class and flow.
     queues: Box<[[FlowQueue<T>; FLOWS]; CLASSES]>,
-    /// Bit set of the waiting flows of each class.
+    /// Bit set of the flows of each class that have waiting calls.
     waiting_flows: [u128; CLASSES],
-    /// Number of permits owed to each class. It grows by [`QueueSettings::share_kept`] with each
-    /// permit that is handed out while a higher class waits too.
+    /// Number of permits owed to each class. If a class and a higher one wait when a permit is
+    /// handed out, the number of the lower class grows by [`QueueSettings::share_kept`].
     owed: [f64; CLASSES],
     /// Number of waiting calls.
     pub len: usize,
@@ -83,8 +84,8 @@ pub struct Queue<T> {
 struct FlowQueue<T> {
     /// The calls by [`QueueKey::number`], the oldest first.
     calls: BTreeMap<u64, WaitingCall<T>>,
-    /// Time since which the flow's queue has not been empty. It restarts after a standstill: a time
-    /// of more than [`STANDING_AFTER`] without a free permit.
+    /// Time since which the flow's queue has not been empty. After a *standstill*, which is more
+    /// than [`STANDING_AFTER`] without a free permit, it restarts at the present.
     busy_since: Duration,
 }
 
@@ -121,8 +122,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Adds a call. If the queue is full, the call displaces one of the lowest waiting class,
-    /// unless its own class is even lower.
+    /// Adds a call. If the queue is full, the new call displaces a call of the lowest waiting
+    /// class. If the class of the new call is even lower, the new call is rejected.
     pub fn push(&mut self, now: Duration, class: Class, flow: Flow, item: T) -> PushResult<T> {
         if self.len < self.settings.calls_max {
             return PushResult::Queued(self.insert(now, class, flow, item));
@@ -146,7 +147,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Removes a waiting call.
+    /// Removes a waiting call and returns its item; `None` if the call waits no longer.
     pub fn remove(&mut self, key: QueueKey) -> Option<T> {
         let (class, flow) = (key.class.index(), key.flow.index());
         let queue = &mut self.queues[class][flow];
@@ -162,8 +163,9 @@ impl<T> Queue<T> {
     }
 
     /// Removes the call that gets one of the `free_permits`. Returns its item, its class and its
-    /// waiting time; `None` if no call waits or the permits are reserved for others. `overloaded`
-    /// is true if more permits would not help. Only then is a standing queue served newest first.
+    /// waiting time. Returns `None` if no call waits, or if the permits are reserved for other
+    /// flows. `overloaded` is true if more permits would not raise the throughput. Only then is a
+    /// standing queue served newest first.
     pub fn take(
         &mut self,
         now: Duration,
@@ -181,8 +183,8 @@ impl<T> Queue<T> {
     }
 
     /// Removes a call that has waited too long. Returns its item and its class; `None` if there is
-    /// no such call. Call this function only when a permit is free, before [`Queue::take`]. Then no
-    /// call expires while none is served.
+    /// no such call. Call this function only when a permit is free, before [`Queue::take`]. So no
+    /// call expires while no call is served.
     pub fn take_expired(&mut self, now: Duration, overloaded: bool) -> Option<(T, Class)> {
         self.record_served(now);
         for class in Class::ALL {
@@ -201,7 +203,7 @@ impl<T> Queue<T> {
         None
     }
 
-    /// Records that a permit is available. After a standstill the age of every flow's queue
+    /// Records that a permit is available. After a standstill, the age of every flow's queue
     /// restarts.
     fn record_served(&mut self, now: Duration) {
         if now.saturating_sub(self.last_served) > STANDING_AFTER {
@@ -211,7 +213,8 @@ impl<T> Queue<T> {
     }
 
     /// Returns the class that gets the next permit, and the index of the flow that goes first. The
-    /// highest waiting class gets the permit, unless a lower class is owed a whole permit.
+    /// highest waiting class gets the permit, except if a lower class is owed a whole permit. Call
+    /// this function once per permit, because it updates the numbers of owed permits.
     fn find_next_flow(&mut self, shares: &Shares, free_permits: u32) -> Option<(Class, usize)> {
         let (mut highest, mut next) = (None, None);
         for class in Class::ALL {
@@ -235,7 +238,9 @@ impl<T> Queue<T> {
     }
 
     /// Returns the index of the flow of a class that goes first. This is the flow with the fewest
-    /// calls in flight. If several flows have as few, it is the one that has waited longest.
+    /// calls in flight. Of several such flows, the one whose oldest call has waited longest goes
+    /// first. Returns `None` if no flow of the class waits, or if all free permits are reserved for
+    /// other flows.
     fn find_next_flow_of_class(
         &self,
         class: Class,

@@ -1,13 +1,14 @@
 //! Divides a group's permits among flows. A *permit* allows one call to be in flight. A *flow* is
 //! the calls of one client to methods of about the same weight, which is a method's cost.
 //!
-//! A flow may use every permit that no other flow needs. The permits that a flow has used recently
-//! are reserved for it, up to an equal share of all permits. So slow calls of another flow cannot
-//! take them while the flow has no call in flight. This is max-min fairness of calls in flight.
-//! Calls of a higher class ignore reservations of a lower one. A call in flight is never stopped.
+//! A flow may use every permit that no other flow needs. The number of permits that a flow has used
+//! recently is reserved for it, up to an equal share of all permits. So slow calls of another flow
+//! cannot take these permits while the flow has no call in flight. This is max-min fairness of
+//! calls in flight. Calls of a higher class ignore reservations of a lower one. A call in flight is
+//! never stopped.
 //!
 //! Flows are hashed to a fixed number of buckets, as in stochastic fairness queueing (McKenney,
-//! 1990). So cost and memory do not grow with the number of clients, but two clients may share a
+//! 1990). So time and memory do not grow with the number of clients, but two clients may share a
 //! bucket.
 
 use std::time::Duration;
@@ -33,7 +34,7 @@ pub struct Flow(u8);
 
 impl Flow {
     /// Returns the flow of a client and a method's weight. `client` is a hash of the client's API
-    /// key or address. Weights between two powers of two belong to one flow.
+    /// key or address. Weights from one power of two to below the next belong to one flow.
     pub fn new(client: u64, weight: u32) -> Flow {
         let weight_class = u64::from(weight.max(1).ilog2());
         // Fibonacci hashing: multiply by 2^64 divided by the golden ratio. The highest 7 bits
@@ -62,13 +63,13 @@ pub struct Shares {
     flows: [FlowUse; FLOWS],
     /// Start of the present period of [`RESERVED_FOR`].
     period_start: Duration,
-    /// Number of permits that are divided.
+    /// Number of permits that are divided among the flows.
     permits: u32,
-    /// Number of flows that used a permit in this period or the previous one.
+    /// Number of flows that held or needed a permit in this period or the previous one.
     active_flows: u32,
 }
 
-/// The calls of one flow.
+/// The permits and the latency of one flow.
 #[derive(Debug, Clone, Copy)]
 struct FlowUse {
     /// Class of the flow's last call.
@@ -85,7 +86,7 @@ struct FlowUse {
 }
 
 impl FlowUse {
-    /// Returns the maximum of this period and the previous one.
+    /// Returns the larger of the peaks of this period and the previous one.
     fn recent_peak(self) -> u32 {
         self.peak.max(self.previous_peak)
     }
@@ -157,7 +158,8 @@ impl Shares {
         self.flows[flow.index()].held
     }
 
-    /// Divides this number of permits among the flows that recently used some.
+    /// Sets the number of permits to divide among the flows that recently used some. Starts a new
+    /// period if the present one has ended.
     pub fn divide_permits(&mut self, now: Duration, permits: u32) {
         if now.saturating_sub(self.period_start) >= RESERVED_FOR {
             self.period_start = now;

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Returns a header of version 2. `command` is 0x21 for a proxied connection and 0x20 for a
+/// connection of the proxy itself. `family` is 0x11 for TCP over IPv4 and 0x21 for TCP over IPv6.
 fn v2(command: u8, family: u8, addresses: &[u8]) -> Vec<u8> {
     let mut header = V2_SIGNATURE.to_vec();
     header.extend_from_slice(&[command, family]);
@@ -13,6 +15,7 @@ fn v2(command: u8, family: u8, addresses: &[u8]) -> Vec<u8> {
     header
 }
 
+/// Checks the parsed address of a header; `None` for a header without one.
 fn check(header: &[u8], expected: Option<&str>) {
     let source = expected.map(|address| address.parse().unwrap());
     let expected = Ok(Some(ProxyHeader { source, bytes: header.len() }));
@@ -51,7 +54,7 @@ fn binary_headers_are_read() {
 }
 
 #[test]
-fn all_others_are_rejected() {
+fn malformed_headers_and_other_bytes_are_rejected() {
     let malformed: &[&[u8]] = &[
         b"PROXY TCP4 1.1.1.1 10.0.0.1 5678\r\n",
         b"PROXY TCP4 1.1.1.1 10.0.0.1 5678 443 1\r\n",
@@ -77,7 +80,7 @@ fn all_others_are_rejected() {
 }
 
 #[test]
-fn none_is_waited_for_without_end() {
+fn an_endless_header_is_rejected() {
     let endless = [b"PROXY TCP4 ".to_vec(), vec![b'1'; V1_BYTES_MAX]].concat();
     assert_eq!(parse(&endless[..V1_BYTES_MAX]), Err(ProxyError::TooLong));
     assert_eq!(parse(&endless[..V1_BYTES_MAX - 1]), Ok(None));

@@ -29,7 +29,7 @@ fn months_begin_and_end_as_in_the_calendar() {
     for text in ["", "2026", "2026-13", "2026-00", "2026-1", "1969-12", "x-01", "2026-11-01"] {
         assert_eq!(Month::parse(text), None, "{text}");
     }
-    // The largest time is in a month too.
+    // Even the largest time belongs to a month.
     assert_eq!(Month::containing(u64::MAX), Month::containing(Month::containing(u64::MAX).end()));
 }
 
@@ -63,7 +63,7 @@ fn a_quota_is_used_up_and_comes_back_with_the_month() {
 }
 
 #[test]
-fn alone_it_uses_its_share_of_the_rest() {
+fn without_contact_a_gateway_uses_its_share_of_the_unused_quota() {
     let month = Month::containing(0);
     let mut account = Account::new(month, 400);
     let alone = Allowance::Share(3);
@@ -84,8 +84,8 @@ fn usage_during_a_report_is_in_the_next_report() {
     assert!(account.charge(month, 7, 100, WHOLE));
     account.confirm_report(report, 40);
     assert_eq!(account.build_report(), UsageReport { month, unreported: 7, used_min: 47 });
-    // A report from a store that has lost its data changes nothing, and reports of past months are
-    // ignored.
+    // A confirmation by a store that has lost its data changes nothing. A confirmation of a past
+    // month's report is ignored.
     account.confirm_report(account.build_report(), 0);
     assert_eq!(account.used(month), 47);
     let next = Month::containing(month.end());
@@ -109,20 +109,22 @@ fn a_quota_file_never_lowers_known_usage() {
 }
 
 proptest! {
-    /// Gateways that report in turns exceed a quota only by the usage between two reports; while
-    /// they cannot report, they do not exceed it.
+    /// Gateways that report in turns exceed a quota only by the usage between two reports. While
+    /// the gateways cannot report, they do not exceed the quota.
     #[test]
-    fn together_they_stay_within_the_quota(
+    fn gateways_together_stay_within_the_quota(
         steps in prop::collection::vec((0usize..3, 0u8..8, 1u64..20), 1..600),
         quota in 0u64..2000,
     ) {
         let month = Month::containing(0);
         let mut accounts = [Account::default(); 3];
         let (mut total, mut passed, mut outage_units, mut outage_units_max) = (0u64, 0u64, 0u64, 0u64);
+        // If `step` is 0, all gateways report. Otherwise the gateway at `index` charges a call.
         for (index, step, cost) in steps {
             if step == 0 {
                 outage_units = 0;
-                // In the second round the first gateways receive the reports of the last ones.
+                // Each gateway reports twice: in the second round the first gateways also get the
+                // usage of the last ones.
                 for index in [0, 1, 2, 0, 1, 2] {
                     let account: &mut Account = &mut accounts[index];
                     let report = account.build_report();
@@ -137,7 +139,7 @@ proptest! {
             }
             prop_assert!(passed <= quota + outage_units_max);
         }
-        // Now no gateway can reach another, from a state that all know.
+        // From now on no gateway can reach another. At the start all gateways know the same usage.
         let mut accounts = [Account::new(month, total.min(quota)); 3];
         let total_before = total.min(quota);
         let mut more = 0;

@@ -1,5 +1,6 @@
-//! Goal: no unsafe call is sent twice, and retries cannot multiply load. Method: a table of
-//! verdict, sent and repeat; the budget in virtual time.
+//! Goal: no call that must not be repeated is sent twice, and retries cannot multiply load. Method:
+//! a table of verdicts (classified outcomes), of how much of the call was sent, and of whether the
+//! method may be repeated; the budget in virtual time.
 
 use super::*;
 
@@ -26,13 +27,14 @@ fn attempt(verdict: Verdict, sent: Sent) -> Attempt {
     Attempt { verdict, sent, on_reused_connection: false, has_reply: false }
 }
 
+/// Decides with a budget of 20 % of the calls plus ten retries per second.
 fn decide_with_budget(attempt: &Attempt, repeat: Repeat, remaining: &Remaining) -> Decision {
     let mut budget = RetryBudget::new(0.2, 10);
     decide(attempt, repeat, remaining, &mut budget, SECOND, 0)
 }
 
 #[test]
-fn what_may_be_sent_again() {
+fn the_verdict_and_the_method_decide_what_may_be_sent_again() {
     use Repeat::{Broadcast, Never, Safe};
     let check = |verdict, sent, repeat, expected| {
         let decision = decide_with_budget(&attempt(verdict, sent), repeat, &REMAINING);
@@ -61,7 +63,7 @@ fn what_may_be_sent_again() {
 }
 
 #[test]
-fn the_upstreams_own_error_is_returned_when_nobody_does_better() {
+fn the_upstreams_own_error_is_returned_if_no_other_upstream_is_left() {
     let mut failed = attempt(Verdict::UpstreamFault(Fault::NotSynced), Sent::Yes);
     failed.has_reply = true;
     let alone = Remaining { other_upstream: false, ..REMAINING };
@@ -72,7 +74,7 @@ fn the_upstreams_own_error_is_returned_when_nobody_does_better() {
 }
 
 #[test]
-fn an_idle_connection_closed_under_the_call_is_replaced_once() {
+fn an_idle_connection_that_closes_during_a_call_is_replaced_once() {
     let mut closed = attempt(CLOSED, Sent::Maybe);
     closed.on_reused_connection = true;
     assert_eq!(decide_with_budget(&closed, Repeat::Safe, &REMAINING), Decision::Reconnect);
@@ -87,18 +89,18 @@ fn an_idle_connection_closed_under_the_call_is_replaced_once() {
 }
 
 #[test]
-fn what_was_never_sent_costs_no_budget() {
+fn the_retry_of_an_unsent_call_costs_no_budget() {
     let mut budget = RetryBudget::new(0.2, 0);
-    let mut remaining = |sent| {
+    let mut decide_after = |sent| {
         let attempt = attempt(Verdict::UpstreamFault(Fault::Connect), sent);
         decide(&attempt, Repeat::Safe, &REMAINING, &mut budget, Duration::ZERO, 0)
     };
-    assert_eq!(remaining(Sent::No), AT_ONCE);
-    assert_eq!(remaining(Sent::Maybe), Decision::GiveUp);
+    assert_eq!(decide_after(Sent::No), AT_ONCE);
+    assert_eq!(decide_after(Sent::Maybe), Decision::GiveUp);
 }
 
 #[test]
-fn attempts_time_and_upstreams_end_it() {
+fn retries_end_without_attempts_time_or_upstreams() {
     let failed = attempt(CLOSED, Sent::Yes);
     for remaining in [
         Remaining { attempts_made: 3, ..REMAINING },
@@ -158,7 +160,7 @@ fn the_budget_is_a_share_of_recent_calls_and_a_rate() {
 }
 
 #[test]
-fn an_overload_is_not_multiplied() {
+fn retries_do_not_multiply_an_overload() {
     let mut budget = RetryBudget::new(0.2, 10);
     let failed = attempt(CLOSED, Sent::Yes);
     let mut retries = 0;

@@ -1,5 +1,5 @@
-//! Goal: a rule matches exactly what it describes, and the first match decides. Method: one rule at
-//! a time with one change, then several in a row.
+//! Goal: a rule matches exactly what it describes, and the first match decides. Method: one rule
+//! with one condition at a time, then several rules in a row.
 
 use super::*;
 
@@ -81,7 +81,7 @@ fn each_condition_must_hold() {
 }
 
 #[test]
-fn headers_fit_whole_or_by_their_start() {
+fn headers_match_as_a_whole_or_by_prefix() {
     let headers = [Some(Box::from(&b"mobile/1.2"[..])), None];
     let facts = RequestFacts { headers: &headers, ..call("eth_call", "[]") };
     for (index, value, prefix, expected) in [
@@ -117,7 +117,7 @@ fn the_first_match_decides_and_later_rules_match_the_rewritten_path() {
 }
 
 #[test]
-fn a_rule_about_calls_does_not_fit_a_path_alone() {
+fn a_rule_about_calls_does_not_match_a_path_alone() {
     let facts = RequestFacts { call: None, ..call("", "") };
     assert_eq!(
         decide(&[Rule { methods: MethodSet::new(["*"]), ..deny() }], &facts),
@@ -127,7 +127,7 @@ fn a_rule_about_calls_does_not_fit_a_path_alone() {
 }
 
 #[test]
-fn a_share_is_as_large_as_it_says_and_always_the_same() {
+fn a_share_has_its_configured_size_and_is_stable() {
     for share_of in [ShareOf::Client, ShareOf::Call] {
         let rules = [Rule { share: 2500, share_of, ..deny() }];
         let mut within = 0;

@@ -7,13 +7,13 @@ type Hash = [u8; 32];
 /// The part of the chain that a response depends on, in a form that any replica can check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareableTag {
-    /// The response depends on nothing.
+    /// The response depends on nothing that can change.
     Free,
     /// The response depends on a block that was final when the response was stored.
     Final {
         /// Height of the block.
         number: u64,
-        /// Hash of the block, if the writer knew it.
+        /// Hash of the block, if the replica that stored the response knew it.
         hash: Option<Hash>,
     },
     /// The response depends on a block that a reorg might still drop.

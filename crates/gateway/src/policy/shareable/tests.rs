@@ -1,5 +1,6 @@
-//! Goal: a response is shared only with evidence of its block, and is used only by replicas that
-//! serve that block. Method: two replicas' views of one forking chain, from head trackers.
+//! Goal: a response is shared only with evidence of its block, and is *adopted* (used) only by
+//! replicas that serve that block. Method: views of a forking chain, as a replica's head tracker
+//! builds them.
 
 use std::time::Duration;
 
@@ -103,7 +104,7 @@ fn a_response_is_shared_only_with_evidence_of_its_block() {
 }
 
 #[test]
-fn a_response_touched_by_a_reorg_is_not_shared() {
+fn a_response_about_a_dropped_block_is_not_shared() {
     let mut replica = Replica::new();
     let view_before = replica.view();
     let young = tag(99, view_before.canonical(99), &view_before);
@@ -111,8 +112,8 @@ fn a_response_touched_by_a_reorg_is_not_shared() {
     assert!(to_shareable(&young, &view_before).is_some());
     replica.poll(b'b', 100);
     assert_eq!(to_shareable(&young, &replica.view()), None);
-    // The first branch returns: the hash is served again, but the branch of the response is
-    // unknown.
+    // The first branch returns, so the block with the response's hash is served again. But the
+    // response may come from the other branch, so it is still not shared.
     replica.poll(b'a', 101);
     assert_eq!(replica.view().canonical(99), Some(hash(b'a', 99)));
     assert_eq!(to_shareable(&young, &replica.view()), None);
@@ -161,7 +162,7 @@ fn only_responses_about_served_blocks_are_adopted() {
 }
 
 #[test]
-fn below_the_window_only_responses_final_when_stored_are_adopted() {
+fn below_the_window_only_responses_that_were_final_when_stored_are_adopted() {
     let view = Replica::new().view();
     assert_eq!(view.canonical(80), None, "80 is below the window");
     let final_block = |number, hash| ShareableTag::Final { number, hash };
@@ -169,7 +170,7 @@ fn below_the_window_only_responses_final_when_stored_are_adopted() {
         |shareable_tag: &ShareableTag, number| adopt(shareable_tag, at_number(number), &view);
     assert!(adopt_here(&final_block(80, None), 80).is_some());
     assert!(adopt_here(&final_block(80, Some(hash(b'z', 80))), 80).is_some());
-    // A reorg could still drop this block when the response was stored, and may have done so.
+    // The block was not final when the response was stored. A reorg may have dropped it since.
     assert!(adopt_here(&ShareableTag::Block { number: 80, hash: hash(b'a', 80) }, 80).is_none());
     // Within the window a hash is compared, final or not.
     assert!(adopt_here(&final_block(88, Some(hash(b'z', 88))), 88).is_none());

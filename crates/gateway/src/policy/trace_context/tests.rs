@@ -82,7 +82,7 @@ fn states_are_joined_in_order_and_bounded() {
 }
 
 #[test]
-fn the_sample_has_the_ratio_that_is_asked_for() {
+fn the_sample_has_the_requested_ratio() {
     let count = std::cell::Cell::new(0_u64);
     // Numbers that are spread evenly (Knuth's multiplicative hash).
     let random = || {

@@ -1,4 +1,4 @@
-//! Goal: listeners take turns. Method: real sockets with full backlogs.
+//! Goal: listeners take turns. Method: real sockets, all with connections in their backlogs.
 
 use tokio::runtime::Builder;
 

@@ -1,5 +1,5 @@
-//! Goal: a reload keeps all state that is still valid and nothing else. Method: successive
-//! configurations in text, without sockets.
+//! Goal: a reload keeps exactly the state that is still valid. Method: successive configurations in
+//! text, without sockets.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn upstream(name: &str, keys: &str) -> String {
 }
 
 #[test]
-fn addresses_and_threads_wait_for_a_restart() {
+fn only_a_restart_changes_addresses_and_threads() {
     let previous = start(&upstream("a", ""));
     let mut new_config = config(&upstream("a", ""));
     new_config.server.listen = Some("127.0.0.1:1".parse().unwrap());
@@ -33,7 +33,7 @@ fn addresses_and_threads_wait_for_a_restart() {
 }
 
 #[test]
-fn the_cache_goes_on_under_new_settings_and_ends_when_turned_off() {
+fn new_cache_settings_keep_the_entries_unless_they_turn_the_cache_off() {
     let previous = start(&format!("[cache]\nbytes_max = \"8MiB\"\n{}", upstream("a", "")));
     let validity = crate::policy::cacheable::ValidityTag {
         binding: crate::policy::cacheable::Binding::Free,

@@ -1,5 +1,5 @@
 //! Goal: requests are sampled by the client's flag or by ratio, spans have the right parents, and a
-//! full queue drops whole requests and counts them.
+//! full queue drops all spans of a request and counts them.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -15,7 +15,8 @@ fn queues(keys: &str) -> Arc<SpanQueues> {
     );
     let config = Config::from_text("test", &text, Path::new("/"), &|_| None);
     let config = config.unwrap_or_else(|errors| panic!("{errors}"));
-    Arc::new(SpanQueues::new(config.tracing.unwrap(), 1, None))
+    let threads = 1;
+    Arc::new(SpanQueues::new(config.tracing.unwrap(), threads, None))
 }
 
 fn client(flags: &str) -> Box<ClientTrace> {
@@ -53,7 +54,7 @@ fn without_tracing_the_context_of_the_client_is_passed_on_unchanged() {
 }
 
 #[test]
-fn the_flag_of_the_client_decides_unless_it_must_not() {
+fn the_flag_of_the_client_decides_if_the_configuration_allows_it() {
     let (none, all) = (queues("sample_ratio = 0"), queues("sample_ratio = 1"));
     let is_sampled = |flags: &str, queues: &Arc<SpanQueues>| {
         begin(Some(&client(flags)), Some(queues)).unwrap().span.is_some()

@@ -25,7 +25,9 @@ fn read_response(
         budget.set_max(1 << 20);
         let mut reservation = Reservation::new(&budget, Purpose::Upstream);
         let deadline = Instant::now() + Duration::from_secs(1);
-        let exchanging = connection.exchange(b"request", deadline, 1000, &mut reservation);
+        let body_bytes_max = 1000;
+        let exchanging =
+            connection.exchange(b"request", deadline, body_bytes_max, &mut reservation);
         let responding = async {
             for piece in raw.chunks(piece_bytes) {
                 upstream_stream.write_all(piece).await.unwrap();

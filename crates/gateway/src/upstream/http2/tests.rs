@@ -1,5 +1,5 @@
 //! Goal: an upstream that declines HTTP/2 gets HTTP/1.1 until HTTP/2 is offered again. Method: an
-//! upstream that negotiates nothing, in virtual time.
+//! in-memory upstream that never negotiates HTTP/2, in virtual time.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -9,9 +9,9 @@ use wire::websocket::{Opcode, ProtocolError, Role, apply_mask, write_frame, writ
 use crate::io::websocket::decoder::{Decoder, Event, Payload};
 use crate::io::websocket::keys::Keys;
 
-/// For a message over the size limit, only this number of bytes is stored. They are enough to read
-/// the id.
-const HEAD_BYTES: usize = 64;
+/// For a message over the size limit, only this number of bytes is stored. These bytes are enough
+/// to read the id.
+const PREFIX_BYTES: usize = 64;
 
 /// Length of the longest header of a masked WebSocket frame (RFC 6455, 5.2).
 const FRAME_HEADER_BYTES_MAX: usize = 14;
@@ -36,7 +36,8 @@ pub(super) enum FramingError {
 impl Framing {
     /// Returns the framing of a new WebSocket.
     pub(super) fn websocket(message_bytes_max: usize) -> Framing {
-        Framing::WebSocket(Decoder::new(Role::Client, message_bytes_max, false))
+        let compression = false;
+        Framing::WebSocket(Decoder::new(Role::Client, message_bytes_max, compression))
     }
 
     /// Returns the framing of a new local socket.
@@ -110,8 +111,8 @@ impl Values {
         };
         self.too_large |= self.body.len() + piece.len() > self.message_bytes_max;
         let capacity = if self.too_large {
-            self.body.truncate(HEAD_BYTES);
-            HEAD_BYTES - self.body.len()
+            self.body.truncate(PREFIX_BYTES);
+            PREFIX_BYTES - self.body.len()
         } else {
             piece.len()
         };
@@ -216,9 +217,9 @@ pub(super) fn find_recipient(message: &[u8]) -> Recipient {
 }
 
 /// Finds the recipient of a response of which only the first bytes are stored. The result is
-/// `Unaddressed` if these bytes do not start with the usual fields up to a complete id.
-pub(super) fn find_recipient_in_head(head: &Bytes) -> Recipient {
-    let after_start = head.strip_prefix(COMMON_START).unwrap_or_default();
+/// `Unaddressed` if these bytes do not start with `COMMON_START` and a complete id.
+pub(super) fn find_recipient_in_prefix(prefix: &Bytes) -> Recipient {
+    let after_start = prefix.strip_prefix(COMMON_START).unwrap_or_default();
     let digits = after_start.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if digits == after_start.len() {
         return Recipient::Unaddressed;
@@ -237,8 +238,12 @@ mod tests {
 
     use super::*;
 
+    const MESSAGE_BYTES_MAX: usize = 40;
+
+    /// Splits `stream`, which arrives in pieces of `piece_bytes` bytes. Returns the messages. The
+    /// flag of a message is false if only its first bytes were stored.
     fn read(stream: &[u8], piece_bytes: usize) -> Vec<(bool, Vec<u8>)> {
-        let mut framing = Framing::values(40);
+        let mut framing = Framing::values(MESSAGE_BYTES_MAX);
         let mut messages = Vec::new();
         for piece in stream.chunks(piece_bytes) {
             let mut consumed = 0;
@@ -248,7 +253,7 @@ mod tests {
                 messages.push(match event {
                     None => break,
                     Some(Event::Message(payload)) => (true, payload.to_vec()),
-                    Some(Event::TooLarge(head)) => (false, head.to_vec()),
+                    Some(Event::TooLarge(prefix)) => (false, prefix.to_vec()),
                     Some(_) => panic!("values have no control frames"),
                 });
             }
@@ -263,8 +268,8 @@ mod tests {
         let stream = format!("{{\"id\":1}}\n{{\"id\":2}}\n{long}\n  {{\"id\":3}}\n");
         for step in 1..=stream.len() {
             let messages = read(stream.as_bytes(), step);
-            let (_, long_head) = &messages[2];
-            assert!(long.as_bytes().starts_with(long_head) && !long_head.is_empty());
+            let (_, long_prefix) = &messages[2];
+            assert!(long.as_bytes().starts_with(long_prefix) && !long_prefix.is_empty());
             let kinds: Vec<bool> = messages.iter().map(|(whole, _)| *whole).collect();
             assert_eq!(kinds, [true, true, false, true], "in pieces of {step}");
             assert_eq!(
@@ -272,7 +277,7 @@ mod tests {
                 (&b"{\"id\":2}"[..], &b"{\"id\":3}"[..])
             );
         }
-        assert!(Framing::values(40).next(b"x").is_err());
+        assert!(Framing::values(MESSAGE_BYTES_MAX).next(b"x").is_err());
     }
 
     #[test]
@@ -299,10 +304,10 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":99999999999999999999,"result":1}"#, Recipient::Unknown);
         check(r#"[{"id":7}]"#, Recipient::Unaddressed);
         check("", Recipient::Unaddressed);
-        let head = Bytes::from_static(br#"{"jsonrpc":"2.0","id":7,"result":"0x"#);
-        assert_eq!(find_recipient_in_head(&head), Recipient::Call(7));
+        let prefix = Bytes::from_static(br#"{"jsonrpc":"2.0","id":7,"result":"0x"#);
+        assert_eq!(find_recipient_in_prefix(&prefix), Recipient::Call(7));
         assert_eq!(
-            find_recipient_in_head(&head.slice(..23)),
+            find_recipient_in_prefix(&prefix.slice(..23)),
             Recipient::Unaddressed,
             "more digits may follow"
         );

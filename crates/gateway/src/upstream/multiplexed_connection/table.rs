@@ -1,4 +1,4 @@
-//! The calls in flight on one connection, by private id.
+//! The calls in flight on one connection, by the id that the gateway assigns to each call.
 //!
 //! Each call occupies a slot. Its id holds the index and the generation of the slot. The generation
 //! rises each time the slot is freed, so a late response never completes a later call.
@@ -69,7 +69,8 @@ pub(super) struct Table {
     free_indices: Vec<u16>,
     /// Number of calls that wait for a response.
     pub(super) waiting_calls: usize,
-    /// Lower bound of the deadlines of all waiting calls. `None` means that no call waits.
+    /// Lower bound of the deadlines of all waiting calls. The bound may be too early, because the
+    /// end of a call does not raise the bound. `None` means that no call waits.
     pub(super) earliest_deadline: Option<Instant>,
 }
 

@@ -88,8 +88,9 @@ fn connection(
     settings: Settings,
 ) -> (Rc<MultiplexedConnection>, Rc<Cell<Option<CloseReason>>>, Upstream) {
     let (gateway_stream, upstream_stream) = tokio::io::duplex(1 << 16);
+    let (stream, is_websocket) = (Stream::Memory(gateway_stream), true);
     let (connection, driver) =
-        MultiplexedConnection::new(Stream::Memory(gateway_stream), true, Vec::new(), settings);
+        MultiplexedConnection::new(stream, is_websocket, Vec::new(), settings);
     let reason = Rc::new(Cell::new(None));
     let task_reason = Rc::clone(&reason);
     tokio::task::spawn_local(async move { task_reason.set(Some(driver.await)) });
@@ -219,12 +220,9 @@ fn calls_on_a_connection_that_closes_may_have_been_sent() {
 fn calls_that_were_not_written_were_not_sent() {
     run_in_virtual_time(async {
         let (gateway_stream, upstream_stream) = tokio::io::duplex(64);
-        let (connection, driver) = MultiplexedConnection::new(
-            Stream::Memory(gateway_stream),
-            true,
-            Vec::new(),
-            settings(),
-        );
+        let (stream, is_websocket) = (Stream::Memory(gateway_stream), true);
+        let (connection, driver) =
+            MultiplexedConnection::new(stream, is_websocket, Vec::new(), settings());
         let (first, second) =
             (start_call(&connection, &"f".repeat(40)), start_call(&connection, "second"));
         let driven = tokio::task::spawn_local(driver);
@@ -412,12 +410,9 @@ fn many_calls_go_out_in_one_write() {
 fn a_local_socket_carries_values() {
     run_in_virtual_time(async {
         let (gateway_stream, mut upstream_stream) = tokio::io::duplex(1 << 16);
-        let (connection, driver) = MultiplexedConnection::new(
-            Stream::Memory(gateway_stream),
-            false,
-            Vec::new(),
-            settings(),
-        );
+        let (stream, is_websocket) = (Stream::Memory(gateway_stream), false);
+        let (connection, driver) =
+            MultiplexedConnection::new(stream, is_websocket, Vec::new(), settings());
         let reason = tokio::task::spawn_local(driver);
         let (first, second) = (start_call(&connection, "one"), start_call(&connection, "two"));
         let mut read = Vec::new();

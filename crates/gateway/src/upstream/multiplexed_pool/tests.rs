@@ -55,6 +55,7 @@ struct Fixture {
     counts: Arc<UpstreamCounters>,
 }
 
+/// Creates a pool for an upstream with these configuration keys.
 fn start(keys: &str) -> Fixture {
     let text = format!("[server]\nthreads = 1\n[[upstream]]\nname = \"n\"\n{keys}\n");
     let config = Config::from_text("test", &text, Path::new("/"), &|_| None);

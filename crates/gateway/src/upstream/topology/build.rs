@@ -4,6 +4,9 @@
 //! its cache entries. An upstream with the same chain, name, URL, headers and TLS settings keeps
 //! its health. Counters depend only on the upstream's name, so a reload never makes a counter fall.
 //! `thread.rs` keeps the connections of a thread, and `watch.rs` keeps the heads of upstreams.
+//!
+//! A *view* is a snapshot of a chain's heads, with one entry per upstream. The *view index* of an
+//! upstream is the index of its entry in the views of its chain.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -63,7 +66,7 @@ impl Topology {
                 previous.and_then(|previous| previous.find(&config, &chains, upstream));
             let number = match &previous_upstream {
                 Some(previous_upstream) => previous_upstream.state.cache_number,
-                None => next_number(&mut by_number),
+                None => assign_cache_number(&mut by_number),
             };
             if let Some(slot) = by_number.get_mut(usize::from(number)) {
                 *slot = Some(index);
@@ -197,7 +200,7 @@ struct PreviousUpstream<'a> {
 
 /// Returns a cache number that no upstream of this process has had; [`NO_UPSTREAM`] if all numbers
 /// are used.
-pub(super) fn next_number(by_number: &mut Vec<Option<usize>>) -> u16 {
+pub(super) fn assign_cache_number(by_number: &mut Vec<Option<usize>>) -> u16 {
     match u16::try_from(by_number.len()) {
         Ok(number) if number != NO_UPSTREAM => {
             by_number.push(None);

@@ -1,6 +1,7 @@
 //! Goal: a reload keeps exactly the state that is still valid, and never confuses two upstreams or
-//! two chains. The head of a request is correct. Method: successive configurations in text, without
-//! sockets or a gateway.
+//! two chains. The headers of a request are correct. An upstream has a *view index* in the views of
+//! its chain, and a *cache number* that identifies it in cache entries. Method: successive
+//! configurations in text, without sockets or a gateway.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -61,8 +62,9 @@ fn view(upstreams: usize) -> ChainView {
 }
 
 #[test]
-fn health_follows_an_upstream_through_order_and_weight_and_not_to_another_url() {
+fn health_survives_a_change_of_order_or_weight_but_not_of_the_url() {
     let previous = start(&(upstream("a", "") + &upstream("b", "") + &upstream("c", "")));
+    // The third failed poll ejects the upstream.
     for _ in 0..8 {
         previous.update_health(1, |health, now| health.record_failed_poll(now, 0));
     }
@@ -89,7 +91,7 @@ fn health_follows_an_upstream_through_order_and_weight_and_not_to_another_url() 
     let reloaded_twice = reload(&reloaded, &(upstream("a", "") + &upstream("e", "")));
     let upstream_e = &reloaded_twice.upstreams[1];
     assert_eq!(upstream_e.view_index, 2, "a view index is reused one reload later");
-    // The watcher may not know the last reloads yet.
+    // The watcher may not know the last reloads yet, and still publish views of `previous`.
     let view = view(3);
     assert_eq!(upstream_e.in_view(&view), None, "the view belongs to another upstream");
     assert_eq!(
@@ -100,7 +102,7 @@ fn health_follows_an_upstream_through_order_and_weight_and_not_to_another_url() 
 }
 
 #[test]
-fn entries_name_their_upstream_whatever_its_index() {
+fn a_cache_number_identifies_an_upstream_even_if_its_index_changes() {
     let previous = start(&(upstream("a", "") + &upstream("b", "")));
     let (number_a, number_b) =
         (previous.upstreams[0].cache_number, previous.upstreams[1].cache_number);
@@ -122,17 +124,17 @@ fn entries_name_their_upstream_whatever_its_index() {
 }
 
 #[test]
-fn numbers_run_out_without_harm() {
+fn without_free_cache_numbers_new_upstreams_get_none() {
     let previous = start(&upstream("a", ""));
     let mut numbers = previous.by_number.clone();
     numbers.resize(usize::from(NO_UPSTREAM) - 1, None);
-    assert_eq!(super::build::next_number(&mut numbers), NO_UPSTREAM - 1);
-    assert_eq!(super::build::next_number(&mut numbers), NO_UPSTREAM);
+    assert_eq!(super::build::assign_cache_number(&mut numbers), NO_UPSTREAM - 1);
+    assert_eq!(super::build::assign_cache_number(&mut numbers), NO_UPSTREAM);
     assert_eq!(numbers.len(), usize::from(NO_UPSTREAM));
 }
 
 #[test]
-fn a_chain_of_the_same_name_is_another_one_when_its_id_is() {
+fn a_chain_with_another_id_is_another_chain_even_with_the_same_name() {
     let text = |id: u32| format!("[chain.x]\nid = {id}\n{}", upstream("a", ""));
     let previous = start(&text(1));
     let unchanged = reload(&previous, &text(1));
@@ -168,7 +170,7 @@ fn a_change_of_health_updates_every_configuration_in_use() {
 }
 
 #[test]
-fn a_new_upstream_is_used_after_its_first_poll_unless_there_is_no_other() {
+fn a_new_upstream_waits_for_its_first_poll_if_other_upstreams_exist() {
     let previous = start(&upstream("a", ""));
     previous.chains[0].publish(view(1), Duration::ZERO);
     let reloaded = reload(&previous, &(upstream("new", "") + &upstream("a", "")));

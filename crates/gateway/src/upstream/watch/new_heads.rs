@@ -1,5 +1,6 @@
-//! Subscribes to the new heads of an upstream that has a WebSocket or local socket. A notification
-//! triggers a poll, so clients see a new block as soon as the upstream announces it.
+//! Subscribes to the new heads of an upstream that has a WebSocket or local socket. A *head* is the
+//! newest block of an upstream. A notification triggers a poll, so clients see a new block as soon
+//! as the upstream announces it.
 //!
 //! A notification changes no state itself; only the poll does. If notifications stop, polls
 //! continue at their interval, and the subscription is renewed.
@@ -44,7 +45,7 @@ pub(super) struct NewHeads {
 /// Signals between the task of the subscription and the task that polls the upstream.
 #[derive(Default)]
 struct Signals {
-    /// Notified of each new head.
+    /// Notified when the upstream announces a new head.
     new_head: Notify,
     /// Notified when the subscription must be renewed.
     renew: Notify,
@@ -88,7 +89,7 @@ impl NewHeads {
 }
 
 /// Subscribes, and subscribes again after a backoff whenever the subscription ends. Never returns;
-/// the task is aborted.
+/// the owner aborts the task.
 async fn keep_subscribed(
     connector: Connector,
     upstream: Upstream,
@@ -113,7 +114,7 @@ async fn keep_subscribed(
     }
 }
 
-/// The upstream rejects the subscription.
+/// Means that the upstream rejects the subscription.
 #[derive(Debug, PartialEq, Eq)]
 struct Unsupported;
 

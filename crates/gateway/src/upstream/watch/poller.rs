@@ -1,5 +1,6 @@
-//! Polls one upstream for its head, which is the header of its newest block, and for older headers.
-//! The poller has a separate connection and sends one request at a time.
+//! Polls one upstream for its *head*, the header of its newest block, and fetches older headers.
+//! The poller has a separate connection and sends one request at a time. A chain's *view* is the
+//! published snapshot of its heads.
 
 use std::io;
 use std::rc::Rc;
@@ -34,10 +35,10 @@ const POLL_TIMEOUT_MIN: Duration = Duration::from_millis(500);
 /// Longest timeout of a poll. The value is small, because an upstream that needs seconds for a
 /// header is useless to clients too.
 const POLL_TIMEOUT_MAX: Duration = Duration::from_secs(2);
-/// Upper limit of bytes of a poll's response. A header with many transaction hashes has some
-/// hundred kB.
+/// Maximum size of the response to a poll, in bytes. A header with many transaction hashes has a
+/// few hundred kB.
 const POLL_RESPONSE_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Maximum nesting of responses; headers have a handful of levels.
+/// Maximum JSON nesting of responses. Headers have only a few levels.
 const DEPTH_MAX: usize = 64;
 
 /// Why a query has no result.
@@ -61,15 +62,17 @@ pub(super) struct Poller {
     connection: Option<Connection>,
     /// Used instead of `connection` if the upstream has no HTTP address.
     multiplexed: Option<Rc<MultiplexedConnection>>,
-    /// Id of the last query over HTTP; 0 before the first query.
-    next_id: u64,
+    /// JSON-RPC id of the last query over HTTP; 0 before the first query.
+    last_id: u64,
     /// True if the log already reports that no connection to the upstream can be opened.
     outage_logged: bool,
     /// Progress of the upstream after an ejection, for the log.
     pub(super) recovery: Recovery,
 }
 
-/// Progress of an upstream from its first successful probe back to the newest head.
+/// Progress of an upstream from its ejection back to the newest head. An upstream that fails is
+/// *ejected*: it gets calls only as a last resort. A *probe* is a poll that may readmit an ejected
+/// upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Recovery {
     /// The upstream was not ejected, or the log reports that it is readmitted.
@@ -90,7 +93,7 @@ impl Poller {
             view_index,
             connection: None,
             multiplexed: None,
-            next_id: 0,
+            last_id: 0,
             outage_logged: false,
             recovery: Recovery::Done,
         }
@@ -115,8 +118,9 @@ impl Poller {
         (self.topology, self.upstream) = (topology, upstream);
     }
 
-    /// Queries the head. Also queries the finalized height if `with_finalized` is true and
-    /// upstreams of this family report one.
+    /// Queries the head. If `with_finalized` is true, also queries the finalized height, the number
+    /// of the newest final block. Only upstreams of the Ethereum family report the finalized
+    /// height.
     pub(super) async fn query_head(
         &mut self,
         family: Family,
@@ -167,7 +171,8 @@ impl Poller {
         if is_expected { Ok(header) } else { Err(QueryError::NoResponse) }
     }
 
-    /// Stores the header in the chain's recent headers. Checks of responses use them.
+    /// Stores the header among the chain's recent headers. Later, `doubt.rs` compares responses
+    /// with them.
     fn store_header(&self, hash: [u8; 32], raw: &[u8]) {
         let chain = &self.topology.chains[self.topology.upstreams[self.upstream].config.chain];
         if chain.headers.read().get(&hash).is_some() {
@@ -213,7 +218,7 @@ impl Poller {
         };
         let HttpResponse { status, retry_after, body, .. } = response;
         let response = parse_response_to(&id, &body, DEPTH_MAX);
-        // `error` is returned unless the outcome reports a rate limit.
+        // If the outcome does not report a rate limit, `error` is returned.
         let (outcome, error) = match response.as_ref().map(|response| &response.outcome) {
             Some(Outcome::Result(result)) if status == 200 => return Ok(result.to_vec()),
             Some(Outcome::Error { code, message, .. }) => {
@@ -252,8 +257,8 @@ impl Poller {
                 )
             }
         };
-        self.next_id += 1;
-        let id = Decimal::new(self.next_id);
+        self.last_id += 1;
+        let id = Decimal::new(self.last_id);
         let mut body = Vec::with_capacity(128);
         write_call(&mut body, id.as_bytes(), method, Some(params));
         // `call_head` ends with `Content-Length: `.
@@ -359,8 +364,8 @@ fn parse_header(family: Family, raw: &[u8]) -> Option<HeadPoll> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a poller drops a connection whose settings have changed. Method: a connection in
-    //! memory, configurations in text, no task.
+    //! Goal: a poller drops a connection whose settings have changed. Method: an in-memory
+    //! connection, configurations as text, and no running task.
 
     use std::path::Path;
 
@@ -402,7 +407,8 @@ mod tests {
         let on_event: OnEvent = Rc::new(|_, _| {});
         let mut watch = Watcher::default();
         watch.set_topology(&initial, &on_event);
-        let mut poller = Poller::new(&watch.chains[0], 0);
+        let view_index = 0;
+        let mut poller = Poller::new(&watch.chains[0], view_index);
         let stream = Stream::Memory(tokio::io::duplex(64).0);
         poller.connection = Some(Connection::new(stream, new_parsed_heads()));
         let heavier = reload(&initial, "weight = 2");

@@ -1,5 +1,6 @@
 //! Goal: the view of an upstream is never attributed to another upstream, in any sequence of
-//! reloads. Method: configurations without sockets; no poll task ever runs.
+//! reloads. The *view index* of an upstream is its index in the views of its chain. Method:
+//! configurations without sockets; no poll task ever runs.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Goal: pauses grow with failures in a row, and cost a half-failing node little. Method: virtual
-//! time.
+//! Goal: pauses grow with failures in a row, and a node that fails half of its calls is hardly
+//! paused. Method: virtual time.
 
 use super::*;
 
@@ -55,7 +55,8 @@ fn a_requested_pause_is_granted_within_limits() {
 
 #[test]
 fn a_half_failing_node_costs_few_pauses() {
-    // A fixed generator makes half of the calls fail. Each call takes a millisecond.
+    // A random number generator with a fixed seed makes half of the calls fail. Each call takes a
+    // millisecond.
     let mut state = 7_u64;
     let mut fails = || {
         state =

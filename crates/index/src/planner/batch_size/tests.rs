@@ -17,7 +17,7 @@ fn the_size_grows_and_settles_by_bytes() {
         large_blocks.record_success(large_blocks.blocks(), large_blocks.blocks() << 20, QUICK);
     }
     assert_eq!(large_blocks.blocks(), 4);
-    // The size never drops below one block, even one of 100 MiB.
+    // The size never drops below one block, even if a block has 100 MiB.
     large_blocks.record_success(4, 400 << 20, QUICK);
     assert_eq!(large_blocks.blocks(), 1);
 }

@@ -94,6 +94,7 @@ fn merged_lists_find_the_same_and_can_be_rewound() {
         }
         let count = |logs: &str| -> usize { logs.matches("\"logIndex\"").count() };
         let mut reader = fixture::reader(&merged);
+        // Three blocks are left. Each has 36 logs, and 6 of them are of the sixth address.
         assert_eq!(count(&search_logs(&mut reader, "{}", (FIRST, LAST))), 3 * 36);
         let sixth_address = format!(r#"{{"address":"0x{}"}}"#, "06".repeat(20));
         assert_eq!(count(&search_logs(&mut reader, &sixth_address, (FIRST, LAST))), 3 * 6);

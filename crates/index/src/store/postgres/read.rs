@@ -190,7 +190,8 @@ impl ReadRows for Postgres {
         // The last list that begins before the range may reach into the range. Such a list begins
         // at this position or later.
         let earliest = from.saturating_sub(position(LIST_BLOCKS_MAX, 0)).max(0);
-        // One more list than allowed shows where the unread lists begin.
+        // The query reads one list more than allowed, because that list shows where the unread
+        // lists begin.
         let limit = i64::try_from(lists_max).unwrap_or(i64::MAX).saturating_add(1);
         let rows = self.session.query(
             "SELECT k.key, first, rest FROM unnest($1::int8[]) k (key) CROSS JOIN LATERAL (

@@ -32,10 +32,10 @@ const PARTITIONED_BY_NUMBER: [&str; 2] = ["blocks", "harmony_blocks"];
 /// The tables that are partitioned by the position of a transaction.
 const PARTITIONED_BY_POSITION: [&str; 2] = ["transactions", "log_postings"];
 
-/// Each migration brings a schema from one version to the next. The row `schema` of the table
-/// `facts` holds the version. The columns are the same as in a SQLite file. PostgreSQL does not
-/// compress columns that are compressed already
-/// (<https://www.postgresql.org/docs/current/storage-toast.html>).
+/// Each migration brings a schema from one version to the next. The last one gives tables and
+/// columns their present names. The row `schema` of the table `facts` holds the version. The
+/// columns are the same as in a SQLite file. PostgreSQL does not compress columns that are
+/// compressed already (<https://www.postgresql.org/docs/current/storage-toast.html>).
 const MIGRATIONS: [&str; 2] = [
     "
     CREATE TABLE facts (name text PRIMARY KEY, value text NOT NULL);

@@ -31,7 +31,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// TCP keepalive of both sides: idle time before the first probe, time between probes, and number
 /// of probes. Keepalive detects a connection whose other side is gone.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
-/// The first number of the two that identify our advisory locks: `weir` in ASCII.
+/// The first of the two numbers that identify an advisory lock of Weir: `weir` in ASCII.
 const LOCK_CLASS: i32 = 0x7765_6972;
 
 /// The parameters of a statement.
@@ -183,7 +183,8 @@ impl Session {
         format!("{LOCK_CLASS}, hashtext('{}')", self.schema())
     }
 
-    /// Begins a snapshot. The next query sends the statement, which saves a round trip.
+    /// Begins a snapshot. The next query also sends the statement that begins it. This saves a
+    /// round trip.
     pub(super) fn begin_snapshot(&self) {
         self.begins_snapshot.set(true);
     }
@@ -232,10 +233,11 @@ impl Session {
         &self,
         query: impl FnOnce() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let query_timeout = self.query_timeout.take();
+        let query_timeout = self.query_timeout.get();
         let timeout_ms = query_timeout.unwrap_or_default().as_millis();
         // For a whole table, a sequential scan is faster than a scan by an index.
         self.run("SET statement_timeout = 0; SET enable_seqscan = on")?;
+        self.query_timeout.set(None);
         let result = query();
         self.query_timeout.set(query_timeout);
         // The settings are restored after a failed query too. If both fail, the error of the query
@@ -284,8 +286,8 @@ impl Session {
     }
 
     /// Inserts rows by a `COPY` statement
-    /// (<https://www.postgresql.org/docs/current/sql-copy.html>). `types` are the types of its
-    /// columns.
+    /// (<https://www.postgresql.org/docs/current/sql-copy.html>). `types` are the types of the
+    /// copied columns.
     pub(super) fn copy<'a, const N: usize>(
         &self,
         sql: &'static str,

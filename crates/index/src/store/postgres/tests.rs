@@ -53,6 +53,7 @@ fn an_index_spans_partitions() {
         assert_eq!(store.stored_range().unwrap().unwrap().last, border - 2);
         store.append(&blocks(border - 1..=border), 0).unwrap();
         let count_rows = |table: &str| {
+            // PostgreSQL returns the number of updated rows.
             let sql = format!("UPDATE {table} SET count = count");
             test_backends::execute(&location, &sql)
         };

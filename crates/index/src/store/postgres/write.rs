@@ -20,9 +20,10 @@ impl WriteRows for Postgres {
     fn append(&mut self, blocks: &[NewBlock], finalized: u64) -> Result<(), StoreError> {
         let partitions: BTreeSet<i64> =
             blocks.iter().map(|block| schema::partition_of(block.header.number)).collect();
-        let missing: Vec<i64> = partitions.difference(&self.existing_partitions).copied().collect();
+        let missing_partitions: Vec<i64> =
+            partitions.difference(&self.existing_partitions).copied().collect();
         self.session.write(|session| {
-            for partition in &missing {
+            for partition in &missing_partitions {
                 schema::create_partition(session, *partition)?;
             }
             insert(session, blocks)?;
@@ -40,7 +41,7 @@ impl WriteRows for Postgres {
                 &[&first, &to_signed(finalized)],
             )
         })?;
-        self.existing_partitions.extend(missing);
+        self.existing_partitions.extend(missing_partitions);
         Ok(())
     }
 
@@ -177,8 +178,8 @@ fn delete_hash_entries(
 fn truncate_lists(session: &Session, keys: &[PostingKey], end: i64) -> Result<(), StoreError> {
     session
         .change("DELETE FROM log_postings WHERE key = ANY($1) AND first >= $2", &[&keys, &end])?;
-    // The last remaining list of a key begins at this position or later, if it reaches beyond
-    // `end`.
+    // If the last remaining list of a key reaches beyond `end`, that list begins at this position
+    // or later.
     let earliest = end.saturating_sub(position(LIST_BLOCKS_MAX, 0)).max(0);
     let rows = session.query(
         "SELECT k.key, first, rest FROM unnest($1::int8[]) k (key) CROSS JOIN LATERAL (

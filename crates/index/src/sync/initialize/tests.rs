@@ -16,7 +16,8 @@ fn trials_of_response_forms_add_up() {
         differing_forms: names(&["receipt"]),
         untested_forms: names(&["logs", "hmyv2_hashes"]),
     };
-    // The sample of the later trial has logs, and its receipt does not show the difference.
+    // The sample of the later trial has logs, and its receipt does not show the difference that the
+    // earlier trial found.
     let trial =
         FormTrial { differing: names(&["logs"]), untested: names(&["hmyv2_hashes", "hashes"]) };
     let (differing, untested) = combine_trials(&metadata, &trial);

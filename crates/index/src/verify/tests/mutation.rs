@@ -90,7 +90,7 @@ const UNDETECTED_IN_RECEIPTS: UndetectedChanges = &[
     ("receipts[*].logs[*].removed", "", ABSENT),
 ];
 
-/// More changes that no check detects without the transactions.
+/// Further changes that no check detects if the block has only the hashes of its transactions.
 const UNDETECTED_IN_RECEIPTS_ALONE: UndetectedChanges = &[
     ("receipts[*].from", "", &[Change::Value, Null, Removed, Form]),
     ("receipts[*].to", "", &[Change::Value, Null, Removed, Form]),
@@ -124,7 +124,8 @@ fn covers(field: &str, position: &Position) -> bool {
     }
     if let Some(receipt) = element_path("receipts[") {
         let pattern = position.pattern.strip_prefix("receipts[*].").unwrap_or_default();
-        let bound_member = match pattern {
+        // The other member of the receipt that the error may name.
+        let other_member = match pattern {
             "cumulativeGasUsed" => "gasUsed",
             // Only one of the two members exists.
             "root" => "status",
@@ -132,9 +133,9 @@ fn covers(field: &str, position: &Position) -> bool {
             _ => "",
         };
         // Two logs may have the same topics, and no bloom covers the other members.
-        let in_root = ["status", "root", "type", "logs[*].topics", "logs[*].data", "logs"];
-        return field == format!("{receipt}.{bound_member}")
-            || (in_root.contains(&pattern) && field == "receiptsRoot")
+        let covered_by_root = ["status", "root", "type", "logs[*].topics", "logs[*].data", "logs"];
+        return field == format!("{receipt}.{other_member}")
+            || (covered_by_root.contains(&pattern) && field == "receiptsRoot")
             // All receipts with blobs have the same price.
             || (pattern == "blobGasPrice" && field.ends_with(".blobGasPrice"))
             // The logs of the next receipt get other indexes.
@@ -297,7 +298,7 @@ impl Mutations {
                 let description =
                     || format!("{change:?} of {} ({}): {result:?}", position.path, position.kind);
                 if let Some(entry) = self.find_entry(&position, change) {
-                    // One more digit may also break the form, which is rejected.
+                    // An additional digit may also make the value malformed, which is rejected.
                     let is_malformed = result.as_ref().is_err_and(|error| {
                         change == Change::Value && error.field == position.path
                     });
@@ -355,6 +356,7 @@ fn changed_blocks_are_rejected() {
     mutations.end(5_000);
 
     let mut mutations = Mutations::new(UNDETECTED_BESIDE_UNCLES);
+    // Blocks with uncles.
     for number in [3, 29] {
         mutations.run(&chain[number - 1], "", 2, full);
     }

@@ -284,8 +284,8 @@ fn receipts_json(block: &Block, receipts: &[ReceiptEnvelope]) -> Value {
     receipts.iter().zip(&block.body.transactions).enumerate().map(&mut receipt_json).collect()
 }
 
-/// Returns a receipt whose number of logs is its index. Logs have up to four topics and data of any
-/// length; one and 55 bytes are edge cases of the encoding.
+/// Returns a receipt whose number of logs is its index. Logs have up to four topics and data of
+/// different lengths. Data of 1 and of 55 bytes are edge cases of RLP.
 fn receipt(kind: u8, index: usize) -> ReceiptEnvelope {
     let data_bytes = [0, 1, 1, 32, 55, 56, 300];
     let log = |log_index: usize| {

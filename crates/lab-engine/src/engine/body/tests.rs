@@ -1,5 +1,5 @@
-//! Goal: a body that arrives in pieces has the outcome of the whole body, and a long body is not
-//! stored unless a sample needs it. Method: bodies below and above the stored length, cut at
+//! Goal: a body that arrives in pieces has the outcome of the whole body, and a long body is stored
+//! only if it is sampled. Method: bodies below and above the maximum stored length, split at
 //! random.
 
 use lab_model::record::Class;
@@ -23,11 +23,13 @@ fn feed_pieces(text: &[u8], sizes: &[usize], mut body: Body) -> Body {
 /// Classifies a text as the response to a single call, and to a batch.
 fn classify_both(text: &[u8]) -> (CallOutcome, Vec<CallOutcome>) {
     let mut outcomes = vec![CallOutcome::of(Class::Reset); 3];
+    // The first call has id 7, and each further call the next id.
     classify::batch(200, text, 7, 1, &mut outcomes);
     (classify::single(200, text, 7), outcomes)
 }
 
-/// Returns a response of about `length` bytes, or a batch of two.
+/// Returns a response of about `length` bytes, or a batch of two responses. If `error` is true, the
+/// last response is an error. The text ends with `end`.
 fn text(length: usize, batch: bool, error: bool, end: &str) -> String {
     let log = r#"{"address":"0x00é","topics":["0x01","\u00e9"],"data":null,"n":-1.5e3},"#;
     let logs = log.repeat(length / log.len());
@@ -79,7 +81,8 @@ proptest! {
 /// An error at the end of a body of 20 MB is found, and little of the body is stored.
 #[test]
 fn errors_at_the_end_of_a_long_response_are_found() {
-    let good = text(20 << 20, false, false, "");
+    let (is_batch, has_error) = (false, false);
+    let good = text(20 << 20, is_batch, has_error, "");
     let cases = [
         (good.clone(), Class::Ok),
         (good.replace("],\"id\":7", "},\"id\":7"), Class::Malformed),

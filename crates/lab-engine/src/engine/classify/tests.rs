@@ -21,8 +21,8 @@ fn single_calls() {
     assert_eq!(check(200, error, Class::RpcError), Some(-32000));
     assert_eq!(check(503, error, Class::RpcError), Some(-32000));
     assert_eq!(check(429, error, Class::Limited), None);
-    let blind = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}"#;
-    assert_eq!(check(400, blind, Class::RpcError), Some(-32700));
+    let no_id = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}"#;
+    assert_eq!(check(400, no_id, Class::RpcError), Some(-32700));
     check(200, r#"{"jsonrpc":"2.0","id":null,"result":1}"#, Class::WrongId);
     check(200, r#"{"jsonrpc":"2.0","id":8,"result":1}"#, Class::WrongId);
     check(200, r#"{"jsonrpc":"2.0","id":"7","result":1}"#, Class::WrongId);
@@ -50,7 +50,7 @@ fn recorded_calls() {
 }
 
 fn classes(status: u16, body: &str) -> Vec<Class> {
-    // Ids 10, 12, 14.
+    // The calls have the ids 10, 12 and 14.
     let mut outcomes = [CallOutcome::of(Class::Reset); 3];
     batch(status, body.as_bytes(), 10, 2, &mut outcomes);
     outcomes.map(|outcome| outcome.class).into()
@@ -73,12 +73,12 @@ fn batches() {
     assert_eq!(classes(200, r#"{"id":null,"error":{"code":1,"message":""}}"#), [RpcError; 3]);
     // An error has the id null if the server could not read the id of its call (JSON-RPC 2.0,
     // section 6).
-    let blind = r#"{"id":null,"error":{"code":-32600,"message":""}}"#;
-    assert_eq!(classes(200, &format!("[{a},{blind},{c}]")), [Ok, RpcError, Ok]);
-    assert_eq!(classes(200, &format!("[{blind},{a},{blind}]")), [Ok, RpcError, RpcError]);
-    assert_eq!(classes(200, &format!("[{blind},{a}]")), [Ok, RpcError, Malformed]);
+    let no_id = r#"{"id":null,"error":{"code":-32600,"message":""}}"#;
+    assert_eq!(classes(200, &format!("[{a},{no_id},{c}]")), [Ok, RpcError, Ok]);
+    assert_eq!(classes(200, &format!("[{no_id},{a},{no_id}]")), [Ok, RpcError, RpcError]);
+    assert_eq!(classes(200, &format!("[{no_id},{a}]")), [Ok, RpcError, Malformed]);
     let other = r#"{"id":11,"result":1}"#;
-    assert_eq!(classes(200, &format!("[{blind},{a},{other}]")), [Ok, RpcError, WrongId]);
+    assert_eq!(classes(200, &format!("[{no_id},{a},{other}]")), [Ok, RpcError, WrongId]);
     assert_eq!(classes(200, "[]"), [Malformed; 3]);
     assert_eq!(classes(502, "<html>"), [Http5xx; 3]);
     assert_eq!(classes(429, &format!("[{a},{b},{c}]")), [Limited; 3]);

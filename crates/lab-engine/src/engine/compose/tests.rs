@@ -1,5 +1,6 @@
-//! Goal: requests are the bytes that the plan describes. Method: the text of each generator is
-//! checked for a known chain, and requests are parsed again.
+//! Goal: requests are the bytes that the plan describes. Method: for a known chain, each kind of
+//! draw (a random value in the parameters) must have the expected text, and requests are compared
+//! byte by byte.
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ fn writer(decimal: bool) -> CallWriter {
 /// Returns the text of a random value in this iteration.
 fn drawn(draw: &Draw, decimal: bool, iteration: u64) -> String {
     let mut out = Vec::new();
+    // The seed of the plan is 1, and the scenario and the step have index 0.
     writer(decimal).write_draw(&mut out, draw, &mut Rng::new(1, 0, iteration, 0));
     String::from_utf8(out).unwrap()
 }
@@ -34,6 +36,7 @@ fn check(draw: &Draw, expected: &str) {
 
 #[test]
 fn draws() {
+    // The newest block is 1000 (0x3e8).
     check(&Draw::BlockBehind { behind: (0, 0) }, r#""0x3e8""#);
     check(&Draw::BlockBehind { behind: (5000, 5000) }, r#""0x0""#);
     let range = Draw::LogRange { blocks: 10, behind: (1, 1) };

@@ -7,7 +7,9 @@ use super::Deadlines;
 
 #[test]
 fn the_first_entry_of_a_queue_expires_first() {
+    // Three workers, and two queues with the timeouts 10 and 100.
     let mut deadlines = Deadlines::new(3, &[10, 100]);
+    // The arguments are the queue, the worker and the present time.
     deadlines.set(0, 2, 5);
     deadlines.set(0, 0, 6);
     deadlines.set(1, 1, 6);

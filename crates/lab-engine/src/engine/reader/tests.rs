@@ -1,5 +1,6 @@
-//! Goal: a response is parsed the same however its bytes are cut, and bytes that are no response
-//! are rejected within limits. Method: each text whole, byte by byte, and cut at random.
+//! Goal: the parser's result does not depend on how the bytes of a response are split, and invalid
+//! or too long responses are rejected. Method: each text is fed as a whole, byte by byte, and split
+//! at random.
 
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use super::{ParseError, Read, Reader};
 use crate::engine::classify::{self, CallOutcome};
 use crate::engine::rng::Rng;
 
+/// Maximum number of bytes of a body.
 const MAX: usize = 1000;
 
 #[derive(Debug, PartialEq, Eq, Clone)]
@@ -33,7 +35,7 @@ fn parsed(read: &Read<'_>) -> Parsed {
     }
 }
 
-/// Returns the result of a complete response without special fields.
+/// Returns the result of a complete response that keeps the connection open and has no Retry-After.
 fn whole(status: u16, body: &str) -> Parsed {
     Parsed::Complete { status, body: body.into(), keep_alive: true, extra: false, wait: None }
 }
@@ -109,7 +111,7 @@ fn responses_up_to_the_end_of_the_connection() {
 }
 
 #[test]
-fn what_closes_the_connection() {
+fn the_version_and_the_connection_header_decide_about_closing() {
     let closing = |text: &str| match feed_pieces(text.as_bytes(), [text.len()]) {
         Parsed::Complete { keep_alive, .. } => !keep_alive,
         other => panic!("{other:?}"),

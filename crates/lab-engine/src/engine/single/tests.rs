@@ -1,5 +1,5 @@
-//! Goal: single calls are those of the plan, in its order, and their responses get the classes of a
-//! run. Method: plans with known calls, and responses as text.
+//! Goal: the single calls are the calls of the plan in order, and their responses get the same
+//! classes as in a run. Method: plans with known calls, and responses as text.
 
 use lab_model::plan::{Batch, Mix};
 use lab_model::samples;

@@ -1,5 +1,6 @@
-//! Counts notifications. Compares each notification with the earlier notifications of the same
-//! connection, and with those of all other connections.
+//! Counts notifications of heads (headers of new blocks) and of logs. Compares each notification
+//! with the earlier notifications of the same connection, and with the notifications of all other
+//! connections.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
@@ -20,9 +21,9 @@ pub(super) struct Counter {
     measured_from: u64,
     /// First arrivals of blocks.
     first_heads: FirstArrivals,
-    /// Recent logs. [`Group::log_table`] is an index into this list.
+    /// Tables of recent logs (`logs.rs`). [`Group::log_table`] is an index into this list.
     log_tables: Vec<LogTable>,
-    /// Maps block hashes to ids of 64 bits, which take less memory.
+    /// Maps the hashes of blocks to ids of 64 bits, which take less memory.
     hasher: RandomState,
 }
 
@@ -37,7 +38,7 @@ impl Counter {
         }
     }
 
-    /// Returns true if the warm-up is over.
+    /// Returns true if the warm-up is over at this time.
     pub(super) fn is_measured(&self, now: u64) -> bool {
         now >= self.measured_from
     }
@@ -91,8 +92,8 @@ impl Counter {
             HeadEvent::Next(skipped) => counts.missing = counts.missing.saturating_add(skipped),
             HeadEvent::OutOfOrder { is_ignored } => {
                 counts.out_of_order += 1;
-                // The block was counted as missing when a higher block arrived, unless that was in
-                // the warm-up.
+                // When a higher block arrived, this block was counted as missing, except in the
+                // warm-up.
                 counts.missing = counts.missing.saturating_sub(u64::from(!is_ignored));
             }
             HeadEvent::Reorg => counts.reorged += 1,
@@ -103,8 +104,8 @@ impl Counter {
         }
     }
 
-    /// Counts the notification of a log. If a new log displaces the oldest one from the table,
-    /// settles the oldest one.
+    /// Counts the notification of a log. If the log is new and the table is full, the oldest log
+    /// leaves the table and is settled: it is counted as missing on each connection that lacks it.
     fn count_log(
         &mut self,
         subscribers: &mut [Subscriber],
@@ -141,7 +142,7 @@ impl Counter {
         }
     }
 
-    /// Counts the missing logs among the logs that are still in a table at the end of the run.
+    /// Settles the logs that are still in a table at the end of the run.
     pub(super) fn finish(&self, subscribers: &mut [Subscriber], groups: &[Group]) {
         for (index, table) in self.log_tables.iter().enumerate() {
             table.entries().for_each(|entry| settle(subscribers, groups, index, entry));

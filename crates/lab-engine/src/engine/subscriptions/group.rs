@@ -1,5 +1,5 @@
 //! The shared state of all connections of one subscription of the plan. Builds the subscription's
-//! row of the result.
+//! row, which is its entry in the result.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -36,13 +36,14 @@ pub(super) struct Group {
     pub(super) call_timeout_ns: u64,
     /// Index of the log table (`logs.rs`). Subscriptions to the same logs share a table.
     pub(super) log_table: usize,
-    /// By reason: the number of connections that failed or ended.
+    /// Number of connections that failed or ended, by reason.
     ended: BTreeMap<String, u64>,
     /// Times from the start of a connect to the confirmation of the subscription.
     subscribe_time: Times,
-    /// Times from the first arrival of a block or log on any connection to its arrival on each.
+    /// Times from the first arrival of a block or log on any connection to its arrival on a
+    /// connection of this group.
     pub(super) delay: Times,
-    /// Ages of blocks at their arrival, by their timestamp.
+    /// Ages of blocks at their arrival: the times since the blocks' timestamps.
     pub(super) age: Times,
 }
 
@@ -87,14 +88,18 @@ impl Group {
     }
 
     /// Builds the subscription's row of the result. `members` are the connections of the
-    /// subscription. `has_reference` is true if another connection requested the same logs, so that
-    /// missing logs can be detected.
-    pub(super) fn into_row(self, members: &[&Subscriber], has_reference: bool) -> SubscriptionRow {
+    /// subscription. `has_comparable_logs` is true if another connection requested the same logs,
+    /// so that missing logs can be detected.
+    pub(super) fn into_row(
+        self,
+        members: &[&Subscriber],
+        has_comparable_logs: bool,
+    ) -> SubscriptionRow {
         let sum = |count: fn(&Subscriber) -> u64| members.iter().copied().map(count).sum::<u64>();
         let subscribed = || members.iter().filter(|member| member.was_subscribed);
         let notifications = || subscribed().map(|member| member.counts.notifications);
         // Gaps between block numbers show missing blocks even on a single connection.
-        let can_detect_missing = self.kind == SubscriptionKind::Heads || has_reference;
+        let can_detect_missing = self.kind == SubscriptionKind::Heads || has_comparable_logs;
         SubscriptionRow {
             name: self.name,
             url: self.url,

@@ -1,6 +1,6 @@
-//! Finds duplicates, gaps and reorgs among the blocks that a connection received. A head is the
-//! header of a new block, and the height of a block is its number. Stores when each block first
-//! arrived on any connection.
+//! Finds duplicates, gaps and reorgs among the blocks that a connection received. Also stores when
+//! each block first arrived on any connection. A head is the header of a new block, and the height
+//! of a block is its number.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,9 +9,11 @@ use super::bit_ring::BitRing;
 /// Maximum number of recent blocks whose first arrival is stored.
 const ARRIVALS_MAX: usize = 8192;
 
-/// Maximum number of recent blocks of a connection among which duplicates are found.
+/// Maximum number of recent blocks of a connection with which a new block is compared to find
+/// duplicates.
 const RECENT_MAX: usize = 256;
-/// Number of heights, counted down from the highest, at which a late block can still fill a gap.
+/// Size of the window: the number of heights, counted down from the highest, at which a late block
+/// can still fill a gap.
 const WINDOW_HEIGHTS: u64 = 1024;
 
 /// The relation of a block to the blocks that the connection received before.
@@ -26,15 +28,15 @@ pub(super) enum HeadEvent {
         /// True if the gap was not counted, because it occurred during the warm-up.
         is_ignored: bool,
     },
-    /// A second block at the same height, or a block below the first height, or a block below the
-    /// window of [`WINDOW_HEIGHTS`].
+    /// A second block at the same height, a block below the height of the first block, or a block
+    /// below the window of [`WINDOW_HEIGHTS`].
     Reorg,
 }
 
 /// The recent blocks of a connection.
 #[derive(Debug, Default)]
 pub(super) struct HeadTracker {
-    /// Ids of recent blocks, which are hashes of their block hashes.
+    /// Ids of recent blocks. The id of a block is a hash of 64 bits of its block hash.
     recent: VecDeque<u64>,
     /// The height of the first block, and the highest height. `None` before the first block.
     range: Option<(u64, u64)>,
@@ -84,7 +86,7 @@ impl HeadTracker {
 /// The first arrivals of recent blocks on any connection.
 #[derive(Debug, Default)]
 pub(super) struct FirstArrivals {
-    /// By block id: the time of the first arrival.
+    /// Time of the first arrival of each block, by block id.
     first_times: HashMap<u64, u64>,
     /// Block ids in the order of their first arrival.
     order: VecDeque<u64>,

@@ -1,9 +1,9 @@
 //! Finds the logs that are missing on a connection.
 //!
-//! The logs of a single connection do not show that one is missing. So all connections that request
-//! the same logs share a [`LogTable`]. A log is missing on a connection under two conditions:
-//! another connection received it, and this connection received logs of an earlier and of a later
-//! block.
+//! A single connection's logs do not show that a log is missing. So all connections that request
+//! the same logs share a [`LogTable`]. A log is missing on a connection if two conditions hold.
+//! First, another connection received the log. Second, this connection received a log of an earlier
+//! block and a log of a later block.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,7 +18,7 @@ const LOGS_MAX: usize = 8192;
 pub(super) struct LogEntry {
     /// Number of the log in the order of first arrivals, from 0.
     pub(super) sequence: u64,
-    /// Hash of the block hash and the log's index.
+    /// The id of the log: a hash of its block's hash and its index.
     id: u64,
     /// Number of the block that contains the log.
     block: u64,
@@ -35,16 +35,16 @@ pub(super) struct LogEntry {
 pub(super) struct LogTable {
     /// Oldest first.
     entries: VecDeque<LogEntry>,
-    /// By id: the sequence number.
+    /// Sequence number of each log, by the log's id.
     by_id: HashMap<u64, u64>,
-    /// Number of logs so far, also of those that left the table.
+    /// Number of logs so far, including the logs that have left the table.
     log_count: u64,
 }
 
 impl LogTable {
-    /// Returns the entry of a log, and adds it at the first arrival. Also returns the oldest entry
-    /// if it was removed to make room. The caller must settle that entry for each connection before
-    /// it adds the new one to a tracker.
+    /// Returns the entry of a log. Adds the entry when the log first arrives. Also returns the
+    /// oldest entry if it was removed to make room. The caller must settle the removed entry for
+    /// each connection before it adds the new one to a tracker.
     pub(super) fn find_or_add(
         &mut self,
         id: u64,
@@ -99,7 +99,7 @@ impl LogTable {
 /// The recent logs of one connection.
 #[derive(Debug, Default)]
 pub(super) struct LogTracker {
-    /// The logs of the table that the connection received, by sequence number.
+    /// Marks the logs of the table that the connection received, by sequence number.
     received: Box<BitRing<{ LOGS_MAX / 64 }>>,
     /// Numbers of the lowest and the highest block with a received log. `None` before the first
     /// log.
@@ -116,8 +116,8 @@ impl LogTracker {
         is_new
     }
 
-    /// Clears the mark of a log that leaves the table. Returns true if the log is missing on this
-    /// connection.
+    /// Settles a log that leaves the table: clears its mark, and returns true if the log is missing
+    /// on this connection.
     pub(super) fn settle(&mut self, entry: &LogEntry) -> bool {
         let is_received = self.received.is_set(entry.sequence);
         self.received.clear(entry.sequence);

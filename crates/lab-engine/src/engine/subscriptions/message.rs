@@ -69,8 +69,8 @@ struct Params<'a> {
     result: &'a RawValue,
 }
 
-/// Parses a message. The known messages are notifications, errors, and responses to the subscribe
-/// call with a subscription id. Returns `None` for all others, and for invalid JSON.
+/// Parses a notification, an error, or the response to the subscribe call with a subscription id.
+/// Returns `None` for any other message, and for invalid JSON.
 pub(super) fn parse(message: &[u8]) -> Option<Message<'_>> {
     let envelope: Envelope<'_> = serde_json::from_slice(message).ok()?;
     if let Some(Params { subscription, result }) = envelope.params {

@@ -43,17 +43,17 @@ pub(super) enum Tracker {
 /// Counts of one connection after the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Valid notifications.
+    /// Number of valid notifications.
     pub(super) notifications: u64,
-    /// Notifications of a block or log that the connection had received before.
+    /// Number of notifications of a block or log that the connection had received before.
     pub(super) duplicates: u64,
-    /// Blocks or logs that the connection should have received.
+    /// Number of blocks or logs that did not arrive although the server should have sent them.
     pub(super) missing: u64,
-    /// Blocks that arrived after a higher block.
+    /// Number of blocks that arrived after a higher block.
     pub(super) out_of_order: u64,
-    /// Blocks that replaced another block, and logs that a reorg withdrew.
+    /// Number of blocks that replaced another block, or of logs that a reorg withdrew.
     pub(super) reorged: u64,
-    /// Messages that are no valid notifications.
+    /// Number of messages that are no valid notifications.
     pub(super) unreadable: u64,
 }
 
@@ -65,9 +65,9 @@ pub(super) struct Subscriber {
     pub(super) connection: Option<Connection<TcpStream>>,
     /// Number of the server's addresses that were tried so far.
     pub(super) tried: usize,
-    /// When the connect started.
+    /// Time at which the connect started.
     pub(super) started: u64,
-    /// When the current step of the set-up times out.
+    /// Time at which the current step of the set-up times out.
     pub(super) deadline: u64,
     /// True if the connection is queued because it has more to read.
     pub(super) is_queued: bool,
@@ -114,7 +114,7 @@ impl Subscriber {
         }
     }
 
-    /// Returns true if the set-up of the connection has begun and not ended.
+    /// Returns true if the set-up of the connection is in progress.
     pub(super) fn is_starting(&self) -> bool {
         matches!(self.state, State::Connecting | State::Opening(_) | State::Subscribing)
     }
@@ -162,7 +162,8 @@ impl Subscriber {
                     masking.encode(&mut frame, Opcode::Pong, payload);
                     let connection = self.connection.as_mut();
                     let sent = connection.map(|connection| connection.send(&frame, traffic));
-                    // A server that pings without reading would fill the buffer of unsent bytes.
+                    // A server that sends pings but does not read would fill the buffer of unsent
+                    // bytes.
                     let has_unsent =
                         self.connection.as_ref().is_some_and(|connection| !connection.sent_all());
                     if has_unsent || sent.is_none_or(|sent| sent.is_err()) {
@@ -184,7 +185,7 @@ impl Subscriber {
         std::mem::take(&mut self.message)
     }
 
-    /// Gives the buffer of a handled message back for the next message.
+    /// Takes back the buffer of a handled message, to reuse it for the next message.
     pub(super) fn give_back(&mut self, mut message: Vec<u8>) {
         if message.capacity() <= REUSED_BUFFER_MAX {
             message.clear();

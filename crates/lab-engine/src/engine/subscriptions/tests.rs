@@ -1,6 +1,7 @@
-//! Goal: notifications are counted exactly, ends of connections are classed, and a hostile server
-//! can neither hang the run nor grow its memory. Method: servers in this process with scripted
-//! notifications.
+//! Goal: notifications are counted exactly, the ends of connections are counted by reason, and a
+//! hostile server can neither block the run nor grow its memory. Method: servers in this process
+//! with scripted notifications. The first argument of `frame` is the first byte of a WebSocket
+//! frame: the FIN bit 0x80 and the opcode (1 text, 8 close, 9 ping, 10 pong).
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::heads::{HeadEvent, HeadTracker};
 use super::logs::{LogTable, LogTracker};
 use crate::engine::websocket::tests::server::{Peer, Server, frame};
 
-/// Maximum number of messages from a server's thread that the test has not read.
+/// Maximum number of reports from a server's thread that the test has not read.
 const CHANNEL_MAX: usize = 1024;
 
 /// Returns a plan with subscriptions. A subscription is a server, a kind and a number of
@@ -80,7 +81,8 @@ fn confirm(peer: &mut Peer) -> io::Result<String> {
     Ok(call)
 }
 
-/// Waits until the client has read everything, which a pong shows, and reports that to the test.
+/// Sends a ping and waits for its pong, which shows that the client has read everything. Then
+/// reports to the test.
 fn report(peer: &mut Peer, done: &Mutex<SyncSender<()>>) -> io::Result<()> {
     peer.send(&frame(0x89, b"last"))?;
     while peer.read_frame()?.0 != 0x8a {}
@@ -89,7 +91,8 @@ fn report(peer: &mut Peer, done: &Mutex<SyncSender<()>>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a server. `script` returns the notifications that it sends on a connection.
+/// Returns a server. `script` returns the notifications that the server sends on the connection
+/// with this number.
 fn scripted(
     script: impl Fn(usize) -> Vec<String> + Send + Sync + 'static,
     done: &SyncSender<()>,
@@ -119,6 +122,7 @@ fn heads_are_counted_exactly() {
             head(13, "d2"),
             head(14, "e2"),
             head(15, "f"),
+            // Three messages that are no valid notifications of this subscription.
             "not JSON".to_owned(),
             notification("{\"number\":1}"),
             notification("{\"number\":\"0x10\",\"hash\":\"g\"}").replace("0x1\"", "0x2\""),
@@ -126,6 +130,7 @@ fn heads_are_counted_exactly() {
     };
     let server = scripted(script, &sender);
     let plan = plan(&[(&server, SubscriptionKind::Heads, 3)]);
+    // Each of the three connections receives 8 valid notifications, of which one is a duplicate.
     let rows = run(plan, &[&server], &done, 3);
     let row = &rows[0];
     assert_eq!((row.connections, row.subscribed, row.open), (3, 3, 3), "{row:?}");
@@ -226,7 +231,7 @@ fn missing_logs_of_one_connection_are_unknown() {
 }
 
 #[test]
-fn the_end_of_a_connection_is_classed() {
+fn the_end_of_a_connection_is_counted_by_reason() {
     /// The server's actions on a connection, and the reason that the client counts.
     type Case = (fn(&mut Peer) -> io::Result<()>, &'static str);
     const CASES: [Case; 9] = [
@@ -339,6 +344,7 @@ fn confirm_nothing(peer: &mut Peer) -> io::Result<()> {
 #[test]
 fn a_large_jump_of_heights_is_one_gap() {
     let mut tracker = HeadTracker::default();
+    // The arguments are the height and the id of a block.
     assert_eq!(tracker.add(5, 1), HeadEvent::Next(0));
     assert_eq!(tracker.add(u64::MAX, 2), HeadEvent::Next(u64::MAX - 6));
     assert_eq!(tracker.add(u64::MAX - 1, 3), HeadEvent::OutOfOrder { is_ignored: false });
@@ -378,12 +384,14 @@ fn logs_that_leave_the_table_are_settled() {
     let (mut complete, mut incomplete) = (LogTracker::default(), LogTracker::default());
     let (mut expected_missing, mut missing) = (0, 0);
     for number in 0..20_000 {
-        let (entry, settled) = table.find_or_add(number, number, 0, true);
+        let (now, is_measured) = (0, true);
+        let (entry, settled) = table.find_or_add(number, number, now, is_measured);
         if let Some(settled) = settled {
             assert!(!complete.settle(&settled));
             missing += u64::from(incomplete.settle(&settled));
         }
         assert!(complete.add(&entry));
+        // One connection lacks every ninth log.
         if number % 9 == 4 { expected_missing += 1 } else { assert!(incomplete.add(&entry)) }
     }
     missing += table.entries().filter(|entry| incomplete.settle(entry)).count() as u64;

@@ -25,13 +25,13 @@ use crate::engine::world::{Socket as _, System, WAKEUP, World as _};
 
 /// Maximum number of connections that are set up at the same time.
 const STARTING_MAX: usize = 128;
-/// Maximum number of events that one turn of the loop handles.
+/// Maximum number of events that one pass of the loop handles.
 const EVENTS_MAX: usize = 256;
 /// Maximum time of one wait for events. The thread checks the timeouts of the set-up at least this
 /// often.
 const WAIT_MAX_NS: u64 = 100_000_000;
-/// Maximum number of reads, of up to [`PIECE_BYTES`] each, from one connection before the thread
-/// serves others.
+/// Maximum number of reads from one connection before the thread serves other connections. Each
+/// read takes up to [`PIECE_BYTES`].
 const PIECES_MAX: usize = 4;
 
 /// The thread that opens and reads all connections.
@@ -43,7 +43,7 @@ pub(super) struct SubscriptionThread {
     groups: Vec<Group>,
     /// All connections of the plan's subscriptions.
     subscribers: Vec<Subscriber>,
-    /// Indexes of the subscribers whose set-up has begun and not ended.
+    /// Indexes of the subscribers whose set-up is in progress.
     starting: Vec<usize>,
     /// Index of the next subscriber to dial.
     next_index: usize,
@@ -68,7 +68,7 @@ impl SubscriptionThread {
     ) -> Result<SubscriptionThread, EngineFault> {
         let (mut groups, mut subscribers) = (Vec::new(), Vec::new());
         // A log table (`logs.rs`) has the recent logs of all connections that send the same call,
-        // also over several subscriptions.
+        // even if they belong to different subscriptions.
         let mut calls = Vec::new();
         for (subscription, addresses) in plan.subscriptions.iter().zip(addresses) {
             if addresses.is_empty() {
@@ -219,7 +219,7 @@ impl SubscriptionThread {
             // After a write error, the next read reports the end of the connection.
             let _ignored = connection.flush(&mut self.traffic);
         }
-        // A queued connection is read when its turn comes.
+        // A queued connection is read later, from the queue.
         if !subscriber.is_queued {
             self.read(index);
         }
@@ -353,15 +353,15 @@ impl SubscriptionThread {
         }
         self.counter.finish(&mut self.subscribers, &self.groups);
         let SubscriptionThread { groups, subscribers, .. } = self;
-        // By log table: the number of connections whose logs can be compared.
+        // Number of connections whose logs can be compared, by log table.
         let mut table_members = vec![0; groups.len()];
         for subscriber in subscribers.iter().filter(|subscriber| subscriber.was_subscribed) {
             table_members[groups[subscriber.group_index].log_table] += 1;
         }
         let row = |(index, group): (usize, Group)| {
             let members = subscribers.iter().filter(|subscriber| subscriber.group_index == index);
-            let has_reference = table_members[group.log_table] > 1;
-            group.into_row(&members.collect::<Vec<_>>(), has_reference)
+            let has_comparable_logs = table_members[group.log_table] > 1;
+            group.into_row(&members.collect::<Vec<_>>(), has_comparable_logs)
         };
         groups.into_iter().enumerate().map(row).collect()
     }

@@ -1,5 +1,6 @@
-//! Goal: each class of calls is counted only for its cause. Method: a server ends all calls in the
-//! same way, and the test checks that only the class of that way is counted.
+//! Goal: each outcome class is counted only for its cause. Method: a server responds to all calls,
+//! or breaks them, in the same way. The test checks that all calls are counted under the class of
+//! this cause.
 
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,7 @@ fn errors_by_code() {
             &request.response_with("\"error\":{\"code\":-32000,\"message\":\"m\"}"),
         )
     });
+    // Three errors with this code, of the method with index 0.
     assert_eq!(outcome.totals.codes.iter().collect::<Vec<_>>(), [(&(0, -32000), &3)]);
 }
 
@@ -191,7 +193,8 @@ fn refused_connections() {
     assert!(outcome.elapsed >= Duration::from_millis(200), "{:?}", outcome.elapsed);
 }
 
-/// Waits until nothing listens at an address, and returns a server whose address is replaced by it.
+/// Waits until nothing listens at an address. Returns a server value with this address, for the
+/// functions that take a server.
 fn wait_until_refused(address: std::net::SocketAddr) -> Server {
     while std::net::TcpStream::connect(address).is_ok() {}
     let mut gone = Server::new(Request::ok);

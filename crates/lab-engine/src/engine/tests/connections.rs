@@ -8,7 +8,7 @@ use super::server::{Reply, Request, Server, http};
 use super::{Class, Engine, Reuse, SECOND, chain_facts, collect, open, plan, run};
 use crate::engine::simulated::{FaultRates, Network};
 
-/// Runs a plan and checks the number of connections. `closes` is true if each request must ask the
+/// Runs a plan and checks its number of connections. `closes` is true if each request must ask the
 /// server to close the connection.
 fn check(reuse: Reuse, iterations: u64, connections: usize, closes: bool) {
     let server = Server::new(Request::ok);
@@ -40,13 +40,14 @@ fn a_connection_for_each_request() {
 
 #[test]
 fn a_connection_for_several_requests() {
+    // Three requests per connection, so 20 requests need 7 connections.
     check(Reuse::Requests(3), 20, 7, false);
 }
 
 #[test]
 fn a_connection_that_was_closed_while_idle_is_replaced() {
-    // The server closes each connection after a response, without announcing that. The pause gives
-    // the close time to arrive.
+    // The server closes each connection after a response, without announcing the close. During the
+    // pause, the close arrives at the client.
     let server =
         Server::new(|request| Reply::Last(http(200, "", &request.response_with("\"result\":1"))));
     let mut plan = plan(&server, 5);
@@ -72,6 +73,7 @@ fn a_connection_that_the_server_will_close_is_not_reused() {
 #[test]
 fn no_more_connections_than_needed() {
     let server = Server::new(Request::ok);
+    // 50 calls per second for a second, from up to 100 workers, without a queue.
     let plan = Arc::new(open(plan(&server, 0), 50.0, SECOND, 100, 0));
     let no_faults = FaultRates { connect: 0, request: 0, stall: 0 };
     for seed in 0..20 {

@@ -13,7 +13,7 @@ use http::{Request, Response};
 use super::transactions::{run_with_log, sending, transactions};
 use super::{Class, HttpVersion, Plan, Reuse, RunOutcome, SECOND, Server, open, plan, run};
 
-/// Action of the server for a request.
+/// The server's action after it has received a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ServerAction {
     /// Responds with this status, and a result of this length.
@@ -159,6 +159,7 @@ fn connections_are_used_as_often_as_planned() {
 #[test]
 fn many_workers_with_a_connection_for_each_request() {
     let server = Http2Server::new(|_| ServerAction::Respond(200, 10));
+    // 500 calls per second for a second, from 50 workers and a queue of up to 1,000 calls.
     let mut plan = open(server.plan(0), 500.0, SECOND, 50, 1000);
     plan.connections.reuse = Reuse::Never;
     run(plan, &server.plain).check_all(Class::Ok, 500);

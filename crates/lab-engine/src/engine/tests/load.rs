@@ -1,5 +1,9 @@
-//! Goal: the load has the planned requests, times and bytes, and latencies count from the scheduled
-//! time. Method: known counts, and a server that stalls at a known time.
+//! Goal: the engine sends the planned requests at the planned times, and latencies count from the
+//! scheduled time of a call. Method: plans with known counts, and a server that stalls at a known
+//! time.
+//!
+//! The arguments of `open` are a plan, the number of iterations per second, the duration, the
+//! number of workers, and the number of iterations that may wait for a worker.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,6 +16,7 @@ use lab_model::record::{Slot, Times};
 
 use super::server::{Reply, Request, Server, http};
 use super::{Class, RunOutcome, SECOND, chain_facts, open, plan, run};
+use crate::engine::SAMPLES_MAX;
 
 #[test]
 fn closed_iterations_are_exact_over_threads() {
@@ -68,13 +73,14 @@ fn count_above(times: &Times, nanos: u64) -> u64 {
 
 fn check_stall(queue_max: usize, workers: usize) {
     let server = stalling_server();
-    // The rate is low, so that even a slow machine catches up within milliseconds after the stall.
+    // At this low rate, even a slow machine catches up within milliseconds after the stall.
     let outcome = run(open(plan(&server, 0), 100.0, SECOND * 2, workers, queue_max), &server);
     outcome.check_all(Class::Ok, 200);
     let latency = outcome.totals.latency(|_| true);
-    // Calls that are scheduled in the stall, more than 100 ms before its end, take more than 100
-    // ms: 0.9 s at 100/s. On a busy machine, the server needs more time to catch up with the 150
-    // calls that are scheduled until then. Calls in this time are slow, too.
+    // Each call that is scheduled in the first 0.9 s of the stall takes more than 100 ms. At 100
+    // calls per second, these are 90 calls. After the stall, the server has to catch up with the
+    // 150 calls that were scheduled so far. On a busy machine this takes longer, and the calls that
+    // are scheduled meanwhile are slow too.
     let mut received: Vec<Instant> = server.requests().iter().map(|request| request.at).collect();
     received.sort_unstable();
     let catch_up_time = (received[149] - received[0]).saturating_sub(SECOND * 3 / 2);
@@ -102,6 +108,7 @@ fn iterations_without_a_worker_are_dropped() {
     let iterations = outcome.totals.iterations[0];
     assert_eq!((iterations.scheduled, iterations.started), (800, outcome.count(Class::Ok)));
     assert_eq!(iterations.dropped, 800 - iterations.started);
+    // The stall of one second drops nearly all of the 400 iterations that are scheduled in it.
     assert!((392..=420).contains(&iterations.dropped), "{}", iterations.dropped);
 }
 
@@ -118,8 +125,9 @@ fn a_worker_starts_no_iteration_that_was_scheduled_before_it_was_idle() {
     let outcome = run(open(plan(&server, 0), 100.0, SECOND * 2, 1, 0), &server);
     let iterations = outcome.totals.iterations[0];
     assert_eq!(iterations.started + iterations.dropped, 200, "{iterations:?}");
-    // The worker becomes free after slightly more than 100 ms and waits for the call of 110 ms. If
-    // it took the call of 100 ms, it would start 20 iterations.
+    // The worker becomes free after slightly more than 100 ms and waits for the call that is
+    // scheduled at 110 ms. If it took the call that was scheduled at 100 ms, it would start 20
+    // iterations.
     assert!((11..=19).contains(&iterations.started), "{iterations:?}");
     let latency = outcome.totals.latency(|_| true).min();
     // The latency counts from the scheduled time: a call that started 10 ms late would take 110 ms.
@@ -159,6 +167,7 @@ fn the_queue_is_bounded() {
     let queue_max = 100;
     let outcome = run(open(plan(&server, 0), 400.0, SECOND * 2, 3, queue_max), &server);
     let dropped = outcome.totals.iterations[0].dropped;
+    // Of the 400 iterations that are scheduled in the stall, the queue holds 100.
     assert!((292..=320).contains(&dropped), "{dropped}");
 }
 
@@ -181,8 +190,8 @@ fn calls_are_interrupted_after_the_grace_time() {
     short.scenarios[0].grace = Duration::from_millis(250);
     let outcome = run(short, &server);
     let iterations = outcome.totals.iterations[0];
-    // Iterations start at 0, 0.1, … 0.9 s, and the grace ends at 1.25 s. So the iterations that
-    // start after 0.75 s are interrupted.
+    // Iterations start at 0, 0.1, … 0.9 s and take 0.5 s. The grace period ends at 1.25 s. So the
+    // iterations that start after 0.75 s are interrupted.
     assert_eq!((iterations.started, iterations.ended, iterations.interrupted), (10, 8, 2));
     assert!(outcome.elapsed < Duration::from_millis(1500));
 }
@@ -233,7 +242,7 @@ fn constant_text(text: &str) -> Piece {
     Piece::Text(text.as_bytes().into())
 }
 
-/// Returns a plan whose iterations have two steps: a fixed call, and one of two calls.
+/// Returns a plan whose iterations have two steps: always the same call, and then one of two calls.
 fn two_step_plan(server: &Server, iterations: u64) -> Plan {
     let mut plan = plan(server, iterations);
     plan.methods = vec!["head".into(), "logs".into(), "block".into()];
@@ -274,6 +283,7 @@ fn an_iteration_makes_its_steps_in_order() {
     assert_eq!(bodies.len(), 800);
     for pair in bodies.chunks(2) {
         assert!(pair[0].contains(r#""method":"head"}"#), "{}", pair[0]);
+        // The chain's newest block is 1000, and 0x3e3 is block 995.
         let drawn = pair[1].contains(r#""method":"logs","params":[{"fromBlock":"0x"#)
             || pair[1].contains(r#""method":"block","params":["0x3e3",false]}"#);
         assert!(drawn, "{}", pair[1]);
@@ -428,7 +438,8 @@ fn samples_are_skipped_when_the_channel_is_full() {
         sets: Vec::new(),
     });
     let outcome = run(sampled, &server);
-    assert!(outcome.samples.len() <= 500);
+    // The test reads samples only between intervals, and the run lasts a few intervals at most.
+    assert!((SAMPLES_MAX..500).contains(&outcome.samples.len()), "{}", outcome.samples.len());
     outcome.check_all(Class::Ok, 500);
 }
 

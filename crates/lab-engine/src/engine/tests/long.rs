@@ -1,5 +1,6 @@
 //! Goal: a long response is classified like a short one, and reading it delays no other call.
-//! Method: one worker with responses of megabytes, beside a schedule of small calls.
+//! Method: one worker gets responses of megabytes, while another scenario sends calls with short
+//! responses on schedule.
 
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ fn logs(bytes: usize, end: &str) -> String {
     format!("\"result\":[{}{end}", log.repeat(bytes / log.len()))
 }
 
-/// Returns a server that responds to `logs` with this member, and has the default response for all
-/// other methods.
+/// Returns a server that responds to the method `logs` with this member, and to all other methods
+/// with the default response.
 fn server(member: String) -> Server {
     let member = Arc::new(member);
     Server::new(move |request: &Request| match request.body.contains("\"logs\"") {
@@ -72,6 +73,7 @@ fn a_long_response_that_is_cut_off_is_invalid() {
 #[test]
 fn long_responses_delay_no_other_call() {
     let server = server(logs(20 << 20, "1]"));
+    // 500 calls per second for two seconds, from 50 workers and a queue of up to 1,000 calls.
     let small = open(plan(&server, 0), 500.0, SECOND * 2, 50, 1000);
     let mut both = greedy(&server, 1_000_000);
     both.scenarios[0].name = "greedy".to_owned();
@@ -83,8 +85,9 @@ fn long_responses_delay_no_other_call() {
     assert_eq!(outcome.count(Class::Ok), outcome.totals.count(|_| true));
     let long = outcome.totals.count(|slot| slot.method == 1);
     assert!(long >= 5, "only {long} long answers");
-    // The median is checked, because a test machine has other work. If a long response was read and
-    // classified at once, this would take tens of milliseconds and delay most calls.
+    // The test checks only the median, because other work on the test machine delays single calls.
+    // If the engine read and classified a long response at once, this would take tens of
+    // milliseconds and delay most calls.
     let median = outcome.totals.scheduling_delay.value_at_quantile(0.5) as f64 / 1e6;
     assert!(median < 1.0, "half of the calls were {median} ms late and more");
 }

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 /// A received request.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
+    /// Request line and header section.
     pub(super) head: String,
     pub(super) body: String,
     /// Number of the connection on this server, from 0.
@@ -40,7 +41,7 @@ impl Request {
     }
 }
 
-/// Action of the server for a request.
+/// The server's action after it has received a request.
 pub(super) enum Reply {
     /// Sends these bytes.
     Bytes(Vec<u8>),

@@ -1,5 +1,5 @@
-//! Goal: handshakes are counted as the server counts them, and failed handshakes are of class tls.
-//! Method: a rustls server with a self-signed certificate and optional session tickets.
+//! Goal: the engine and the server count the same handshakes, and failed handshakes are of class
+//! `tls`. Method: a rustls server with a self-signed certificate and optional session tickets.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -71,10 +71,10 @@ impl TlsServer {
             is_stopped: Arc::default(),
         };
         let counts = (Arc::clone(&secure.full_handshakes), Arc::clone(&secure.resumed_handshakes));
-        let (config, over) = (Arc::new(config), Arc::clone(&secure.is_stopped));
+        let (config, is_stopped) = (Arc::new(config), Arc::clone(&secure.is_stopped));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                if over.load(Ordering::Relaxed) {
+                if is_stopped.load(Ordering::Relaxed) {
                     return;
                 }
                 let (config, counts) = (Arc::clone(&config), counts.clone());
@@ -148,13 +148,15 @@ fn converse(
             .unwrap()
             .parse()
             .unwrap();
-        // Some responses are so long that the engine reads them in several turns.
+        // Some responses are so long that the engine reads them in several pieces.
         let size = if id % 5 == 4 { 900_000 } else { 20_000 };
         let body = format!(r#"{{"id":{id},"result":"{}"}}"#, "x".repeat(size));
         stream.write_all(&super::server::http(200, "", &body))?;
     }
 }
 
+/// Makes 20 calls, each on its own connection, and checks that `resumed` handshakes are resumed.
+/// `tickets` is true if the server issues session tickets, and `resume` if the client uses them.
 fn check(version: TlsVersion, tickets: bool, resume: bool, resumed: u64) {
     let supported = match version {
         TlsVersion::Tls12 => &rustls::version::TLS12,

@@ -1,5 +1,8 @@
 //! Goal: each transaction is sent once, and each sender's transactions are sent one after another
 //! in order. Method: a server records the calls, and delays, refuses or ignores some of them.
+//!
+//! The arguments of `open` are a plan, the number of iterations per second, the duration, the
+//! number of workers, and the number of iterations that may wait for a worker.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,8 +15,8 @@ use super::server::{Reply, Request, Server, http};
 use super::{RunOutcome, SECOND, collect, open, plan, start};
 use crate::engine::transactions::{StateCounts, TransactionLog, TransactionState};
 
-/// Returns transactions of several senders in turn. The n-th sender has `counts[n]` transactions.
-/// The parameter of a call is `SENDER.NONCE`.
+/// Returns transactions in which several senders take turns. The n-th sender has `counts[n]`
+/// transactions. The parameter of a call is `SENDER.NONCE`.
 pub(super) fn transactions(counts: &[usize]) -> Transactions {
     let mut list = Transactions::default();
     let mut last = vec![None; counts.len()];

@@ -1,5 +1,7 @@
-//! Goal: calls over WebSockets are counted like calls over HTTP, and each failure of a WebSocket
-//! has its class. Method: a server whose frames the test writes.
+//! Goal: calls over WebSockets are counted like calls over HTTP, and each failure of a WebSocket is
+//! counted under its class. Method: a server whose frames the test writes. The first argument of
+//! `frame` is the first byte of a frame: the FIN bit 0x80 and the opcode (0 continuation, 1 text, 8
+//! close, 9 ping, 10 pong).
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpListener;
@@ -14,9 +16,10 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use super::{Class, Engine, Plan, RunOutcome, SECOND, chain_facts, collect, open, samples};
 use crate::engine::websocket::tests::server::{Peer, Server, accept, frame, read_masked};
 
-/// Returns a closed plan of one worker that makes `iterations` calls over a WebSocket.
+/// Returns a plan with a closed scenario: one worker makes `iterations` calls over a WebSocket.
 fn plan_of(port: u16, iterations: u64) -> Plan {
-    let mut plan = samples::closed(1, 0, 20, &["eth_blockNumber"]);
+    let (workers, pause_ms, seconds) = (1, 0, 20);
+    let mut plan = samples::closed(workers, pause_ms, seconds, &["eth_blockNumber"]);
     plan.target.point_at(&format!("ws://localhost:{port}/ws")).unwrap();
     plan.target.timeout = Duration::from_secs(5);
     plan.scenarios[0].iterations_max = Some(iterations);
@@ -127,6 +130,7 @@ fn json_rpc_errors_are_counted_with_their_code() {
             peer.text(&response(&call, "\"error\":{\"code\":-32005,\"message\":\"no\"}"))?;
         }
     });
+    // Three errors with this code, of the method with index 0.
     assert_eq!(outcome.totals.codes.iter().collect::<Vec<_>>(), [(&(0, -32005), &3)]);
 }
 
@@ -250,7 +254,7 @@ fn a_refused_websocket_is_counted_with_its_status() {
         assert_eq!(outcome.totals.statuses.iter().collect::<Vec<_>>(), [(&status, &3)]);
         let traffic = outcome.totals.traffic;
         assert_eq!((traffic.connections, traffic.connections_failed), (0, 3));
-        // A worker of the closed model backs off for 100 ms after each refusal.
+        // A worker of a closed scenario backs off for 100 ms after each refusal.
         assert!(outcome.elapsed > Duration::from_millis(200), "{:?}", outcome.elapsed);
     }
     let outcome = check(Class::Limited, refuse("429 Too Many Requests", "Retry-After: 7\r\n"));
@@ -293,7 +297,7 @@ fn a_handshake_without_a_response_times_out_after_the_connect_timeout() {
     outcome.check_all(Class::Timeout, 2);
     assert_eq!(outcome.totals.traffic.connections_failed, 2);
     let cell = outcome.totals.cells.values().next().unwrap();
-    // The timeout of a call does not apply, which is 5 s.
+    // The call timeout of 5 s does not apply.
     assert!((50_000_000..2_500_000_000).contains(&cell.latency.min()), "{}", cell.latency.min());
 }
 
@@ -360,7 +364,7 @@ fn messages_that_are_no_responses_are_malformed() {
             Ok(())
         });
     }
-    // A reserved bit, a masked frame, and a continuation of nothing.
+    // Invalid frames: one with a reserved bit, a masked one, and a continuation without a message.
     for bytes in [&[0xc1, 0][..], &[0x81, 0x80, 0, 0, 0, 0], &[0x80, 0]] {
         check(Class::Malformed, move |peer| {
             peer.open()?;
@@ -446,7 +450,8 @@ fn websockets_are_reused_as_often_as_the_plan_says() {
             loop {
                 match peer.read_frame()? {
                     (0x81, call) => peer.text(&ok(&String::from_utf8(call).unwrap()))?,
-                    // The side that opened the WebSocket closes it, and the server replies first.
+                    // The client sends its close frame first. The server replies with a close frame
+                    // and closes the connection.
                     (0x88, code) if code == 1000u16.to_be_bytes() => {
                         peer.send(&frame(0x88, &code))?;
                         return Ok(());
@@ -507,7 +512,8 @@ fn latency_counts_from_the_schedule_and_service_time_from_the_send() {
     let above_half = |times: &Times| times.count_between(200_000_000, TIME_MAX_NS);
     assert!(cell.service.max() >= 400_000_000, "{}", cell.service.max());
     assert_eq!(above_half(&cell.service), 1);
-    // The calls that were scheduled in the first 200 ms waited for at least the other half.
+    // The calls that were scheduled in the first 200 ms waited for at least the remaining 200 ms of
+    // the delay.
     assert!((20..40).contains(&above_half(&cell.latency)), "{}", above_half(&cell.latency));
 }
 

@@ -1,8 +1,9 @@
 //! Sends the calls of one thread, classifies their responses and counts them. `thread/read.rs`
 //! reads the responses.
 //!
-//! A request holds one call, or several as a batch. Times of type `u64` are nanoseconds since the
-//! start of the run.
+//! An iteration sends one request per step of its scenario's mix. A request holds one call, or
+//! several as a batch. A sampled call is one whose response is compared with that of a reference
+//! node. Times of type `u64` are nanoseconds since the start of the run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -73,7 +74,8 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Classifies a response over HTTP/2. Sends the call to the comparison if it is sampled.
+    /// Classifies a response over HTTP/2. If the call is sampled, passes it on for the comparison
+    /// with the reference node.
     pub(super) fn classify_response(
         &mut self,
         worker_id: u32,
@@ -100,6 +102,8 @@ impl<W: World> EngineThread<W> {
             Reuse::Never => true,
             Reuse::Requests(requests_max) => connection.uses >= requests_max,
         };
+        // If the reuse limit is reached, the client would close the connection too. So the close
+        // does not count as the server's.
         if server_closed {
             self.recorder.interval.traffic.closed_by_server += u64::from(!uses_exhausted);
             self.close_connection(worker_id);
@@ -146,16 +150,17 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Ends a request that has no valid response: counts all of its calls in `class`, and continues
-    /// the iteration. If the id belongs to a pooled HTTP/2 connection, fails the calls that wait
-    /// for that connection.
+    /// Ends a request that has no valid response: counts each of its calls under `class`, and
+    /// continues the iteration. If the id belongs to a pooled HTTP/2 connection, fails the calls
+    /// that wait for that connection.
     pub(super) fn fail_request(&mut self, worker_id: u32, class: Class, ended_at: u64) {
         if self.is_pooled(worker_id) {
             return self.on_pooled_connect_failed(worker_id, class, ended_at);
         }
         let worker = &mut self.workers[worker_id as usize];
         if worker.state == WorkerState::Dialing {
-            // The request was not built yet. Its methods are needed to count the calls.
+            // The request was not built yet. It is built now, because the calls are counted by
+            // method.
             worker.compose(&mut self.composer);
             self.gauges.in_flight += worker.request.calls as u64;
         }
@@ -204,7 +209,7 @@ impl<W: World> EngineThread<W> {
     }
 }
 
-/// Classifies all calls of a request by its response, and writes one outcome per call to
+/// Classifies all calls of a request from the response, and writes one outcome per call to
 /// `outcomes`.
 pub(super) fn classify_calls(
     composer: &Composer,

@@ -1,5 +1,5 @@
-//! Opens and closes the connections of one thread. A draining connection has no worker any more,
-//! and waits for the server to close it.
+//! Opens and closes the connections of one thread. A draining connection no longer belongs to a
+//! worker. The thread keeps it open for a moment, so that the server can close it first.
 
 use lab_model::record::Class;
 use rustix::io::Errno;
@@ -9,15 +9,16 @@ use crate::engine::connection::{Connection, Phase};
 use crate::engine::world::{Socket as _, World};
 
 /// Maximum time that the thread waits for the server to close a connection first. The side that
-/// closes first keeps the connection in TIME_WAIT, which would use up the local ports of the load
-/// generator.
+/// closes first keeps the connection in TIME_WAIT. If the load generator always closed first, it
+/// would run out of local ports.
 pub(super) const DRAIN_WAIT_NS: u64 = 20_000_000;
 /// Maximum number of draining connections of a thread. Beyond this number the thread closes the
 /// oldest one at once.
 pub(crate) const DRAINING_MAX: usize = 4096;
 
 impl<W: World> EngineThread<W> {
-    /// Starts to connect a worker. The call is sent once the connection is open.
+    /// Starts to open a connection for a worker. The worker's call is sent once the connection is
+    /// open.
     pub(super) fn dial(&mut self, worker_id: u32) {
         let now = self.clock.now;
         let worker = &mut self.workers[worker_id as usize];
@@ -28,8 +29,8 @@ impl<W: World> EngineThread<W> {
         self.dial_next(worker_id);
     }
 
-    /// Starts a connect to the next address that was not tried yet. Fails the call if no address is
-    /// left or no local port is free.
+    /// Starts a connect to the next address that this connect attempt has not tried. Fails the call
+    /// if no address is left or no local port is free.
     fn dial_next(&mut self, worker_id: u32) {
         let traffic = &mut self.recorder.interval.traffic;
         while self.workers[worker_id as usize].addresses_failed < self.addresses.len() {
@@ -38,7 +39,8 @@ impl<W: World> EngineThread<W> {
             match self.clock.world.connect(self.addresses[index]) {
                 Ok(socket) => {
                     worker.generation = worker.generation.wrapping_add(1);
-                    // `handle_event` takes the token apart.
+                    // `handle_event` splits the token again. The generation is the number of the
+                    // connection, counted per worker.
                     let token = u64::from(worker.generation) << 32 | u64::from(worker_id);
                     if self.clock.world.watch(&socket, token).is_ok() {
                         worker.connection = Some(Connection::new(socket, self.clock.now));
@@ -61,8 +63,8 @@ impl<W: World> EngineThread<W> {
         self.fail_request(worker_id, Class::Connect, now);
     }
 
-    /// Makes later connects start with the next address, because the worker's connect to the
-    /// current address timed out.
+    /// Makes later connects start with the next address. The caller calls this function after the
+    /// worker's connect to the current address timed out.
     pub(super) fn skip_address(&mut self, worker_id: u32) {
         let worker = &self.workers[worker_id as usize];
         // Another worker may have skipped this address already.
@@ -116,8 +118,8 @@ impl<W: World> EngineThread<W> {
             interval.handshake_full_time.saturating_record(elapsed_ns);
         }
         self.on_opened(worker_id);
-        // The handshake may have read data of the server from the socket, which no further event
-        // reports.
+        // The handshake may have read data of the server from the socket already. No further event
+        // reports this data.
         if self.workers[worker_id as usize].connection.is_some() {
             self.receive(worker_id, false);
         }

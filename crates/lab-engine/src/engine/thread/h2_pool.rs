@@ -1,7 +1,7 @@
 //! The HTTP/2 connections of one thread. Workers share the connections, and each worker uses one
 //! stream at a time.
 //!
-//! Each connection is an additional entry in the list of workers. Its id is above the ids of the
+//! Each connection has an additional entry in the list of workers, with an id above the ids of the
 //! real workers. So connects and TLS handshakes use the same code as for HTTP/1.1. An exchange is a
 //! request with its response, on one stream. A connection is dirty if it has data to send or to
 //! read. To drive a connection is to read and write on it and to handle its responses.
@@ -23,23 +23,25 @@ use crate::engine::world::{Socket, World};
 pub(super) struct H2Pool<S> {
     /// Id of the first connection: the number of real workers.
     first_id: u32,
-    /// By id of the connection minus `first_id`.
+    /// The index is the id of the connection minus `first_id`.
     connections: Vec<PooledConnection<S>>,
     /// Ids without a connection.
     free_ids: Vec<u32>,
     /// Id of the connection that gets new streams; `None` if the next call opens a connection.
     current: Option<u32>,
-    /// By worker: the id of the connection, and the exchange in flight. `None` without an exchange.
+    /// For each worker: the id of its connection, and its exchange in flight. `None` if it has no
+    /// exchange in flight.
     exchanges: Vec<Option<(u32, Exchange)>>,
-    /// By worker: the waker that adds the worker to `woken`.
+    /// For each worker: the waker that adds the worker to `woken`.
     wakers: Vec<Waker>,
     /// Workers whose exchange can advance.
     woken: Arc<Mutex<Vec<u32>>>,
     /// Ids of the dirty connections.
     dirty: Vec<u32>,
-    /// The dirty connections that [`EngineThread::drive_dirty`] has still to drive.
+    /// The dirty connections that the current call of [`EngineThread::drive_dirty`] must still
+    /// drive.
     driving: Vec<u32>,
-    /// Head of every request.
+    /// URI and header fields of every request.
     head: Request<()>,
     /// Maximum number of exchanges on a connection.
     uses_max: u32,
@@ -58,7 +60,8 @@ struct PooledConnection<S> {
 }
 
 /// Returns the number of connection ids that this many workers need. A worker may need two at once:
-/// with one connection per exchange, it can start an exchange before its last connection is freed.
+/// with one connection per exchange, it can start an exchange before its previous connection is
+/// freed.
 pub(super) const fn pooled_max(workers: usize) -> usize {
     2 * workers + 1
 }
@@ -102,8 +105,8 @@ impl<S: Socket> H2Pool<S> {
         &mut self.connections[(pooled_id - self.first_id) as usize]
     }
 
-    /// Counts one more exchange on the current connection and returns its id. Returns `None` if the
-    /// connection cannot take another exchange.
+    /// Counts one more exchange on the current connection and returns the connection's id. Returns
+    /// `None` if the connection cannot take another exchange.
     fn reserve_current(&mut self) -> Option<u32> {
         let (current, uses_max) = (self.current?, self.uses_max);
         let connection = self.connection(current);
@@ -191,7 +194,8 @@ impl<W: World> EngineThread<W> {
         if pool.current == Some(pooled_id) {
             pool.current = None;
         }
-        // Events of the dropped connection have the old generation and are ignored.
+        // An event's token has the generation (number) of its connection. So events of the dropped
+        // connection are ignored.
         let worker = &mut self.workers[pooled_id as usize];
         worker.generation = worker.generation.wrapping_add(1);
     }
@@ -231,7 +235,7 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Counts one open stream less on the connection.
+    /// Decrements the connection's number of open streams.
     fn on_stream_closed(&mut self, pooled_id: u32) {
         let Some(pool) = &mut self.pool else { return };
         pool.connection(pooled_id).streams -= 1;
@@ -256,7 +260,7 @@ impl<W: World> EngineThread<W> {
     /// Drives all dirty connections once, each up to its read limit.
     pub(super) fn drive_dirty(&mut self) {
         let Some(pool) = &mut self.pool else { return };
-        // The next turn drives the connections that become dirty meanwhile.
+        // The next call of this function drives the connections that become dirty meanwhile.
         std::mem::swap(&mut pool.dirty, &mut pool.driving);
         while let Some(pooled_id) = self.pool.as_mut().and_then(|pool| pool.driving.pop()) {
             self.drive(pooled_id);

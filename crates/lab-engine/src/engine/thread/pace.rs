@@ -17,8 +17,9 @@ use crate::engine::transactions::TransactionQueue;
 use crate::engine::world::World;
 use crate::schedule::{Arrival, Arrivals, Change, Changes, StageClock, share};
 
-/// Maximum number of iterations that a scenario starts before the thread serves sockets again. So a
-/// thread that is behind schedule delays responses by at most a few hundred microseconds.
+/// Maximum number of iterations that a scenario starts before the thread serves sockets again. With
+/// this limit, a thread that is behind schedule delays responses by at most a few hundred
+/// microseconds.
 const STARTS_MAX: usize = 32;
 
 /// One scenario on this thread.
@@ -34,7 +35,7 @@ pub(super) struct ScenarioState {
     end: u64,
     /// The scenario's transactions; `None` if it sends other calls.
     transactions: Option<TransactionQueue>,
-    /// When the iterations that still run are interrupted: at the end of the grace period.
+    /// End of the grace period. The iterations that still run at this time are interrupted.
     interrupt_at: u64,
     /// True once the iterations were interrupted.
     interrupted: bool,
@@ -269,8 +270,8 @@ impl<W: World> EngineThread<W> {
         let sender_ready_at = state.transactions.as_ref().and_then(TransactionQueue::ready_since);
         let unsent = state.transactions.as_ref().map(TransactionQueue::unsent);
         match &mut state.executor {
-            // A sender account has at most one transaction in flight. All accounts wait for a
-            // response, so the ready workers wait too.
+            // A sender account has at most one transaction in flight. While all accounts wait for a
+            // response, the ready workers wait too.
             Executor::Closed { .. } if !can_send && unsent != Some(0) => Start::Nothing,
             Executor::Closed { ready, .. } => match ready.pop_front() {
                 Some((worker_id, ready_at)) => Start::Closed { worker_id, ready_at },
@@ -298,8 +299,8 @@ impl<W: World> EngineThread<W> {
                         iterations[usize::from(arrival.stage)].scheduled += 1;
                         return Start::Open { worker_id, freed_at, arrival, was_queued: false };
                     }
-                    // A queued iteration starts first. The next call of this function handles this
-                    // arrival.
+                    // A queued iteration starts before this arrival. The next call of this function
+                    // handles the arrival.
                     if *queue_max > 0 && !free_workers.is_empty() && can_send {
                         break;
                     }
@@ -554,7 +555,7 @@ impl<W: World> EngineThread<W> {
     }
 }
 
-/// Decrements the counter unless it is 0. Returns the previous value.
+/// Decrements the counter and returns its previous value. Returns `None` if the counter is 0.
 fn decrement(remaining: &AtomicU64) -> Option<u64> {
     let subtract_one = |remaining: u64| remaining.checked_sub(1);
     remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, subtract_one).ok()

@@ -13,8 +13,9 @@ use crate::engine::reader::Read;
 use crate::engine::world::World;
 
 impl<W: World> EngineThread<W> {
-    /// Reads from a worker's connection. If the connection is queued for reading already, it is
-    /// read when its turn comes. `server_closed` is true if the server has closed its side.
+    /// Reads from a worker's connection. If the connection is already in the read queue,
+    /// [`EngineThread::read_pending`] reads it later. `server_closed` is true if the server has
+    /// closed its side.
     pub(super) fn receive(&mut self, worker_id: u32, server_closed: bool) {
         let Some(connection) = &mut self.workers[worker_id as usize].connection else { return };
         connection.server_closed |= server_closed;
@@ -96,8 +97,8 @@ impl<W: World> EngineThread<W> {
         let worker = &mut self.workers[worker_id as usize];
         let request = worker.request;
         let Some(connection) = &mut worker.connection else { return true };
-        // A long response ends when its last piece arrives. The time to scan and classify that
-        // piece does not count.
+        // A long response ends when its last piece arrives. The latency excludes the time to scan
+        // and classify that piece.
         let arrived_at = connection.reader.is_long().then(|| self.clock.read());
         match connection.reader.feed(bytes, self.response_bytes_max) {
             Read::Incomplete => {
@@ -112,6 +113,7 @@ impl<W: World> EngineThread<W> {
                 let now = self.clock.read();
                 self.fail_request(worker_id, Class::Malformed, now);
             }
+            // The server sent more bytes than the response has.
             Read::Complete { head, extra: true, .. } => {
                 self.recorder.record_response(head.status, head.retry_after);
                 self.close_connection(worker_id);

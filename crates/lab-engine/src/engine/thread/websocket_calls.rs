@@ -136,8 +136,8 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Decodes all frames in `bytes`. The worker starts its next call only after the last frame. So
-    /// an unexpected message is not mistaken for the response to that call.
+    /// Decodes all frames in `bytes`. The worker starts its next call only after the last of these
+    /// frames. So an unexpected message is not mistaken for the response to that call.
     fn feed_frames(&mut self, worker_id: u32, mut bytes: &[u8], server_closed: bool) {
         let (mut responded_at, mut end) = (None, None);
         while end.is_none() {
@@ -158,8 +158,8 @@ impl<W: World> EngineThread<W> {
                 Some(Event::Piece { bytes: piece, is_last }) => {
                     let is_awaited =
                         worker.state == WorkerState::AwaitingResponse && responded_at.is_none();
-                    // A long response ends when its last piece arrives. The time to scan and
-                    // classify that piece does not count.
+                    // A long response ends when its last piece arrives. The latency excludes the
+                    // time to scan and classify that piece.
                     let arrived_at = socket.body.is_long().then(|| self.clock.read());
                     let is_invalid =
                         !is_awaited || socket.body.append(piece, self.response_bytes_max).is_err();
@@ -206,8 +206,8 @@ impl<W: World> EngineThread<W> {
         match end {
             Some(End::Closed(code)) => self.on_close_frame(worker_id, code),
             Some(End::Invalid) => self.close_connection(worker_id),
-            // The server may send each response one call late from now on. So the next call needs
-            // another WebSocket.
+            // The response may belong to an earlier call. In that case, all later responses may
+            // arrive one call late too. So the next call needs another WebSocket.
             None if responded_at.is_some() && self.is_mismatched() => {
                 self.close_connection(worker_id)
             }
@@ -247,8 +247,8 @@ impl<W: World> EngineThread<W> {
         self.drain_connection(worker_id);
     }
 
-    /// Sends the pong for the last ping. Does nothing while the socket has not accepted all earlier
-    /// bytes.
+    /// Sends the pong for the last ping. Does nothing if the socket has not accepted all earlier
+    /// bytes yet.
     pub(super) fn send_pong(&mut self, worker_id: u32) {
         let Some(calls) = &mut self.websocket else { return };
         let Some(connection) = &mut self.workers[worker_id as usize].connection else { return };

@@ -31,6 +31,7 @@ fn queue() -> (TransactionQueue, Arc<TransactionLog>) {
 #[test]
 fn a_sender_waits_for_its_response_and_others_do_not() {
     let (mut queue, log) = queue();
+    // The arguments of `take` are times.
     assert_eq!((queue.take(10), queue.take(11), queue.take(12)), (Some(0), Some(1), None));
     assert_eq!(queue.ready_since(), None);
     queue.release_sender(1, 20);

@@ -13,10 +13,10 @@ use crate::engine::EngineFault;
 use crate::engine::compose::{AGENT, header_fields};
 use crate::engine::reader::parse_retry_after;
 
-/// Constant that the server hashes with the key, to prove that it speaks WebSocket (RFC 6455,
-/// section 1.3).
+/// Constant that the server hashes together with the client's key, to prove that it supports
+/// WebSockets (RFC 6455, section 1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// Maximum number of bytes of the response's head.
+/// Maximum number of bytes of the response's status line and header fields.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of header fields.
 const FIELDS_MAX: usize = 128;
@@ -52,7 +52,7 @@ impl Opener {
     /// Builds the request for a new connection. Also returns the state of the handshake.
     pub(crate) fn open(&self) -> (Vec<u8>, Handshake) {
         let mut nonce = [0; 16];
-        // Without randomness the nonce is 0, and the request is still valid.
+        // If no random bytes are available, the nonce is 0 and the request is still valid.
         let _ignored = rand::fill(&mut nonce);
         let key = STANDARD.encode(nonce);
         let digest =
@@ -74,11 +74,11 @@ pub(crate) struct Handshake {
 /// The result of [`Handshake::feed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeState {
-    /// The head is incomplete.
+    /// The response is incomplete.
     Incomplete,
     /// The WebSocket is open.
     Open {
-        /// Bytes that followed the head: the first bytes of frames.
+        /// Bytes that followed the response: the first bytes of frames.
         frames: Vec<u8>,
     },
     /// The server responded with a status other than 101.

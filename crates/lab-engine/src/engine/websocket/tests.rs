@@ -1,4 +1,6 @@
-//! Goal: frames and handshakes follow RFC 6455, and a hostile server cannot grow the decoder.
+//! Goal: frames and handshakes follow RFC 6455, and a hostile server cannot grow the decoder's
+//! memory. The first argument of `frame` is the first byte of a frame: the FIN bit 0x80 and the
+//! opcode (0 continuation, 1 text, 2 binary, 8 close, 9 ping, 10 pong).
 
 pub(crate) mod server;
 
@@ -6,7 +8,7 @@ use wire::websocket::ProtocolError;
 
 use super::*;
 
-/// Decodes all events of these bytes, fed in pieces of this size, as text.
+/// Feeds these bytes to a decoder in pieces of this size. Returns the decoded events as text.
 fn decode(bytes: &[u8], piece_bytes: usize) -> Result<Vec<String>, ProtocolError> {
     let mut decoder = Decoder::default();
     let (mut events, mut message) = (Vec::new(), Vec::new());

@@ -5,6 +5,7 @@ use std::fs;
 
 use super::*;
 
+/// Returns the values by name. The time and the host of the sample do not matter here.
 fn values(values: Values) -> BTreeMap<String, f64> {
     values.sample(0.0, "x").values.into_iter().collect()
 }

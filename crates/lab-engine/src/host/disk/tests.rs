@@ -2,6 +2,8 @@
 
 use super::*;
 
+/// Returns the values of two lines of diskstats that were read `ms` milliseconds apart. The time
+/// and the host of the sample do not matter here.
 fn values(before: &str, now: &str, ms: u64) -> Vec<(String, f64)> {
     let (before, now) = (DiskStat::from_line(before).unwrap(), DiskStat::from_line(now).unwrap());
     let mut values = Values::default();
@@ -15,6 +17,8 @@ fn get(values: &[(String, f64)], name: &str) -> Option<f64> {
 
 #[test]
 fn metrics_follow_their_formulas() {
+    // The fields after the name: reads, merged reads, sectors read, ms of reads; the same for
+    // writes; requests in flight, busy ms, and ms of all requests in the queue.
     let before = "254 0 vda 100 0 1000 50 200 0 4000 70 0 1000 2000 0 0 0 0 0 0";
     let now = "254 0 vda 110 0 1200 90 230 0 4400 150 3 1200 2600 0 0 0 0 0 0";
     let values = values(before, now, 250);

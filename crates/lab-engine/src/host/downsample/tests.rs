@@ -16,6 +16,7 @@ fn a_long_run_is_bounded_and_complete() {
         store.push(&sample(at, "target", &[("x", -at)]));
         let samples = store.samples();
         if index % 97 == 0 {
+            // Each of the two hosts has at most 64 points and an incomplete point.
             assert!(samples.len() <= 130, "{}", samples.len());
             assert_eq!(samples.last().unwrap().at, at, "the newest is in it");
         }

@@ -1,5 +1,6 @@
-//! Reads metrics from a node-exporter's page, and converts them to values with the metric names of
-//! `crates/lab-model/src/metrics/host.rs`.
+//! Reads metrics from a node-exporter's page, and converts them to values with our metric names.
+//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`. In the name of a
+//! metric, `*` stands for the name of a disk or network device.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::host::values::{Values, float, larger, rate, share};
 
 use super::parse::{ParsedSample, samples};
 
-/// Maximum number of disks, and maximum number of network devices. Further ones are ignored.
+/// Maximum number of disks, and also of network devices. Further devices are ignored.
 const DEVICES_MAX: usize = 32;
 
 /// The values of one scrape. Other metrics of the page are ignored.
@@ -20,20 +21,20 @@ const DEVICES_MAX: usize = 32;
 pub(in crate::host) struct Scrape {
     /// Number of logical cores of the host.
     pub(in crate::host) cores: f64,
-    /// By the number of a logical core: its CPU time.
+    /// CPU time of each logical core, by the number of the core.
     cpu_times: BTreeMap<String, CpuTimes>,
     /// Values of the metrics without labels, by the exporter's name.
     plain: BTreeMap<&'static str, f64>,
-    /// By name of a disk.
+    /// Values of each disk, by the name of the disk.
     disks: BTreeMap<String, DeviceValues>,
-    /// By name of a network device.
+    /// Values of each network device, by the name of the device.
     network_devices: BTreeMap<String, DeviceValues>,
 }
 
 /// Values of one device, by the exporter's metric name.
 type DeviceValues = BTreeMap<&'static str, f64>;
 
-/// Metrics without labels.
+/// Names of the metrics without labels.
 const PLAIN: &[&str] = &[
     "node_context_switches_total",
     "node_filefd_allocated",
@@ -64,7 +65,7 @@ const PLAIN: &[&str] = &[
     "node_vmstat_pswpout",
 ];
 
-/// Metrics of each disk.
+/// Names of the metrics of each disk.
 const DISK: &[&str] = &[
     "node_disk_io_time_seconds_total",
     "node_disk_io_time_weighted_seconds_total",
@@ -76,7 +77,7 @@ const DISK: &[&str] = &[
     "node_disk_written_bytes_total",
 ];
 
-/// Metrics of each network device.
+/// Names of the metrics of each network device.
 const NETWORK: &[&str] = &[
     "node_network_receive_bytes_total",
     "node_network_receive_drop_total",
@@ -117,7 +118,7 @@ impl Scrape {
         self.cpu_times.entry(cpu.to_owned()).or_default().set(mode, sample.value);
     }
 
-    /// Adds the changes since `previous`, which was scraped `elapsed` earlier.
+    /// Adds the values of the time since `previous`, which was scraped `elapsed` earlier.
     pub(in crate::host) fn add_values(
         &self,
         previous: &Scrape,
@@ -146,7 +147,7 @@ impl Scrape {
         let mut total = CpuTimes::default();
         let mut busiest = None::<f64>;
         for (cpu, now) in &self.cpu_times {
-            // A core that the previous scrape lacks has no growth yet.
+            // For a core that the previous scrape lacks, no growth is known yet.
             let growth = now.since(previous.cpu_times.get(cpu).unwrap_or(now));
             busiest = larger(busiest, growth.busy());
             total.add(&growth);
@@ -199,8 +200,9 @@ impl Scrape {
 
     /// Adds the shares of time in which tasks waited for each resource.
     fn add_pressure(&self, previous: &Scrape, elapsed: Duration, values: &mut Values) {
-        /// Each resource: our two metrics, and the exporter's names of the times in which some
-        /// tasks and all tasks waited. A name is empty if the kernel does not report the value.
+        /// For each resource: our two metrics, and two names of the exporter. The first name is the
+        /// time in which some tasks waited, and the second the time in which all tasks waited. A
+        /// name is empty if the kernel does not report the value.
         const STALLS: [(StallMetrics, &str, &str); 4] = [
             (
                 [host!("psi_cpu_some"), host!("psi_cpu_full")],
@@ -240,7 +242,8 @@ impl Scrape {
         }
     }
 
-    /// Returns true if the exporter reports pressure.
+    /// Returns true if the page has the metric of the CPU's pressure. A page that has only pressure
+    /// of memory or IO does not count, because its pressure metrics are incomplete.
     pub(in crate::host) fn has_pressure(&self) -> bool {
         self.plain.contains_key("node_pressure_cpu_waiting_seconds_total")
     }
@@ -271,13 +274,14 @@ struct DeviceRates<'a> {
 }
 
 impl DeviceRates<'_> {
-    /// Returns the growth of a counter per second, or `None` if the exporter does not report it.
+    /// Returns the growth of a counter per second. Returns `None` if one of the two scrapes lacks
+    /// the counter.
     fn per_second(&self, metric: &str) -> Option<f64> {
         Some(rate(*self.now.get(metric)?, *self.previous.get(metric)?, self.elapsed))
     }
 
-    /// Returns the growth of two counters together, per second. A counter that the exporter does
-    /// not report counts as 0.
+    /// Returns the growth of two counters together, per second. A counter that a scrape lacks
+    /// counts as 0.
     fn sum_per_second(&self, metrics: [&str; 2]) -> f64 {
         metrics.iter().filter_map(|metric| self.per_second(metric)).sum()
     }

@@ -36,14 +36,14 @@ fn exporter(url: &str) -> Exporter {
     Exporter::new(&NodeUrl::parse_http(url).unwrap()).unwrap()
 }
 
-/// Returns the result of a request to a server that sends this response.
-fn answered(answer: &'static [u8]) -> Result<Scrape, ScrapeFault> {
+/// Scrapes a server that sends this response, and returns the result.
+fn scrape_response(response: &'static [u8]) -> Result<Scrape, ScrapeFault> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
         let _ = stream.read(&mut [0; 1_024]);
-        stream.write_all(answer).unwrap();
+        stream.write_all(response).unwrap();
     });
     let result = exporter(&format!("http://127.0.0.1:{port}")).scrape();
     server.join().unwrap();
@@ -52,18 +52,19 @@ fn answered(answer: &'static [u8]) -> Result<Scrape, ScrapeFault> {
 
 #[test]
 fn responses_of_other_servers_are_rejected() {
-    let fault = |answer| answered(answer).unwrap_err().to_string();
+    let fault = |response| scrape_response(response).unwrap_err().to_string();
     assert_eq!(fault(b"HTTP/1.1 404 Not Found\r\n\r\n"), "the response has HTTP status 404");
     for not_http in [&b"SSH-2.0-OpenSSH\r\n"[..], b""] {
-        assert!(matches!(answered(not_http), Err(ScrapeFault::Http(_))));
+        assert!(matches!(scrape_response(not_http), Err(ScrapeFault::Http(_))));
     }
     let other = fault(b"HTTP/1.1 200 OK\r\n\r\ngo_goroutines 7\n");
     assert_eq!(other, "the page has no metric node_cpu_seconds_total");
     let page = b"HTTP/1.0 200 OK\r\n\r\nnode_cpu_seconds_total{cpu=\"0\",mode=\"idle\"} 9\n";
-    assert_eq!(answered(page).unwrap().cores, 1.0);
+    assert_eq!(scrape_response(page).unwrap().cores, 1.0);
 }
 
-/// The real exporter on an unused port, which stops when it is dropped.
+/// The process and the address of the real exporter on an unused port. Dropping this value stops
+/// it.
 struct Real(Child, String);
 
 impl Drop for Real {

@@ -1,5 +1,5 @@
-//! Goal: shares add up, also where counters of the kernel decrease or overlap. Method: counters
-//! made by hand, and those of this machine.
+//! Goal: the shares of CPU time add up to 1, even if counters of the kernel decrease or overlap.
+//! Method: counters made by hand, and the counters of this machine.
 
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ fn cpu_times(states: &[(&str, f64)]) -> CpuTimes {
     times
 }
 
+/// Returns the shares of CPU time between two readings. The time and the host of the sample do not
+/// matter here.
 fn values(before: CpuTimes, now: CpuTimes) -> Vec<(String, f64)> {
     let mut values = Values::default();
     now.since(&before).add_values(&mut values);
@@ -57,6 +59,8 @@ fn stalls_are_a_share_of_time() {
 
 #[test]
 fn guest_time_is_not_counted_twice() {
+    // user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice. User time includes
+    // guest time.
     let line = "cpu  100 0 0 100 0 0 0 0 100 0\n";
     let text = format!(
         "{line}cpu0 100 0 0 100 0 0 0 0 100 0\nintr 1\nctxt 2\nbtime 3\nprocesses 4\nprocs_running 1\nprocs_blocked 0\n"
@@ -73,7 +77,8 @@ fn metrics_of_this_machine_are_read() {
     let start = Instant::now();
     machine.sample(start, &mut Values::default());
     let mut values = Values::default();
-    // Ticks are 10 ms long: without work in between all shares would be of nothing.
+    // The kernel counts CPU time in ticks of up to 10 ms. Without several ticks between the two
+    // samples, no shares could be computed.
     while start.elapsed() < Duration::from_millis(60) {
         std::hint::spin_loop();
     }

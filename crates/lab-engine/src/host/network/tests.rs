@@ -1,5 +1,5 @@
-//! Goal: rates and shares of a known line rate are right. Method: counters made by hand, and those
-//! of this machine.
+//! Goal: rates of a device, and the share of its line rate, are right. Method: counters made by
+//! hand, and the counters of this machine.
 
 use super::*;
 
@@ -12,10 +12,13 @@ fn device(line: &str) -> DeviceStatus {
 
 #[test]
 fn rates_of_a_device() {
+    // Received bytes, packets, errors, drops and overruns, and three other counts. Then the same
+    // for sent data.
     let before = device("eth0: 1000 10 0 0 0 0 0 0 500 5 0 0 0 0 0 0");
     let now = device("eth0: 126000 20 1 3 1 0 0 0 600 6 0 2 0 0 0 0");
     let mut values = Values::default();
-    add_values(&now, &before, Some(1_250_000.0), Duration::from_millis(500), &mut values);
+    let (line_rate, elapsed) = (Some(1_250_000.0), Duration::from_millis(500));
+    add_values(&now, &before, line_rate, elapsed, &mut values);
     let values = values.sample(0.0, "x").values;
     let get = |name: &str| values.iter().find(|(known, _)| known == name).unwrap().1;
     assert_eq!(get("net.eth0.rx_bytes"), 250_000.0);

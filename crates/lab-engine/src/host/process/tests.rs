@@ -1,5 +1,5 @@
-//! Goal: the usage of a process is counted once, also after its end. Method: this process, and
-//! children that use a core.
+//! Goal: the usage of a process is counted exactly once, even after the process has ended. Method:
+//! this process, and child processes that use a whole core.
 
 use std::process::{Child, Command, Stdio};
 
@@ -30,6 +30,7 @@ fn sample(
     }
 }
 
+/// Returns the value of a metric, or -1 if the metric is absent.
 fn get(values: &[(String, f64)], name: &str) -> f64 {
     values.iter().find(|(known, _)| known == name).map_or(-1.0, |(_, value)| *value)
 }
@@ -44,7 +45,7 @@ fn a_busy_child_and_its_end_are_seen() {
     let values = sample(&mut processes, |values| get(values, "process.sh.cpu") > 0.3);
     assert_eq!(get(&values, "process.sh.threads"), 2.0, "{values:?}");
     assert!(get(&values, "process.sh.memory_bytes") > 0.0);
-    // Threads are read less often where it takes long.
+    // Threads are read at their own interval, so their first value may need more samples.
     sample(&mut processes, |values| get(values, "process.sh.thread_max") > 0.0);
     first.kill().unwrap();
     first.wait().unwrap();
@@ -111,7 +112,7 @@ fn programs_of_one_name_in_two_roles_have_two_names() {
 }
 
 #[test]
-fn a_program_does_not_join_one_whose_name_begins_with_its_own() {
+fn a_group_has_only_processes_of_the_same_name() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("sh-worker");
     std::os::unix::fs::symlink("/bin/sh", &script).unwrap();

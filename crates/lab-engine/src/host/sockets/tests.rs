@@ -1,5 +1,5 @@
-//! Goal: both sources have the same sockets, and show which side waits. Method: sockets of this
-//! test, and invalid bytes.
+//! Goal: netlink and `/proc` report the same sockets, and netlink shows which side of a connection
+//! waits. Method: sockets of this test, and invalid bytes.
 
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -62,7 +62,8 @@ fn the_waiting_side_is_seen() {
                 && server_socket.owes_response() == is_waiting
         })
     };
-    // The kernel measures times in ticks. The next send must be in a later tick.
+    // The kernel measures times in clock ticks. The next send must be in a later tick than the
+    // previous one.
     let wait_until_idle = || {
         let is_idle =
             |socket: &Socket| socket.idle.is_some_and(|idle| idle.sent.min(idle.received) >= TICKS);

@@ -1,13 +1,13 @@
-//! Goal: a target that waits for its upstream differs from a target that responds itself. Method: a
-//! target of threads in this process, with and without an upstream.
+//! Goal: the values show whether a call is unread, in the target, or waits for the upstream server.
+//! Method: this test is client, target and upstream server at once, and sends one byte at a time.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// Reads only the sockets with one of these ports, because other tests of this process have sockets
-/// too.
+/// Returns the values of the sockets with one of these ports. Other tests of this process have
+/// sockets too.
 fn reading(
     connections: &mut TargetSockets,
     processes: &mut Processes,

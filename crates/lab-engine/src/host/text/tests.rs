@@ -1,4 +1,4 @@
-//! Goal: the number of a name is found, and no other number. Method: excerpts of real files.
+//! Goal: the right number for a name is found. Method: excerpts of real files.
 
 use super::*;
 

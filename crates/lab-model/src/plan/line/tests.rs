@@ -23,7 +23,7 @@ fn plan_for(url: &str, family: Family, line: &[&str]) -> Result<Plan, Diagnostic
     options.plan(url, |_, _| Ok::<_, Infallible>(Some(family))).unwrap()
 }
 
-/// Returns the plan of a command line. The plan that is read from its text must be the same.
+/// Returns the plan of a command line. Checks that reading the plan's text gives the same plan.
 fn plan(line: &[&str]) -> Plan {
     let plan =
         plan_for(URL, Family::Ethereum, line).unwrap_or_else(|problems| panic!("{problems}"));
@@ -101,6 +101,7 @@ fn a_number_of_requests_ends_the_run() {
 
 #[test]
 fn options_count_requests_where_a_plan_counts_iterations() {
+    // An iteration of the mix `somnia` sends two requests.
     let plan = plan(&["--mix", "somnia", "-r", "200", "-n", "1001"]);
     assert_eq!(plan.peak(), Some(200.0));
     assert_eq!(plan.scenarios[0].level_max(), 100.0);

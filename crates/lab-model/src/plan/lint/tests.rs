@@ -8,8 +8,8 @@ fn warnings_of(text: &str) -> Vec<String> {
     plan::read(text, "t", &[]).unwrap_or_else(|problems| panic!("{problems}")).warnings
 }
 
-/// Returns the warnings about a plan in which `eth_getLogs` has this weight of 1000, with these
-/// thresholds.
+/// Returns the warnings about a plan with these thresholds, in which `eth_getLogs` has `weight` of
+/// a total weight of 1000.
 fn with_logs(weight: u32, thresholds: &str) -> Vec<String> {
     warnings_of(&format!(
         "[[scenario]]\nmix = \"m\"\nworkers_max = 10000\n\
@@ -92,7 +92,8 @@ fn shares_that_depend_on_the_target_are_bounded_by_the_largest() {
     assert!(find(&warnings, "eth_getLogs is 0.100 %").is_some());
 }
 
-/// Returns the warnings about a plan of one scenario of reads, with these keys and tables.
+/// Returns the warnings about a plan with one scenario that only reads. `keys` are further keys of
+/// the scenario, and `tables` are further tables of the plan.
 fn scenario(keys: &str, tables: &str) -> Vec<String> {
     warnings_of(&format!(
         "[[scenario]]\nname = \"s\"\nmix = \"m\"\n{keys}\n\

@@ -1,5 +1,5 @@
-//! Converts JSON texts to the same trees as TOML, so that a JSON text can contain generators too.
-//! Keeps numbers as written, and the order of members.
+//! Converts JSON texts to the same trees as TOML, so that a JSON text can contain generators too. A
+//! generator stands for a random value. Keeps numbers as written, and the order of members.
 //!
 //! An item is a parsed value with its position in the plan's file, and its tree is the value
 //! itself.
@@ -17,14 +17,14 @@ use super::DRAW;
 const DEPTH_MAX: usize = 128;
 
 /// Parses a JSON text. Every part of the tree gets the position `span`. Returns `None` if the text
-/// is not JSON, or is nested deeper than [`DEPTH_MAX`].
+/// is not JSON, or if its arrays and objects are nested deeper than [`DEPTH_MAX`].
 pub(super) fn parse_item(text: &str, span: &Span) -> Option<Item> {
     let raw: &RawValue = serde_json::from_str(text).ok()?;
     convert_raw(raw, span, 0)
 }
 
-/// Returns true if a tree contains a generator, literal JSON, or a name such as `$address`, which
-/// other tools use for a generator.
+/// Returns true if a tree contains a generator, literal JSON, or a name such as `$address`. Other
+/// tools replace such a name by a random value.
 pub(super) fn has_generators(item: &Item) -> bool {
     match &item.tree {
         Tree::List(list) => list.iter().any(has_generators),
@@ -41,7 +41,7 @@ pub(super) fn has_generators(item: &Item) -> bool {
     }
 }
 
-/// Converts a JSON text at a depth of nesting.
+/// Converts a JSON text that is nested in `depth` arrays and objects.
 fn convert_raw(raw: &RawValue, span: &Span, depth: usize) -> Option<Item> {
     if depth > DEPTH_MAX {
         return None;

@@ -1,10 +1,10 @@
-//! Goal: parameters are converted to the expected pieces. Method: parameters as written in a plan;
-//! the golden files have the problems.
+//! Goal: parameters are converted to the expected pieces. Method: parameters as written in a plan.
+//! `plan/tests.rs` tests the problems of parameters with golden files.
 
 use crate::plan::{Draw, Piece, Step, read};
 
-/// Compares the pieces of one call's parameters with the expected text, which has random pieces in
-/// `<>`.
+/// Compares the pieces of one call's parameters with the expected text. In the expected text,
+/// random pieces are in `<>`.
 fn check(params: &str, expected: &str) {
     let text = format!(
         "[[scenario]]\nmix = \"m\"\nworkers_max = 1\nstages = [{{ duration = \"9s\", rate = 1 }}]\n\
@@ -39,7 +39,7 @@ fn values_become_json() {
 }
 
 #[test]
-fn generators_are_drawn() {
+fn generators_become_random_pieces() {
     check("[{ block = \"latest\" }]", "[<BlockBehind { behind: (0, 0) }>]");
     check("[{ block = \"latest-100\" }, false]", "[<BlockBehind { behind: (100, 100) }>,false]");
     check("[{ draw = \"block\", behind = [0, \"n * 2\"] }]", "[<BlockBehind { behind: (0, 8) }>]");
@@ -102,7 +102,7 @@ fn names_after_a_dollar_sign_are_rejected_with_advice() {
 }
 
 #[test]
-fn a_problem_within_a_json_text_shows_no_secret_of_it() {
+fn a_problem_within_a_json_text_prints_no_secret_of_the_text() {
     let text = "'[\"http://u:sekrit@h\",{\"draw\":\"address\",\"of\":[\"\"]}]'";
     let problem = problem_of(text);
     assert!(problem.contains("mix.m.calls.params.of = \"***\": cannot be an address"), "{problem}");

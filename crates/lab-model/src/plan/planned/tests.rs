@@ -4,6 +4,8 @@
 use super::*;
 use crate::plan::read;
 
+/// Reads a plan with these scenarios. An iteration of mix `one` sends one request: `a` with the
+/// weight 3, or `b` with the weight 1. An iteration of mix `two` sends two requests: `a`, then `c`.
 fn plan(scenarios: &str) -> Plan {
     let mixes = "[mix.one]\ncalls = [{ method = \"a\", weight = 3 }, { method = \"b\" }]\n\
                  [mix.two]\n[[mix.two.step]]\ncalls = [{ method = \"a\" }]\n\
@@ -19,9 +21,12 @@ fn the_numbers_of_an_open_scenario_are_exact() {
          [[scenario]]\nname = \"y\"\nmix = \"two\"\nworkers_max = 9\nstart = \"5s\"\n\
          stages = [{ duration = \"10s\", rate = 50 }]",
     );
+    // Scenario x starts 1000 iterations in its first stage and 500 in its second stage. Scenario y
+    // starts 500 iterations.
     assert_eq!(plan.iterations(), Planned::Exactly(2000.0));
     assert_eq!(plan.requests(), Planned::Exactly(2500.0));
-    // From 5 s to 10 s: 100 iterations of one request, and 50 of two requests.
+    // From 5 s to 10 s, scenario x starts 100 iterations of one request per second. Scenario y
+    // starts 50 iterations of two requests per second.
     assert_eq!(plan.peak(), Some(200.0));
     // 1500 iterations of mix `one` make 1125 calls of a and 375 of b. 500 iterations of mix `two`
     // make 500 calls of a and 500 of c.
@@ -50,7 +55,7 @@ fn pauses_and_limits_bound_the_iterations_of_a_closed_scenario() {
     assert_eq!(closed("").iterations(), Planned::Unknown);
     assert_eq!(closed("").peak(), None);
     assert!(closed("").shares().is_some());
-    // Five workers start at once. Then each starts at most 10 iterations in 10 s.
+    // Each of the five workers starts one iteration at once. In 10 s it starts at most 10 more.
     assert_eq!(closed("pause = \"1s\"").iterations(), Planned::AtMost(55.0));
     assert_eq!(closed("iterations = 7").iterations(), Planned::AtMost(7.0));
     assert_eq!(closed("pause = \"1s\"\niterations = 7").iterations(), Planned::AtMost(7.0));

@@ -49,6 +49,7 @@ fn problems_of_invalid_files_are_bounded() {
     assert!(check("").unwrap_err().contains("holds no request"));
     assert!(check("\n\n").unwrap_err().contains("holds no request"));
     let printed = check(&"x\n".repeat(1000)).unwrap_err();
+    // The first 20 problems are printed.
     assert!(printed.ends_with("and 980 more\n"), "{printed}");
 }
 

@@ -1,4 +1,5 @@
-//! Goal: each shipped mix is valid, and its weights are those of its source. Method: all of them.
+//! Goal: each shipped mix is valid, and its weights are those of its source. Method: reads all
+//! shipped mixes.
 
 use super::*;
 use crate::plan::requests::Methods;

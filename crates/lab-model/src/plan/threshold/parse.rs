@@ -1,6 +1,9 @@
 //! Parses both parts of a threshold: the selector, such as `latency{method:eth_call}`, and the
 //! expression, such as `p(99)<300`.
 //!
+//! The braces of a selector have tags, which refer to methods, stages and scenarios of the plan. A
+//! stage is a part of a scenario.
+//!
 //! The parser supports k6's grammar and names
 //! (<https://grafana.com/docs/k6/latest/using-k6/thresholds/>). It rejects an aggregation that the
 //! metric does not have.
@@ -42,7 +45,7 @@ pub struct StageName {
     /// Name of the stage, such as `stairs-2` for a step of a staircase.
     pub stage: String,
     /// The name in the plan's file. There, a staircase is one stage with several steps of constant
-    /// level, which all have this name.
+    /// level. All steps of the staircase have this name.
     pub written: String,
 }
 
@@ -113,6 +116,10 @@ pub fn parse_selector(text: &str, names: Names<'_>) -> Result<Selector, ParseErr
             }
             key => return Err(unknown_name(None, "tag", key, &["method", "stage", "scenario"])),
         }
+    }
+    if selector.stages.is_some() && !metric.per_stage() {
+        let message = format!("{name} is recorded for the whole run, without stages and scenarios");
+        return Err(parse_error(message, name));
     }
     if selector.stages.as_ref().is_some_and(Vec::is_empty) {
         return Err(parse_error("no stage is in that scenario and has that name", FORM));

@@ -1,5 +1,5 @@
 //! Goal: files of transactions give each sender's transactions in order, or problems that name the
-//! line. Method: transactions that the test signs, and texts that are none.
+//! line. Method: transactions that the test signs, and texts that are not transactions.
 
 use proptest::prelude::*;
 use test_support::signing::{Account, hash, hex};
@@ -7,15 +7,17 @@ use test_support::signing::{Account, hash, hex};
 use super::*;
 
 const CHAIN: u64 = 1337;
+/// The index of `eth_sendRawTransaction` in the plan's methods.
+const METHOD_INDEX: usize = 3;
 
-/// Returns a line with a signed transfer of an account.
+/// Returns a line with a transfer that an account signs.
 fn line(account: u8, nonce: u64) -> String {
     let to = Account::numbered(99).address;
     hex(&Account::numbered(account).transfer(CHAIN, nonce, to))
 }
 
 fn read_lines(lines: &[String]) -> Result<Transactions, String> {
-    read("txs", lines.join("\n").as_bytes(), 3).map_err(|problems| problems.to_string())
+    read("txs", lines.join("\n").as_bytes(), METHOD_INDEX).map_err(|problems| problems.to_string())
 }
 
 fn check_problem(lines: &[String], expected: &str) {
@@ -43,13 +45,14 @@ fn lines_with_and_without_prefix_are_calls_with_their_hash() {
     let hashes: Vec<_> = read.hashes.iter().map(|hash| hex(hash)).collect();
     let bytes = |line: &str| hex::decode(line).unwrap();
     assert_eq!(hashes, [hash(&bytes(&first)), hash(&bytes(&second))]);
-    assert_eq!((read.method, read.chain_id), (3, Some(CHAIN)));
+    assert_eq!((read.method, read.chain_id), (METHOD_INDEX, Some(CHAIN)));
     assert_eq!((read.next, read.first_of_senders), (vec![None, None], vec![0, 1]));
 }
 
 #[test]
-fn transactions_of_a_sender_are_in_order_of_nonce_in_the_places_of_the_file() {
-    // The lines 0, 2 and 4 are of the first account, and their nonces are not in order.
+fn transactions_of_a_sender_take_its_positions_in_the_order_of_nonces() {
+    // The lines 0, 2 and 4 are transactions of the first account, and their nonces are not in
+    // order.
     let lines = [line(1, 9), line(2, 0), line(1, 8), line(2, 1), line(1, 7)];
     let read = read_lines(&lines).unwrap();
     assert_eq!(sent(&read), [line(1, 7), line(2, 0), line(1, 8), line(2, 1), line(1, 9)]);
@@ -81,9 +84,10 @@ fn texts_that_are_no_transaction_are_reported_with_their_line() {
 }
 
 #[test]
-fn another_chain_and_nonces_that_no_node_takes_are_reported_with_their_line() {
+fn different_chains_and_wrong_nonces_are_reported_with_their_line() {
     let to = Account::numbered(2).address;
-    let other = hex(&Account::numbered(3).transfer(5, 0, to));
+    let (other_chain, nonce) = (5, 0);
+    let other = hex(&Account::numbered(3).transfer(other_chain, nonce, to));
     let message = "txs:2:1: for chain 5, but line 1 is for chain 1337";
     check_problem(&[line(1, 0), other], message);
     let sender = Account::numbered(1).address;
@@ -101,6 +105,7 @@ fn many_transactions_are_decoded_in_order_and_their_problems_bounded() {
     assert_eq!(sent(&read), lines);
     lines.iter_mut().for_each(|line| line.push('x'));
     let printed = read_lines(&lines).unwrap_err();
+    // Diagnostics print the first 20 problems.
     assert!(printed.ends_with(&format!("and {} more\n", count - 20)), "{printed}");
 }
 

@@ -2,7 +2,7 @@
 //! list of steps, and each step of an iteration sends one request.
 //!
 //! `report.error(key, message, allowed)` reports a problem of a key, with the values that would be
-//! allowed.
+//! allowed. `report.error_without_value` does the same, but does not print the value of the key.
 
 use settings::value::Name;
 use settings::{
@@ -57,8 +57,9 @@ impl Mixes {
         mixes
     }
 
-    /// Returns the index of the mix that a scenario uses, or `None` if the mix is unknown or has
-    /// problems.
+    /// Returns the index in `used` of the mix that a scenario uses. Adds the mix to `used` if it is
+    /// not there yet. Returns `None` if the scenario has no valid mix name, or if the mix is
+    /// unknown or has problems.
     pub(super) fn index(
         &mut self,
         scenario: &ScenarioTable,
@@ -199,8 +200,8 @@ impl MixReader<'_, '_, '_> {
         steps.iter().filter_map(|step| self.read_step(&step.step_keys())).collect()
     }
 
-    /// Reads a step. If its requests or bodies cannot be read, the list of the plan's methods is
-    /// incomplete. [`MixReader::read_call`] records the same for calls.
+    /// Reads a step. If its requests or bodies cannot be read, marks the list of the plan's methods
+    /// as incomplete. For calls, [`MixReader::read_call`] does this.
     fn read_step(&mut self, keys: &StepKeys<'_>) -> Option<Step> {
         let step = self.read_step_source(keys);
         self.methods.is_incomplete |= step.is_none() && !keys.calls.is_set();
@@ -226,7 +227,7 @@ impl MixReader<'_, '_, '_> {
                 None
             }
             (None, _) => {
-                // A faulty table has an unknown or invalid key, which may be the missing one.
+                // If the table has an unknown or invalid key, that key may be the missing one.
                 if !self.report.is_faulty(keys.location) {
                     let message = "a step has neither calls nor requests, bodies or transactions";
                     self.report.error_without_value(keys.location, message, "one of them");

@@ -1,9 +1,10 @@
 //! Reads scenarios and their stages. Converts the levels of a plan's file (constant rates, ramps,
-//! staircases and spikes) to linear stages. A level is iterations per second in the open model, and
-//! a number of workers in the closed one.
+//! staircases and spikes) to linear stages. A level is a number of iterations per second in the
+//! open model, and a number of workers in the closed model. A staircase reaches its last level in
+//! flat steps. After a spike, the level before the spike returns.
 //!
 //! `report.error(key, message, allowed)` reports a problem of a key, with the values that would be
-//! allowed.
+//! allowed. `report.error_without_value` does the same, but does not print the value of the key.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ const SCENARIOS_MAX: usize = 1000;
 pub(super) struct StageNames {
     /// The stages in the order of their indexes.
     pub(super) list: Vec<StageName>,
-    /// True if the list may lack names, because a stage or scenario could not be read.
+    /// True if names may be missing from the list, because a stage or scenario could not be read.
     pub(super) is_incomplete: bool,
 }
 
@@ -66,8 +67,8 @@ struct ScenarioReader {
 }
 
 impl ScenarioReader {
-    /// Reads a scenario. `index` is its position in the plan's file, from 0. `mix` is the index of
-    /// its mix, or `None` if the mix has problems.
+    /// Reads a scenario. `index` is the scenario's position in the plan's file, from 0. `mix` is
+    /// the index of its mix, or `None` if the mix has problems.
     fn read_scenario(
         &mut self,
         index: usize,
@@ -164,7 +165,8 @@ impl ScenarioReader {
     }
 }
 
-/// The levels of a stage in the plan's file.
+/// The levels of one stage of the plan's file. A staircase is one stage there, and becomes one
+/// linear stage per step.
 struct StageLevels {
     duration: Duration,
     /// Level at the start.
@@ -176,14 +178,16 @@ struct StageLevels {
 }
 
 impl StageLevels {
-    /// Returns the linear stage of a step. `index` is the index of the new stage in the plan.
+    /// Returns the linear stage for a step, counted from 0. `index` is the index of this stage in
+    /// the plan.
     fn stage(&self, step: usize, index: usize, name: String) -> Stage {
         if self.steps == 1 {
             let (duration, from, to) = (self.duration, self.from, self.to);
             return Stage { index, name, duration, from, to };
         }
         let level = level_at(self.from, self.to, (step + 1) as f64, self.steps as f64);
-        // A step starts at a whole nanosecond, so the steps add up to the duration of the stage.
+        // Rounding the start of each step to a nanosecond, instead of its length, makes the lengths
+        // add up to the duration of the stage.
         let start_ns = |step: usize| self.duration.as_nanos() * step as u128 / self.steps as u128;
         let length_ns = start_ns(step + 1) - start_ns(step);
         let duration = Duration::from_nanos(u64::try_from(length_ns).unwrap_or(u64::MAX));
@@ -191,15 +195,17 @@ impl StageLevels {
     }
 }
 
-/// Reads the levels of a stage. `previous_level` is the level at the end of the previous stage, and
-/// is set to the level at the end of this one. A spike does not change it.
+/// Reads the levels of a stage, or reports its problem and returns `None`. `previous_level` is the
+/// level at the end of the previous stage. The function replaces it by the level at the end of this
+/// stage. A spike leaves it unchanged.
 fn read_levels(
     stage: &StageTable,
     is_closed: bool,
     previous_level: &mut Option<f64>,
     report: &mut Report<'_>,
 ) -> Option<StageLevels> {
-    // The key of a constant level in this model, the same key of the other model, and this model.
+    // The key of a constant level in this model, the same key for the other model, and the name of
+    // this model.
     let (constant_key, wrong_key, model) = match is_closed {
         true => (&stage.workers, &stage.rate, "closed"),
         false => (&stage.rate, &stage.workers, "open"),
@@ -223,8 +229,8 @@ fn read_levels(
         return None;
     }
     if report.is_faulty(&stage.location) {
-        // The level is unknown. With a placeholder, the next stage reports no error about the
-        // previous level.
+        // The level of this stage is unknown. The placeholder prevents a second error, which says
+        // that the next stage has no previous level.
         previous_level.get_or_insert(1.0);
         return None;
     }

@@ -1,8 +1,9 @@
-//! Reads the thresholds of a plan. Checks that the names in selectors exist and that expressions
-//! are valid.
+//! Reads the thresholds of a plan. In `"latency{method:eth_call}" = "p(99)<300"`, the first text is
+//! a selector, which chooses samples, and the second text is an expression. Checks that the names
+//! in selectors exist and that expressions are valid.
 //!
 //! `report.error(key, message, allowed)` reports a problem of a key, with the values that would be
-//! allowed.
+//! allowed. `report.error_without_value` does the same, but does not print the value of the key.
 
 use settings::{Location, Report};
 
@@ -30,8 +31,10 @@ pub(super) fn check(
 ) -> Vec<Threshold> {
     let names = Names { methods: &methods.names, stages: &stages.list };
     let mut thresholds = Vec::new();
-    for selected in file.thresholds.iter() {
-        match parse_selector(&selected.selector, names) {
+    for selector_thresholds in file.thresholds.iter() {
+        let selector_text = &selector_thresholds.selector;
+        let selector_location = &selector_thresholds.location;
+        match parse_selector(selector_text, names) {
             Ok(selector) => {
                 if selector.metric.is_of_transactions() && !sends_transactions {
                     let message = format!(
@@ -39,22 +42,23 @@ pub(super) fn check(
                         selector.metric.as_str()
                     );
                     let allowed = "a scenario whose mix has transactions";
-                    report.error_without_value(&selected.location, message, allowed);
+                    report.error_without_value(selector_location, message, allowed);
                 }
                 let build = |(written, location): &(WrittenThreshold, Location)| {
-                    build_threshold(&selected.selector, &selector, written, location, report)
+                    build_threshold(selector_text, &selector, written, location, report)
                 };
-                thresholds.extend(selected.list.iter().filter_map(build));
+                thresholds.extend(selector_thresholds.list.iter().filter_map(build));
             }
             Err(ParseError { message, allowed, unknown }) => {
-                // A part of the plan that could not be read may define the name.
+                // The name may be defined in a part of the plan that could not be read. Then the
+                // plan already has an error.
                 let may_exist = match unknown {
                     Some(Tag::Method) => methods.is_incomplete,
                     Some(Tag::Stage) => stages.is_incomplete,
                     None => false,
                 };
                 if !may_exist {
-                    report.error_without_value(&selected.location, message, allowed);
+                    report.error_without_value(selector_location, message, allowed);
                 }
             }
         }
@@ -66,7 +70,8 @@ pub(super) fn check(
     thresholds
 }
 
-/// Builds a threshold. Reports an invalid expression and returns `None`.
+/// Builds a threshold. `location` is the position of its expression. If the expression is invalid,
+/// reports the problem and returns `None`.
 fn build_threshold(
     selector_text: &str,
     selector: &Selector,
@@ -82,6 +87,7 @@ fn build_threshold(
             operator,
             limit,
             window: written.window,
+            // A breach counts only if it lasts at least this long.
             sustained: written.sustained,
             abort: written.abort,
             abort_delay: written.abort_delay,

@@ -2,7 +2,7 @@
 //! sender's nonces. Settings that would repeat or reorder transactions are errors.
 //!
 //! `report.error(key, message, allowed)` reports a problem of a key, with the values that would be
-//! allowed.
+//! allowed. `report.error_without_value` does the same, but does not print the value of the key.
 
 use settings::Report;
 use wire::family::Family;

@@ -14,7 +14,7 @@ fn reuse_takes_words_and_numbers() {
 }
 
 #[test]
-fn headers_that_the_load_sets_itself_are_rejected() {
+fn headers_that_the_load_generator_sets_itself_are_rejected() {
     assert!(Header::parse("Authorization", "Bearer x").is_ok());
     assert!(Header::parse("Content-Length", "3").is_err());
     assert!(Header::parse("a b", "3").is_err());
@@ -22,14 +22,14 @@ fn headers_that_the_load_sets_itself_are_rejected() {
 }
 
 #[test]
-fn headers_are_masked_unless_they_only_name_a_variable() {
-    for (text, hidden) in [
+fn header_values_that_may_contain_a_secret_are_masked() {
+    for (text, is_masked) in [
         ("Bearer ${env:TOKEN}", false),
         ("${env:TOKEN}", false),
         ("Bearer ${env:TOKEN:-x}", true),
         ("x${env:TOKEN}", true),
         ("Bearer x", true),
     ] {
-        assert_eq!(Header::mask(text).is_some(), hidden, "{text}");
+        assert_eq!(Header::mask(text).is_some(), is_masked, "{text}");
     }
 }

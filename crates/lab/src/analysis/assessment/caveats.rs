@@ -7,7 +7,7 @@ use lab_model::results::{
     Cause, ComparisonVerdict, Confidence, Finding as BottleneckFinding, Outcome,
 };
 
-use super::findings::is_by_runs;
+use super::findings::rests_on_several_runs;
 use super::{Caveat, Evidence, PlanRuns, Source, is_valid};
 use crate::analysis::validity::CALLS_MIN;
 
@@ -65,7 +65,7 @@ fn add_caveats_of_system(evidence: &Evidence, system: usize, caveats: &mut Vec<C
     };
     add(Caveat::ClosedLoad, runs_with(&is_closed));
     caveats.extend(single_run_caveats(evidence, system));
-    // Runs and methods with too few calls for percentiles.
+    // Collect the runs that have too few calls for percentiles, and the methods of these calls.
     let (mut sources, mut methods) = (Vec::new(), Vec::new());
     for (source, run) in runs.iter().filter(|(_, run)| is_valid(run.verdict.outcome)) {
         let few_calls = || run.methods.iter().filter(|row| (1..CALLS_MIN).contains(&row.calls));
@@ -93,9 +93,10 @@ fn add_caveats_of_system(evidence: &Evidence, system: usize, caveats: &mut Vec<C
     }
 }
 
-/// Returns true if the values differ, but not by several runs of each variant.
+/// Returns true if the values differ, but the difference does not rest on several runs of each
+/// variant.
 fn differs_by_single_runs(difference: &Difference) -> bool {
-    difference.verdict.is_different() && !is_by_runs(difference)
+    difference.verdict.is_different() && !rests_on_several_runs(difference)
 }
 
 /// Returns a caveat for each plan under which a system has only one valid run.

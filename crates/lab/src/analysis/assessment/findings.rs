@@ -13,11 +13,11 @@ use crate::analysis::verdict::worst_class;
 
 /// A method is reported if at least this share of its calls failed.
 const FAILED_SHARE_MIN: f64 = 0.01;
-/// Smallest number of failed calls that is reported. Fewer may be chance.
+/// Smallest number of failed calls that is reported. Fewer failures may be chance.
 const FAILED_CALLS_MIN: f64 = 10.0;
 /// Smallest share of HTTP 429 responses that is reported.
 const LIMITED_SHARE_MIN: f64 = 0.01;
-/// A finding is reported if a smaller share of the iterations started in time.
+/// A finding is reported if less than this share of the scheduled iterations started in time.
 const DELIVERED_MIN: f64 = 0.99;
 
 /// Returns all findings, the most severe first. Equal findings of several results of one system
@@ -52,7 +52,7 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
                 baseline: capacities.a,
                 variant: capacities.b,
                 better: difference.verdict == ComparisonVerdict::Better,
-                by_runs: is_by_runs(difference),
+                by_runs: rests_on_several_runs(difference),
             };
             add(kind, Source::Capacities(index));
         }
@@ -234,21 +234,21 @@ fn findings_of_comparison(result: &CompareResult) -> Vec<FindingKind> {
             variant: variant.to_owned(),
             better: different.len() - worse,
             worse,
-            by_runs: different.iter().all(|difference| is_by_runs(difference)),
+            by_runs: different.iter().all(|difference| rests_on_several_runs(difference)),
         })
     };
     others.iter().filter_map(|variant| of_variant(&variant.name)).collect()
 }
 
 /// Returns true if several runs of each variant were compared, so the spread between runs is known.
-pub(super) fn is_by_runs(difference: &Difference) -> bool {
+pub(super) fn rests_on_several_runs(difference: &Difference) -> bool {
     matches!(difference.basis, Basis::Runs | Basis::FewRuns | Basis::PairedRuns)
 }
 
 /// Returns what may be concluded: kept thresholds, measured values, findings and equal figures.
 pub(super) fn conclusions(evidence: &Evidence, findings: &[Finding]) -> Vec<Conclusion> {
     let if_supported = |(index, finding): (usize, &Finding)| {
-        (!finding.kind.is_of_single_runs()).then_some(Conclusion::Finding(index))
+        (!finding.kind.rests_on_single_runs()).then_some(Conclusion::Finding(index))
     };
     let mut conclusions: Vec<Conclusion> =
         findings.iter().enumerate().filter_map(if_supported).collect();

@@ -1,5 +1,6 @@
-//! Goal: every recommendation has a finding, and no list repeats an entry. Method: findings and
-//! caveats without results. The tests of the crate's `assessment` plant facts in results.
+//! Goal: every recommendation has a finding, and no list repeats an entry. Method: the tests create
+//! findings and caveats directly, without results. The tests of `crate::assessment` begin with
+//! results.
 
 use lab_model::results::Cause;
 
@@ -56,7 +57,7 @@ fn a_mixed_comparison_supports_no_choice() {
 }
 
 #[test]
-fn a_visible_failure_needs_no_threshold_of_its_own() {
+fn only_a_hidden_failure_needs_a_threshold_of_its_own() {
     let hidden = advice::recommendations(&[finding(failing(0.009))]);
     let visible = advice::recommendations(&[finding(failing(0.2))]);
     assert_eq!((hidden.len(), visible.len()), (2, 1));

@@ -68,7 +68,7 @@ pub enum Claim {
     Disk(String),
     /// A network device of the target's host.
     Network(String),
-    /// The cores to which the target is pinned; the value is their number.
+    /// The cores to which the target is pinned. The value is the number of these cores.
     Cores(f64),
     /// The core of the target's busiest thread.
     BusiestCore,
@@ -115,9 +115,10 @@ pub enum Unknown {
     Unclear,
 }
 
-/// An observation that supports a claim. Unless the name or comment says otherwise, a value is the
-/// mean around the breach of the threshold. A share is between 0 and 1. CPU use is in cores (CPU
-/// seconds per second). "Since the rise" is the time since the resource saturated.
+/// An observation that supports a claim. The breach is the moment at which the first threshold was
+/// broken. A value is the mean over a short window around the breach, unless its name or comment
+/// says otherwise. A share is between 0 and 1. CPU use is in cores (CPU seconds per second). "Since
+/// the rise" is the time since the resource saturated.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Evidence {
     // The generator.
@@ -128,29 +129,33 @@ pub enum Evidence {
     /// p99 delay of sends, and the rise of the p99 latency that this delay explains. Both are in
     /// milliseconds.
     LateSends { delay_ms: f64, latency_rise_ms: f64 },
-    /// Connections of the run that failed because no local port was free.
+    /// Number of connections of the run that failed because no local port was free.
     PortsExhausted { connections: u64 },
-    /// Cores that the target used, and cores of the host that it shares with the generator.
+    /// Number of cores that the target used, and number of all cores of the host. Target and
+    /// generator share this host.
     SharedCores { target_cores: f64, host_cores: f64 },
     // Connections to the target.
-    /// TCP connects of the run, and their mean duration in milliseconds.
+    /// Number of TCP connects in the run, and their mean duration in milliseconds.
     Connects { count: u64, mean_ms: f64 },
-    /// TLS handshakes of the run, either full or resumed ones, and their mean duration in
+    /// Number of TLS handshakes in the run, either full or resumed ones, and their mean duration in
     /// milliseconds.
     Handshakes { resumed: bool, count: u64, mean_ms: f64 },
-    /// Connections in the target's accept queue, and all connections to the target.
+    /// Number of connections in the target's accept queue, and number of all connections to the
+    /// target.
     Unaccepted { queued: f64, connections: f64 },
     /// Maximum number of connections in the target's accept queue.
     AcceptQueueMax { connections: f64 },
-    /// Connections per second that were refused because an accept queue was full.
+    /// Number of connections per second that were refused because an accept queue was full.
     AcceptQueueOverflows { per_second: f64 },
     /// Share of the calls that failed without a connection, and share that failed for another
     /// reason.
     FailedCalls { connection_share: f64, other_share: f64 },
-    /// Connections of the run that were opened, failed to open, or were closed by the server.
+    /// Numbers of connections in the run that were opened, that failed to open, and that the server
+    /// closed.
     Connections { opened: u64, failed: u64, closed_by_server: u64 },
     // Rate limits.
-    /// Share of the calls with HTTP 429, and share that failed. A 429 is not a failure.
+    /// Share of the calls that the target rejected with HTTP 429, and share of the calls that
+    /// failed. A rejected call does not count as failed.
     TooManyRequests { limited_share: f64, failed_share: f64 },
     /// Successful calls per second.
     Successes { per_second: f64 },
@@ -160,10 +165,12 @@ pub enum Evidence {
     /// run, `limit_errors` have the `code` of "limit exceeded".
     LimitExceeded { error_share: f64, limit_errors: u64, errors: u64, code: i64 },
     // Upstreams of the target.
-    /// Cores that the target used, and cores that it may use. The target was not busy.
+    /// Number of cores that the target used, and number of cores that it may use. The target was
+    /// not busy.
     CpuIdle { cores_used: f64, cores_allowed: f64 },
-    /// Calls inside the target, and connections on which the target waited for a response of its
-    /// upstream. `share` is the second number divided by the first, at most 1.
+    /// Number of calls inside the target, which it has received and not yet answered. Number of
+    /// connections on which the target waited for a response of its upstream. `share` is the second
+    /// number divided by the first, at most 1.
     WaitedForUpstream { calls_inside: f64, upstream_waits: f64, share: f64 },
     /// Longest wait of the target for a response of its upstream, in milliseconds; mean of samples.
     LongestUpstreamWait { ms: f64 },
@@ -183,7 +190,7 @@ pub enum Evidence {
     ThreadBusy { share: f64, other_cores: f64 },
     /// Name of a process's busiest thread, and the share of a core that it used since the rise.
     BusiestThread { name: String, share: f64 },
-    /// Accepted connections with bytes that the target had not read.
+    /// Number of accepted connections with bytes that the target had not read.
     UnreadRequests { connections: f64 },
     /// Share of the host's memory that was used since the rise.
     MemoryUsed { share: f64 },
@@ -199,17 +206,17 @@ pub enum Evidence {
     /// Share of the time in which cores were busy since the rise. `awaited_only` is true for the
     /// cores that the target's threads waited for, and false for all cores that it may use.
     CoresBusy { awaited_only: bool, share: f64 },
-    /// Busy cores of the host that target and generator share. The other fields are the cores that
-    /// the target, the generator and other processes used.
+    /// Number of busy cores of the host that target and generator share. The other fields are the
+    /// numbers of cores that the target, the generator and other processes used.
     CpuUsers { busy: f64, target: f64, generator: f64, others: f64 },
     /// Rank correlation of the resource's waiting time with the load, between -1 and 1.
     LoadCorrelation { rank: f64 },
     // The software of the target, and its host.
-    /// Calls inside the target.
+    /// Number of calls inside the target, which it has received and not yet answered.
     CallsInside { calls: f64 },
-    /// Cores that the target used, and cores that it may use. `busiest_thread` is the share of a
-    /// core that its busiest thread used. `run_delay` is the time for which its threads were ready
-    /// to run without a core, in seconds per second.
+    /// Number of cores that the target used, and number of cores that it may use. `busiest_thread`
+    /// is the share of a core that its busiest thread used. `run_delay` is the time for which its
+    /// threads were ready to run without a core, in seconds per second.
     TargetCpu { cores_used: f64, cores_allowed: f64, busiest_thread: f64, run_delay: f64 },
     /// Several threads of the target used about one core together, as if one lock serialized them.
     ThreadsSerialized,

@@ -1,6 +1,11 @@
 //! Checks for causes that make the host's metrics irrelevant: the generator, connections, rate
 //! limits and upstreams of the target. They run before the checks of resources
 //! (`bottleneck/resource.rs`).
+//!
+//! The breach is the moment at which the first threshold was broken. The window is a short time
+//! around the breach. The class of a call is its outcome: success, or the kind of its failure.
+//! `host!("…")` is the host metric with this name; the macro checks the name at compile time. A `*`
+//! in a name stands for a process, thread or device; `.of(name)` replaces it.
 
 use lab_model::metrics::host::host;
 use lab_model::record::Class;
@@ -20,7 +25,8 @@ const DOMINANT_SHARE: f64 = 0.5;
 /// Late sends explain latency only if the longest call takes at most this multiple of the p99
 /// scheduling delay.
 const LATE_SENDS_RATIO_MAX: f64 = 20.0;
-/// Smallest share of the calls that can break a threshold.
+/// Failed or rejected calls count only if they are at least this share of all calls. Fewer failures
+/// do not break a usual threshold.
 const NOTABLE_SHARE: f64 = 0.01;
 /// A rate limit is the cause only if it rejects at least this share of the calls.
 const LIMITED_SHARE_MIN: f64 = 0.05;
@@ -72,8 +78,8 @@ pub(super) fn check_generator(context: &Context<'_>) -> Option<Bottleneck> {
     Some(Bottleneck { at, claim, evidence, doubts: Vec::new() })
 }
 
-/// Returns the p99 delay of sends in the window, in milliseconds. `None` if sends were not later
-/// than the plan allows.
+/// Returns the p99 delay of sends in the window, in milliseconds. `None` if the sends were not
+/// later than the plan allows, or if the window has no seconds.
 pub(super) fn late_sends_ms(context: &Context<'_>) -> Option<f64> {
     let delay_p99_ms = context.mean_second(|second| second.scheduling_delay_p99_ms)?;
     let largest_median =
@@ -187,8 +193,8 @@ fn check_accept_queue(context: &Context<'_>) -> Option<Bottleneck> {
     Some(Bottleneck { at, claim: Claim::AcceptQueue, evidence, doubts })
 }
 
-/// Returns the CPU use of the target's processes, as evidence that they were not busy. `None` if it
-/// was not observed.
+/// Returns the CPU use of the target's processes, as evidence that the processes were not busy.
+/// `None` if their CPU use was not observed.
 fn target_cpu_evidence(context: &Context<'_>) -> Option<Evidence> {
     let used = context.target_mean(host!("process.*.cpu"))?;
     let cores = context.result.watched.target_cores.unwrap_or(context.cores);
@@ -238,8 +244,8 @@ fn check_refused_connections(context: &Context<'_>) -> Option<Bottleneck> {
     Some(Bottleneck { at, claim: Claim::Refused, evidence, doubts })
 }
 
-/// Returns a cause if HTTP 429 responses, or the JSON-RPC error with the same meaning, dominate the
-/// failures.
+/// Returns a rate limit as the cause if most of the failed or rejected calls ended with HTTP 429,
+/// or with the JSON-RPC error of the same meaning.
 pub(super) fn check_rate_limit(context: &Context<'_>) -> Option<Bottleneck> {
     let (limited, total) = count_calls(context, |class| class == Class::Limited);
     let (failed, _) = count_calls(context, Class::is_failure);
@@ -312,7 +318,9 @@ pub(super) fn check_upstream(context: &Context<'_>, saturated: &[Saturated]) -> 
         return None;
     }
     let waits_over_time = context.generator_host.get(host!("target.waiting_out"));
-    let rise = super::time_series::find_rise(&waits_over_time, &context.load, 1.0, context.end);
+    let smallest_rise = 1.0;
+    let load = &context.load;
+    let rise = super::time_series::find_rise(&waits_over_time, load, smallest_rise, context.end);
     let at = rise.map(|rise| rise.at);
     let mut evidence =
         vec![Evidence::WaitedForUpstream { calls_inside, upstream_waits, share: share.min(1.0) }];

@@ -4,6 +4,10 @@
 //! A resource is saturated if its utilisation is high and something waits for it. If two resources
 //! saturate within a second of each other, the resource nearer to the target comes first, because
 //! it explains the other. For example, the target's CPU quota comes before the host's CPU.
+//!
+//! The breach is the moment at which the first threshold was broken. The window is a short time
+//! around the breach. `host!("…")` is the host metric with this name; the macro checks the name at
+//! compile time. A `*` in a name stands for a process, thread or device; `.of(name)` replaces it.
 
 use lab_model::metrics::host::{HostMetric, host};
 use lab_model::record::Class;
@@ -42,15 +46,16 @@ impl Saturated {
     }
 }
 
-/// Smallest rank correlation at which a resource follows the load.
+/// A resource follows the load if the rank correlation of its waiting time with the load is at
+/// least this.
 const CORRELATION_MIN: f64 = 0.3;
 /// Resources that saturate within this many seconds of each other have no order in time.
 const TIE_SECONDS: f64 = 1.0;
 /// The target lacks CPU if it waits for a core for at least this share of its runnable time.
 const CPU_WAIT_MIN: f64 = 0.2;
-/// Smallest CPU utilisation of one thread, or of all cores, that is high.
+/// CPU utilisation from which one thread, or all cores together, count as highly used.
 const BUSY_MIN: f64 = 0.85;
-/// Smallest utilisation of a disk, a network device or the target's cores that is high.
+/// Utilisation from which a disk, a network device or the target's cores count as highly used.
 const USED_MIN: f64 = 0.8;
 /// Memory is short if at least this share of it is in use.
 const MEMORY_MIN: f64 = 0.9;
@@ -314,8 +319,8 @@ fn check_io_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
     })
 }
 
-/// Returns a thread that needs a whole core. If the process may use only one core, that core is the
-/// limit.
+/// Returns a thread that needs a whole core. If the process may use only one core, that core is
+/// reported as the limit.
 fn check_thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let one_core = context.result.watched.target_cores.is_some_and(|cores| cores < 1.5);
     if one_core && has_quota(context, name) {
@@ -328,7 +333,8 @@ fn check_thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
     // A thread that needs less than a whole core is not the limit.
     let keep_if_high = |runnable, smoothed| if smoothed >= BUSY_MIN { runnable } else { 0.0 };
     let high = runnable.zip_with(&runnable.smooth(), keep_if_high);
-    let rise = find_rise(&high, &context.load, 0.3, context.end)?;
+    let smallest_rise = 0.3;
+    let rise = find_rise(&high, &context.load, smallest_rise, context.end)?;
     let window_end = context.end.max(rise.at + WINDOW_AFTER);
     let (ran, waited) = (ran.mean(rise.at, window_end)?, waited.mean(rise.at, window_end)?);
     let mean_since_rise =
@@ -414,9 +420,9 @@ fn check_disk(context: &Context<'_>) -> Option<Saturated> {
     saturated.min_by(|left, right| left.at.total_cmp(&right.at))
 }
 
-/// Returns true if threads of the target wait for disks. If the threads are not observed, returns
-/// true if the target uses a disk. Traffic of other processes does not slow a target without disk
-/// use.
+/// Returns true if threads of the target wait for disks. If their waits are not observed, returns
+/// true if the target reads or writes a disk. If the target's processes are not observed, returns
+/// true. Disk traffic of other processes does not slow a target that uses no disk.
 fn uses_disk(context: &Context<'_>) -> bool {
     if context.target_names.is_empty() {
         return true;
@@ -452,13 +458,15 @@ fn check_network(context: &Context<'_>) -> Option<Saturated> {
     saturated.min_by(|left, right| left.at.total_cmp(&right.at))
 }
 
-/// Returns the CPU if the target waits for cores, or if the tasks of a remote target's host do.
+/// Returns the CPU if the target's threads wait for cores. If the threads are not observed, as for
+/// a remote target, all waiting tasks of its host count.
 fn check_cpu(context: &Context<'_>) -> Option<Saturated> {
     let mut used = context.target_host.get(host!("cpu_busy"));
     let is_target_observed = !context.target_names.is_empty();
     let mut wait = context.target_host.get(host!("psi_cpu_some"));
     if is_target_observed {
-        // The run delay of the target's threads measures a lack of CPU directly.
+        // The run delay of the target's threads is the time for which they were ready to run
+        // without a core. It measures a lack of CPU directly.
         let mut delay = TimeSeries::default();
         let mut ran = TimeSeries::default();
         for name in &context.target_names {
@@ -518,8 +526,9 @@ fn has_quota(context: &Context<'_>, name: &str) -> bool {
     !context.generator_host.get(host!("cgroup.*.cpu_limit").of(name)).is_empty()
 }
 
-/// Returns the number of cores to which the target's processes are pinned. `None` if they may use
-/// all cores of the host, or if one of them has a CPU quota.
+/// Returns the number of cores to which the target's processes are pinned. `None` if this number is
+/// unknown or below 1, if the processes may use all cores of the host, or if one of them has a CPU
+/// quota.
 fn pinned_cores(context: &Context<'_>) -> Option<f64> {
     let is_limited = |name: &&str| has_quota(context, name);
     let cores = context.result.watched.target_cores?;

@@ -212,7 +212,8 @@ pub(super) fn find_rise(series: &TimeSeries, load: &Load, step: f64, end: f64) -
 }
 
 /// Returns Spearman's rank correlation of a metric with the load until `end`, from -1 to 1. `None`
-/// without enough samples under low load and under higher load.
+/// if fewer than two samples are under low load or under higher load, or if the metric or the load
+/// does not vary.
 pub(super) fn load_correlation(series: &TimeSeries, load: &Load, end: f64) -> Option<f64> {
     let until_end = series.0.iter().filter(|(at, _)| *at <= end);
     let (loads, values): (Vec<f64>, Vec<f64>) =

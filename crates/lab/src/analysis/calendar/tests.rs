@@ -3,7 +3,7 @@
 use super::rfc3339;
 
 #[test]
-fn dates_are_those_of_the_calendar() {
+fn leap_days_and_ends_of_years_are_right() {
     let checks = [
         (0.0, "1970-01-01T00:00:00.000Z"),
         (951_782_400.0, "2000-02-29T00:00:00.000Z"),

@@ -26,7 +26,7 @@ fn facts() -> Facts {
     }
 }
 
-/// Returns the mismatches of two runs, the second of which has the change.
+/// Returns the mismatches of two runs. `change` is applied to the facts of the second run.
 fn mismatches_after(change: impl FnOnce(&mut Facts)) -> Vec<(String, Weight)> {
     let mut other = facts();
     change(&mut other);
@@ -41,7 +41,7 @@ fn single(what: &str, weight: Weight) -> Vec<(String, Weight)> {
 }
 
 #[test]
-fn the_same_is_the_same() {
+fn equal_runs_have_no_mismatch() {
     assert_eq!(mismatches_after(|_| {}), []);
 }
 
@@ -71,9 +71,10 @@ fn possible_causes_of_a_difference_are_warned_about() {
     assert_eq!(shares, warned("share of eth_call"));
 }
 
-/// The Harmony report compares a public endpoint over TLS with a local proxy over plain HTTP.
+/// A published report about Harmony compares a public endpoint over TLS with a local proxy over
+/// plain HTTP.
 #[test]
-fn a_public_endpoint_and_a_proxy_nearby_are_no_equal_targets() {
+fn a_public_endpoint_and_a_nearby_proxy_are_not_equal_targets() {
     let found = mismatches_after(|nearby| {
         nearby.machine.as_mut().unwrap().target_local = true;
         nearby.scheme = Some("https".to_owned());
@@ -83,7 +84,7 @@ fn a_public_endpoint_and_a_proxy_nearby_are_no_equal_targets() {
 }
 
 #[test]
-fn who_is_asked_is_only_noted() {
+fn a_different_target_is_only_noted() {
     assert_eq!(
         mismatches_after(|b| b.client = Some("erigon".into())),
         single("client", Weight::Note)
@@ -99,7 +100,7 @@ fn who_is_asked_is_only_noted() {
 }
 
 #[test]
-fn settings_of_the_plan_are_listed_but_not_without_end() {
+fn a_bounded_number_of_settings_is_listed() {
     let mix = mismatches_after(|b| {
         b.plan_hash = Some("bb".into());
         b.settings.insert("scenario.0.mix".into(), "\"other\"".into());
@@ -109,6 +110,7 @@ fn settings_of_the_plan_are_listed_but_not_without_end() {
         b.plan_hash = Some("bb".into());
         b.settings.extend((0..100).map(|key| (format!("k{key}"), "1".to_owned())));
     });
+    // Eight settings are listed by name, and one mismatch has the number of further settings.
     assert_eq!(many.len(), 9);
 }
 

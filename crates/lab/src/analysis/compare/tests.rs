@@ -27,8 +27,9 @@ fn normal(random: &mut StdRng) -> f64 {
 /// their seconds drift.
 const SECONDS_OF_ONE: u32 = 240;
 
-/// Makes a run of `length` seconds. Each metric has a random effect of the run (3 %, tails 8 %) and
-/// noise between seconds with a correlation of 0.7. Returns the value of the run and its seconds.
+/// Makes a run of `length` seconds. Each metric varies at random from run to run (by 3 %, high
+/// percentiles by 8 %), and from second to second with a correlation of 0.7. Returns the value of
+/// the run and its seconds.
 fn run(random: &mut StdRng, metric: Metric, factor: f64, length: u32) -> (f64, Vec<f64>) {
     let (base, between, within) = match metric {
         Metric::FailedShare => (0.002, 0.0002, 0.002),
@@ -91,7 +92,7 @@ fn differs(comparison: &[(Difference, UnjudgedDifference)]) -> bool {
 /// For each number of runs, 400 variants are compared with themselves. At most 5 % of the
 /// comparisons report a difference in any of ten metrics.
 #[test]
-fn a_thing_is_hardly_ever_different_from_itself() {
+fn equal_variants_are_rarely_called_different() {
     for runs in [(1, 1), (1, 5), (2, 2), (3, 3), (4, 4), (5, 10), (12, 12)] {
         let wrong = (0..400).filter(|seed| differs(&comparison(*seed, runs, 1.0, false))).count();
         assert!(wrong <= 20, "{wrong} of 400 with {runs:?} runs");
@@ -100,9 +101,10 @@ fn a_thing_is_hardly_ever_different_from_itself() {
     assert!(wrong <= 3, "{wrong} of 60 in pairs");
 }
 
-/// Checks the test above: without floor and correction, far more differences would be reported.
+/// Checks that the test above depends on the floor and the correction: without them, far more
+/// differences are reported.
 #[test]
-fn without_floor_and_correction_it_would_not_hold() {
+fn without_floor_and_correction_equal_variants_often_differ() {
     let naive = |compared: &UnjudgedDifference| compared.difference.p.is_some_and(|p| p <= 0.05);
     let wrong = |seed: &u64| comparison(*seed, (5, 5), 1.0, false).iter().any(|(_, c)| naive(c));
     assert!((0..100).filter(wrong).count() > 20);
@@ -130,7 +132,7 @@ fn a_planted_difference_is_found() {
 }
 
 #[test]
-fn direction_is_the_metrics() {
+fn the_metric_decides_which_direction_is_better() {
     let values = |base: f64| Values {
         runs: (0..6).map(|run| base * (1.0 + 0.001 * f64::from(run))).collect(),
         ..Values::default()
@@ -157,7 +159,8 @@ fn direction_is_the_metrics() {
     );
 }
 
-/// The p99 of one run each differs by 28 %. That is far from zero, but within the floor of 50 %.
+/// The p99 values of two single runs differ by 28 %. This is far from zero, but within the floor of
+/// 50 %.
 #[test]
 fn an_interval_without_zero_is_never_the_same() {
     let mut random = StdRng::seed_from_u64(11);
@@ -181,7 +184,7 @@ fn an_interval_without_zero_is_never_the_same() {
 }
 
 #[test]
-fn too_little_is_called_too_little() {
+fn too_little_data_gives_no_verdict() {
     let single_run = |value| Values { runs: vec![value], ..Values::default() };
     let compared = compare(
         Metric::LatencyP50,
@@ -236,7 +239,7 @@ fn failures_of_short_runs_are_judged_by_their_calls() {
 }
 
 #[test]
-fn what_is_far_outside_any_noise_is_named_from_one_run_each() {
+fn single_runs_differ_if_noise_cannot_explain_the_ratio() {
     let run = |value: f64, calls| Values { runs: vec![value], seconds: Vec::new(), calls };
     let difference = |metric, a: f64, b: f64, calls| {
         let (a, b) = (run(a, calls), run(b, calls));
@@ -266,7 +269,7 @@ fn what_is_far_outside_any_noise_is_named_from_one_run_each() {
 }
 
 #[test]
-fn a_second_without_a_result_is_one_with_none() {
+fn a_second_without_results_counts_as_zero() {
     let mut seconds: Vec<f64> = (0..60).map(|at| 1_000.0 + f64::from(at % 7)).collect();
     let whole = Values { runs: vec![1_003.0], seconds: seconds.clone(), calls: None };
     seconds[30] = 0.0;

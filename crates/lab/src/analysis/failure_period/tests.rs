@@ -16,7 +16,7 @@ fn series(classes: impl Fn(u64) -> Vec<(Class, u64)>) -> Vec<Second> {
 }
 
 #[test]
-fn timeouts_are_dated_back_to_when_their_calls_were_due() {
+fn timeouts_count_in_the_second_of_their_schedule() {
     // Calls that are scheduled from second 20 on hang. Their timeouts of 15 s end from second 35
     // on.
     let seconds = series(|at| match at {
@@ -31,7 +31,7 @@ fn timeouts_are_dated_back_to_when_their_calls_were_due() {
 }
 
 #[test]
-fn a_few_failures_before_do_not_move_the_knee() {
+fn a_few_earlier_failures_do_not_move_the_start() {
     let seconds = series(|at| match at {
         5 => vec![(Class::RpcError, 2), (Class::Ok, 8)],
         1..=29 => vec![(Class::Ok, 10)],
@@ -42,9 +42,9 @@ fn a_few_failures_before_do_not_move_the_knee() {
 }
 
 #[test]
-fn what_hangs_above_a_rate_began_to_do_so_at_that_rate() {
-    // One call per second for each 10 iterations. Calls beyond 20/s, which is from second 21 on,
-    // hang.
+fn the_rate_above_which_calls_hang_is_found() {
+    // One call in ten iterations, so second `at` has `at` calls. The server answers at most 20
+    // calls per second. From second 21 on, the other calls hang.
     let seconds = series(|at| match at {
         1..=20 => vec![(Class::Ok, at)],
         _ => vec![(Class::Ok, 20), (Class::Timeout, at - 20)],
@@ -56,7 +56,7 @@ fn what_hangs_above_a_rate_began_to_do_so_at_that_rate() {
 }
 
 #[test]
-fn an_outage_that_ends_says_when() {
+fn an_outage_has_a_start_and_an_end() {
     let seconds = series(|at| match at {
         11..=15 => vec![(Class::Reset, 40)],
         _ => vec![(Class::Ok, 40)],
@@ -66,7 +66,7 @@ fn an_outage_that_ends_says_when() {
 }
 
 #[test]
-fn failures_spread_over_the_run_are_no_knee() {
+fn failures_spread_over_the_run_are_no_period() {
     assert_eq!(find(&series(|_| vec![(Class::Ok, 95), (Class::RpcError, 5)]), METHOD, 1.0), None);
     assert_eq!(find(&series(|_| vec![(Class::Ok, 5)]), METHOD, 1.0), None);
     assert_eq!(find(&series(|_| vec![(Class::Timeout, 5)]), "eth_call", 1.0), None);

@@ -48,7 +48,7 @@ fn a_steady_run_has_no_finding() {
 }
 
 #[test]
-fn a_stall_of_a_closed_load_is_named_with_its_seconds_and_what_is_missing() {
+fn a_stall_of_a_closed_load_is_named_with_its_seconds_and_missing_results() {
     let plan = samples::closed(10, 0, 10, &["eth_call"]);
     let mut seconds: Vec<Second> = (1..=10).map(|at| second(at, 1_000, 5.0, 8.0)).collect();
     // The calls that waited for the end of the stall end in the next second.

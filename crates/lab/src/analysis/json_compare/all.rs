@@ -307,9 +307,9 @@ fn is_reordered(left: &[&RawValue], right: &[&RawValue], depth: usize) -> bool {
 
 /// Returns how two hexadecimal texts of one value differ, or `None` if they have different values.
 ///
-/// Byte strings of different lengths are different values, so leading zeros matter in general. They
-/// are ignored in two cases. One side has an odd number of digits and is therefore a quantity, or
-/// one side has the length of an EVM word.
+/// Byte strings of different lengths are different values, so leading zeros matter in general.
+/// Leading zeros are ignored in two cases: if one side has an odd number of digits and is therefore
+/// a quantity, or if one side has the length of an EVM word.
 fn hex_spelling(left: &str, right: &str) -> Option<Spelling> {
     let digits = |text: &str| {
         let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;

@@ -42,7 +42,7 @@ fn numbers_are_compared_by_value_and_exactly() {
 }
 
 #[test]
-fn the_first_difference_is_found_where_it_is() {
+fn the_first_difference_has_its_pointer() {
     assert_eq!(pointer(r#"{"a":{"b":[1,2]}}"#, r#"{"a":{"b":[1,3]}}"#), "/a/b/1");
     assert_eq!(pointer("[1]", "[1,2]"), "");
     assert_eq!(pointer(r#"{"a":1}"#, r#"{"a":1,"b/c":2}"#), "/b~1c");
@@ -72,7 +72,7 @@ fn pointers_are_ignored_with_wildcards() {
 }
 
 #[test]
-fn a_tolerance_holds_for_numbers_and_quantities_only() {
+fn a_tolerance_applies_only_to_numbers_and_quantities() {
     let near = AllowedDifferences { tolerance: 0.01, ..AllowedDifferences::default() };
     assert_eq!(compare_results("1000", "1009", &near), None);
     assert!(compare_results("1000", "1020", &near).is_some());
@@ -109,7 +109,7 @@ fn sets_have_no_order_but_the_same_elements() {
 }
 
 #[test]
-fn of_errors_only_codes_count_and_an_error_is_no_result() {
+fn only_the_codes_of_errors_are_compared_and_an_error_differs_from_a_result() {
     let error = |code: i64, message: &str| {
         format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"{message}"}}}}"#)
     };

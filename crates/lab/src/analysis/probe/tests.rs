@@ -45,7 +45,8 @@ fn a_target_fails_and_recovers_after_calls_in_a_row() {
     {
         assert_eq!(record(&mut state, 0, turn, class), [], "turn {turn}");
     }
-    // The first failed call began three milliseconds before the third second.
+    // The first failed call ended at 3 s and took 3 ms, so it began at 2.997 s. The target has
+    // recovered at 10 s.
     let recovered = Change::Recovered { after: Duration::from_millis(7_003) };
     assert_eq!(record(&mut state, 0, 10, Class::Ok), [recovered]);
     let target = &state.targets[0];
@@ -109,7 +110,7 @@ fn lag_is_reported_above_the_limit_and_ends_well_below_it() {
 }
 
 #[test]
-fn the_age_of_a_head_begins_anew_when_it_changes() {
+fn the_age_of_a_head_restarts_when_the_head_changes() {
     let mut state = state(&["a"]);
     let seconds = Duration::from_secs;
     assert_eq!(state.targets[0].head_age(seconds(9)), None);

@@ -21,7 +21,7 @@ fn a_known_law_is_found_again() {
 }
 
 #[test]
-fn noise_moves_it_little() {
+fn noise_changes_the_fit_little() {
     let law = [100.0, 0.05, 0.001];
     let noise = [1.02, 0.98, 1.01, 0.99, 1.02, 0.97, 1.01, 1.0];
     let levels = [1.0, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0, 64.0];
@@ -36,7 +36,7 @@ fn noise_moves_it_little() {
 /// The throughput of a server with ten slots grows linearly and then stays constant. The law has no
 /// peak, and κ must not be negative.
 #[test]
-fn a_flat_top_has_no_negative_price() {
+fn a_constant_maximum_gives_no_negative_parameter() {
     let points: Vec<(f64, f64)> = [1.0, 2.0, 4.0, 8.0, 10.0, 20.0, 40.0, 80.0]
         .map(|n: f64| (n, 100.0 * n.min(10.0)))
         .to_vec();
@@ -45,7 +45,7 @@ fn a_flat_top_has_no_negative_price() {
 }
 
 #[test]
-fn too_few_points_are_no_curve() {
+fn too_few_points_give_no_fit() {
     let same: Vec<(f64, f64)> = (0..10).map(|_| (5.0, 100.0)).collect();
     assert_eq!(fit(&same), None);
     assert_eq!(fit(&[(1.0, 1.0), (2.0, 2.0)]), None);

@@ -8,7 +8,7 @@ use super::{Health, Probe, Settings, Step, next};
 /// Smallest and largest cost of a search, over targets of all capacities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// Probes of the shortest and of the longest search, baselines included.
+    /// Number of probes in the shortest and in the longest search, baselines included.
     pub probes: (usize, usize),
     /// Costs of the cheapest and of the most expensive search, in the unit of the cost function.
     pub cost: (f64, f64),

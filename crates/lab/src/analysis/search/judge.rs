@@ -1,11 +1,14 @@
-//! Decides if a probe of a capacity search passes.
+//! Decides if a probe of a capacity search passes. A probe is a short run at one rate; a baseline
+//! is a probe at a low rate.
 //!
-//! The run's own verdict comes first (`analysis/verdict.rs`). It covers thresholds, methods that
-//! fail completely, and the generator's health.
+//! The binding limit is the limit that a failed probe broke first. The run's own verdict comes
+//! first (`analysis/verdict.rs`). It covers thresholds, methods that fail completely, and the
+//! generator's health.
 //!
 //! Two more conditions apply: enough of the planned iterations start, and the backlog does not
 //! grow. The backlog is the number of iterations in flight or waiting. At a rate above the capacity
-//! it grows without end, but all thresholds may still be kept for the short time of a probe.
+//! the backlog grows without end, but all thresholds may still be kept for the short time of a
+//! probe.
 
 use lab_engine::aggregate;
 use lab_model::metrics::Samples;
@@ -201,7 +204,8 @@ pub fn judge(probe: ProbeRun<'_>) -> ProbeVerdict {
 pub(crate) const BEYOND_MIN: f64 = 10.0;
 
 /// Returns the expected number of calls above the percentile of a threshold. `None` if the
-/// threshold has a window or is not about a percentile of call times, or without calls.
+/// threshold has a window, if it is not about a percentile of call times, or if there were no
+/// calls.
 fn calls_beyond(probe: ProbeRun<'_>, threshold: &Threshold) -> Option<f64> {
     let Aggregation::Percentile(percent) = threshold.aggregation else { return None };
     let is_about_call_times = matches!(threshold.selector.metric.samples(), Samples::CallTimes(..));
@@ -260,9 +264,10 @@ fn rate_of_ended(seconds: &[&Second], backlog: &[f64], seconds_per_point: f64) -
     ((accepted as f64 / count - growth) / seconds_per_point).max(0.0)
 }
 
-/// Returns the growth of a backlog in iterations per second. It is the median slope between all
-/// pairs of seconds (Theil 1950, Sen 1968), or 0 without a significant trend (Mann–Kendall). Long
-/// series are averaged first, because all pairs are compared.
+/// Returns the growth of a backlog in iterations per second. A value of `backlog` covers
+/// `seconds_per_point` seconds. The growth is the median slope between all pairs of values (Theil
+/// 1950, Sen 1968), or 0 without a significant trend (Mann–Kendall). Long series are averaged
+/// first, because all pairs are compared.
 fn growth_per_second(backlog: &[f64], seconds_per_point: f64) -> f64 {
     let step = backlog.len().div_ceil(GROWTH_VALUES_MAX).max(1);
     let means: Vec<f64> = backlog.chunks(step).filter_map(mean).collect();

@@ -1,5 +1,6 @@
 //! The probes of a search grouped by rate. A level is a rate with its probes; their majority
-//! outcome decides if the rate passes.
+//! outcome decides if the rate passes. A baseline is a probe at a low rate, and a soak is a long
+//! probe.
 
 use lab_model::results::capacity::{Kind, ProbeOutcome};
 
@@ -145,9 +146,9 @@ impl Levels {
         self.with_majority(Majority::Pass).all(|level| level.rate < lowest_fail)
     }
 
-    /// Returns a rate to repeat if the lowest fail contradicts a higher rate that passed. Of the
-    /// rates that are not decided, it is the one with fewer probes. `None` without a contradiction,
-    /// or once both rates are decided.
+    /// Returns a rate to repeat if the lowest fail contradicts a higher rate that passed. Of these
+    /// two rates, returns the undecided one with fewer probes. `None` without a contradiction, or
+    /// once both rates are decided.
     pub(super) fn contradicted_rate(&self, repeats: usize) -> Option<f64> {
         let fail = self.with_majority(Majority::Fail).next()?;
         let pass = self.with_majority(Majority::Pass).find(|level| level.rate > fail.rate)?;

@@ -44,6 +44,7 @@ fn search(settings: &Settings, target: &mut Target<'_>) -> (EndReason, Summary, 
     }
 }
 
+/// Returns a target that passes exactly the rates up to its capacity.
 fn sharp(capacity: f64) -> impl FnMut(Kind, f64, u32) -> (ProbeOutcome, Option<f64>, Health) {
     move |_, rate, _| {
         let outcome = if rate <= capacity { ProbeOutcome::Pass } else { ProbeOutcome::Fail };
@@ -51,7 +52,7 @@ fn sharp(capacity: f64) -> impl FnMut(Kind, f64, u32) -> (ProbeOutcome, Option<f
     }
 }
 
-fn within(summary: &Summary, capacity: f64, tolerance: f64) {
+fn assert_within(summary: &Summary, capacity: f64, tolerance: f64) {
     for end in [summary.highest_pass.unwrap(), summary.lowest_fail.unwrap()] {
         assert!((end / capacity - 1.0).abs() <= tolerance, "{end} is not {capacity}: {summary:?}");
     }
@@ -62,7 +63,7 @@ fn five_known_capacities_are_found_within_three_per_cent() {
     for capacity in [37.0, 250.0, 1_234.0, 7_777.0, 61_000.0] {
         let (end, summary, history) = search(&SETTINGS, &mut sharp(capacity));
         assert_eq!(end, EndReason::Converged, "{capacity}");
-        within(&summary, capacity, 0.03);
+        assert_within(&summary, capacity, 0.03);
         let (pass, fail) = (summary.highest_pass.unwrap(), summary.lowest_fail.unwrap());
         assert!(pass <= capacity && capacity < fail);
         assert!((fail - pass) / pass <= SETTINGS.precision);
@@ -102,7 +103,7 @@ fn a_noisy_target_is_still_found() {
 
 /// A single wrong fail, far below the capacity, is outvoted by repeated probes.
 #[test]
-fn one_wrong_fail_is_looked_at_again() {
+fn repeated_probes_outvote_one_wrong_fail() {
     let mut wrong = true;
     let (end, summary, history) = search(&SETTINGS, &mut |_, rate, _| {
         let outcome = if rate == 400.0 && std::mem::take(&mut wrong) {
@@ -115,7 +116,7 @@ fn one_wrong_fail_is_looked_at_again() {
         (outcome, None, CALM)
     });
     assert_eq!(end, EndReason::Converged);
-    within(&summary, 5_000.0, 0.03);
+    assert_within(&summary, 5_000.0, 0.03);
     assert!(summary.monotone);
     assert!(history.iter().filter(|probe| probe.rate == 400.0).count() >= 3);
 }
@@ -157,7 +158,7 @@ fn passes_above_fails_are_reported() {
 }
 
 #[test]
-fn a_cliff_is_called_a_cliff() {
+fn a_cliff_is_recognised_by_its_margins() {
     let (_, summary, _) = search(&SETTINGS, &mut |_, rate, _| {
         if rate <= 1_000.0 {
             (ProbeOutcome::Pass, Some(0.8), CALM)
@@ -171,7 +172,7 @@ fn a_cliff_is_called_a_cliff() {
 /// The generator is the limit above 980/s. No probe fails, and the search does not climb without
 /// end.
 #[test]
-fn a_limited_generator_gives_at_least() {
+fn a_limited_generator_gives_a_lower_bound() {
     let mut target = |_, rate: f64, _| {
         let outcome = if rate <= 980.0 { ProbeOutcome::Pass } else { ProbeOutcome::ClientLimited };
         (outcome, Some(0.5), CALM)
@@ -204,11 +205,11 @@ fn a_target_below_the_generators_limit_is_found() {
     };
     let (end, summary, _) = search(&SETTINGS, &mut target);
     assert_eq!(end, EndReason::Converged);
-    within(&summary, 1_700.0, 0.03);
+    assert_within(&summary, 1_700.0, 0.03);
 }
 
 #[test]
-fn an_invalid_probe_is_made_again_once() {
+fn an_invalid_probe_is_repeated_once() {
     let mut first = true;
     let mut inner = sharp(1_000.0);
     let (end, summary, history) = search(&SETTINGS, &mut |kind, rate, drains| {
@@ -218,13 +219,13 @@ fn an_invalid_probe_is_made_again_once() {
         inner(kind, rate, drains)
     });
     assert_eq!(end, EndReason::Converged);
-    within(&summary, 1_000.0, 0.03);
+    assert_within(&summary, 1_000.0, 0.03);
     assert_eq!(history.iter().filter(|probe| probe.rate == 400.0).count(), 2);
 }
 
 /// After an overload the target has half its capacity until a pause of four drain times.
 #[test]
-fn a_target_that_needs_rest_gets_it() {
+fn a_target_that_recovers_slowly_gets_longer_pauses() {
     let mut tired = false;
     let mut target = |kind: Kind, rate: f64, drains: u32| {
         tired &= drains < 4;
@@ -236,7 +237,7 @@ fn a_target_that_needs_rest_gets_it() {
     };
     let (end, summary, history) = search(&SETTINGS, &mut target);
     assert_eq!(end, EndReason::Converged);
-    within(&summary, 1_000.0, 0.03);
+    assert_within(&summary, 1_000.0, 0.03);
     assert_eq!(summary.degraded, None);
     assert_eq!(summary.recovery_drains, 4);
     // The search learns the long pause once and uses it after later overloads.
@@ -261,7 +262,7 @@ fn a_target_that_never_recovers_is_reported() {
     let baselines = history.iter().filter(|probe| probe.kind == Kind::Baseline).count();
     let fails = history.iter().filter(|probe| probe.outcome == ProbeOutcome::Fail).count();
     assert!(baselines <= fails + 1 + 4, "it is waited for only once");
-    within(&summary, 700.0, 0.03);
+    assert_within(&summary, 700.0, 0.03);
 }
 
 /// Each probe reduces the capacity by half a per cent for good. The search must end, and its result
@@ -326,7 +327,7 @@ fn a_broken_target_is_not_searched() {
 
 /// The search ends within its maximum number of probes, whatever the outcomes are.
 #[test]
-fn chance_alone_ends_too() {
+fn a_search_with_random_outcomes_ends() {
     for seed in 0..300 {
         let mut random = StdRng::seed_from_u64(seed);
         let settings = Settings {
@@ -357,7 +358,7 @@ fn chance_alone_ends_too() {
 }
 
 #[test]
-fn the_estimate_is_what_ideal_searches_take() {
+fn the_estimate_covers_the_cost_of_an_ideal_search() {
     let minutes = |kind: Kind, _: f64, drains: u32| match kind {
         Kind::Baseline => 5.0 + 5.0 * f64::from(drains),
         Kind::Soak => 125.0,
@@ -378,10 +379,10 @@ fn rates_have_four_digits() {
     assert_eq!(round_rate(0.0), 0.0);
 }
 
-/// If the generator is the limit, or the numbers are invalid, even at the baseline, the search ends
-/// after two baselines. It does not probe seven lower rates.
+/// The generator is the limit, or the numbers are invalid, even at the baseline. The search ends
+/// after two baselines, and does not probe lower rates.
 #[test]
-fn baselines_that_cannot_be_believed_end_the_search() {
+fn invalid_baselines_end_the_search() {
     for (outcome, end) in [
         (ProbeOutcome::Invalid, EndReason::Invalid),
         (ProbeOutcome::ClientLimited, EndReason::ClientLimited),
@@ -396,7 +397,7 @@ fn baselines_that_cannot_be_believed_end_the_search() {
 
 /// A single invalid baseline is repeated, and the search continues.
 #[test]
-fn a_baseline_that_cannot_be_believed_once_is_made_again() {
+fn a_single_invalid_baseline_is_repeated() {
     let mut invalid_from = vec![1, 7];
     let mut probe_count = 0;
     let mut sharp = sharp(1_234.0);
@@ -414,7 +415,7 @@ fn a_baseline_that_cannot_be_believed_once_is_made_again() {
         (end, summary.baselines_invalid, invalid_from.len()),
         (EndReason::Converged, false, 0)
     );
-    within(&summary, 1_234.0, 0.03);
+    assert_within(&summary, 1_234.0, 0.03);
     let invalid = |probe: &Probe| probe.outcome == ProbeOutcome::Invalid;
     assert!(
         history
@@ -426,7 +427,7 @@ fn a_baseline_that_cannot_be_believed_once_is_made_again() {
 
 /// Passes from the time before the generator got busy remain in the result.
 #[test]
-fn baselines_that_become_unbelievable_leave_what_passed() {
+fn invalid_baselines_do_not_discard_earlier_passes() {
     let mut busy = false;
     let (end, summary, _) = search(&SETTINGS, &mut |_, rate, _| {
         busy |= rate > 1_000.0;
@@ -445,7 +446,7 @@ fn probe_of(kind: Kind, rate: f64, outcome: ProbeOutcome) -> Probe {
 
 /// 175/s passed short probes. A soak failed at 178.1/s, and the next soak passed at 169.2/s.
 #[test]
-fn only_a_rate_whose_soak_held_is_called_held() {
+fn only_a_rate_whose_soak_passed_is_the_highest_pass() {
     let history = [
         probe_of(Kind::Climb, 175.0, ProbeOutcome::Pass),
         probe_of(Kind::Bisect, 178.1, ProbeOutcome::Pass),

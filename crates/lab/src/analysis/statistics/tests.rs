@@ -32,7 +32,7 @@ fn autoregressive(random: &mut StdRng, count: usize, rho: f64) -> Vec<f64> {
 }
 
 #[test]
-fn the_median_is_the_middle_or_between_the_two_in_it() {
+fn the_median_is_the_middle_value_or_the_mean_of_two() {
     assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
     assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
     assert_eq!(median(&[]), None);
@@ -40,7 +40,7 @@ fn the_median_is_the_middle_or_between_the_two_in_it() {
 
 /// Hollander & Wolfe 1973, p. 69, as in R's `wilcox.test`: W = 35, one-sided 0.1272.
 #[test]
-fn mann_whitney_gives_the_textbook_chance() {
+fn mann_whitney_gives_the_published_p_value() {
     let x = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
     let y = [1.15, 0.88, 0.90, 0.74, 1.21];
     let actual = mann_whitney(&x, &y).unwrap();
@@ -52,7 +52,7 @@ fn mann_whitney_gives_the_textbook_chance() {
 /// critical values of U in the usual table are 2 for 5 and 5, 13 for 8 and 8, and 23 for 10 and 10
 /// values.
 #[test]
-fn mann_whitney_reaches_what_tables_say() {
+fn mann_whitney_agrees_with_published_tables() {
     let p_of_separate_samples = |count: usize| {
         let a: Vec<f64> = (0..count).map(|value| value as f64).collect();
         let b: Vec<f64> = a.iter().map(|value| value + 100.0).collect();
@@ -75,7 +75,7 @@ fn mann_whitney_reaches_what_tables_say() {
 }
 
 #[test]
-fn ties_and_many_values_agree_with_each_other() {
+fn the_exact_and_the_approximate_p_value_agree() {
     assert_eq!(mann_whitney(&[1.0; 5], &[1.0; 5]).unwrap().p, 1.0);
     assert_eq!(mann_whitney(&[1.0; 60], &[1.0; 60]).unwrap().p, 1.0);
     assert_eq!(mann_whitney(&[], &[1.0]), None);
@@ -121,7 +121,7 @@ fn welch_without_any_spread_is_certain() {
 
 /// Kendall 1975; R's `cor.test` on the same nine pairs gives the exact 0.1194.
 #[test]
-fn trend_is_near_the_exact_chance() {
+fn mann_kendall_is_near_the_exact_p_value() {
     // Quality of tuna by lightness, in the order of lightness (Hollander & Wolfe 1973, p. 187).
     let actual = mann_kendall(&[2.5, 4.0, 2.6, 3.6, 2.8, 3.1, 5.2, 5.0, 3.8]).unwrap();
     assert_eq!(actual.statistic, 16.0);
@@ -131,9 +131,10 @@ fn trend_is_near_the_exact_chance() {
     assert_eq!(mann_kendall(&[1.0, 2.0, 3.0]), None);
 }
 
-/// Darwin's maize, in Fisher 1935, section 21: 1,726 of 32,768 ways: p = 0.0527.
+/// Darwin's maize, in Fisher 1935, section 21: 1,726 of 32,768 sign patterns are as extreme: p =
+/// 0.0527.
 #[test]
-fn signs_give_fishers_own_chance() {
+fn sign_patterns_give_the_p_value_of_fisher() {
     let darwin =
         [49.0, -67.0, 8.0, 16.0, 6.0, 23.0, 28.0, 41.0, 14.0, 29.0, 56.0, 24.0, 75.0, 60.0, -48.0];
     near(signs(&darwin, &mut || 0).unwrap(), 1726.0 / 32768.0, 1e-12);

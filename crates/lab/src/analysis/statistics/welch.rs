@@ -37,8 +37,8 @@ pub struct Difference {
     pub freedom: f64,
 }
 
-/// Returns the second mean minus the first, with unequal variances (Welch 1947; degrees of freedom
-/// by Satterthwaite 1946). If both variances are 0, any difference is certain.
+/// Returns the second mean minus the first. The variances may be unequal (Welch 1947; degrees of
+/// freedom by Satterthwaite 1946). If both variances are 0, any difference is certain.
 pub fn difference(a: Estimate, b: Estimate) -> Difference {
     let difference = b.mean - a.mean;
     let variance = a.variance + b.variance;

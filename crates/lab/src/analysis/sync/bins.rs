@@ -1,6 +1,6 @@
 //! Computes rates by height: blocks per second, hit ratio of the page cache and accesses per block.
-//! A bin is a range of heights; all bins have the same width. Rates by time would compare different
-//! blocks once one variant leads.
+//! A bin is a range of heights; all bins have the same width. A variant is one of the compared
+//! nodes. Rates by time would compare different blocks, because one variant is ahead of the other.
 
 use lab_model::results::study::{Accesses, Bin, RateCross};
 

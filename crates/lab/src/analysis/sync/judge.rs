@@ -1,6 +1,7 @@
 //! Compares how long two variants took to reach a height, over all runs of each variant.
 //!
-//! Times are compared by ratio, with the rules of `analysis/compare.rs`. A lower time is better.
+//! A variant is one of the compared nodes. Times are compared by ratio, with the rules of
+//! `analysis/compare.rs`. A lower time is better.
 
 use lab_model::results::compare::{Difference, Metric};
 use lab_model::results::study::{Against, StudyResult, TimeComparison, TimeRow};
@@ -19,7 +20,7 @@ pub struct Times {
     pub a: Vec<Option<f64>>,
     /// Times of the second variant by run.
     pub b: Vec<Option<f64>>,
-    /// True if run n of one variant belongs to run n of the other.
+    /// True if run n of one variant forms a pair with run n of the other.
     pub paired: bool,
     /// Seconds between samples, from the variant with the longer period. This is the resolution of
     /// the times.

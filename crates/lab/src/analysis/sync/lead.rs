@@ -15,9 +15,9 @@ pub const LEAD_CHANGE_SAMPLES: usize = 3;
 /// Maximum number of reported changes of the leader.
 pub const LEAD_CHANGES_MAX: usize = 50;
 
-/// Returns the lead at the chain tip, from the times at which all runs of both variants reached the
-/// tip. `None` if a run did not reach it. The seconds are positive if the first variant was
-/// earlier.
+/// Returns the lead at the chain tip: the difference of both variants' median times to the tip. The
+/// arguments have a time for each run of a variant. `None` if a run did not reach the tip, or if a
+/// variant has no run. The seconds are positive if the first variant was earlier.
 pub fn tip_lead(first: &[Option<f64>], second: &[Option<f64>]) -> Option<TipLead> {
     let median_if_complete =
         |times: &[Option<f64>]| median(&times.iter().copied().collect::<Option<Vec<f64>>>()?);

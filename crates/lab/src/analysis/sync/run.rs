@@ -23,14 +23,15 @@ impl SyncRun {
         self.samples.last().copied().unwrap_or_default()
     }
 
-    /// Returns the median number of seconds between samples; 0 for a single sample.
+    /// Returns the sample period: the median number of seconds between samples. 0 for a single
+    /// sample.
     pub fn period(&self) -> f64 {
         let steps: Vec<f64> = self.samples.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
         median(&steps).unwrap_or(0.0)
     }
 
-    /// Returns the part of the run until it reached the chain tip. After that a node only waits for
-    /// new blocks. Returns the whole run if `tip` is `None`.
+    /// Returns the part of the run until it reached the chain tip. From the tip on, a node only
+    /// waits for new blocks. Returns the whole run if `tip` is `None`.
     #[must_use]
     pub fn until_tip(&self, tip: Option<Tip>) -> SyncRun {
         let Some(tip) = tip else { return self.clone() };
@@ -77,13 +78,13 @@ impl SyncRun {
     }
 
     /// Returns when the cache was full: the first sample with at least 99.5 % of the largest size.
-    /// `None` with fewer than three such samples, because the cache was still growing. Also `None`
-    /// if fewer than half of the samples since then are full, because the cache is emptied
-    /// repeatedly.
+    /// `None` in three cases: the size is unknown, fewer than three samples have a full cache, or
+    /// fewer than half of the samples since then have one. In the second case the cache was perhaps
+    /// still growing. In the third case it is emptied repeatedly.
     pub fn cache_full(&self) -> Option<CacheFull> {
         let ceiling = self.samples.iter().filter_map(|sample| sample.used).max()?;
         let full_size = ceiling as f64 * FULL_SHARE;
-        let is_full = |sample: &&Sample| sample.used.is_some_and(|used| used as f64 >= full_size);
+        let is_full = |sample: &&Sample| sample.used.is_some_and(|size| size as f64 >= full_size);
         let full_index = self.samples.iter().position(|sample| is_full(&sample))?;
         let samples_since = &self.samples[full_index..];
         let full_count = samples_since.iter().filter(is_full).count();

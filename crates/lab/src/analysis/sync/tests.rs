@@ -10,8 +10,8 @@ use super::pauses::{find_stalls, find_tip, stalled_until};
 use super::*;
 
 fn run_of(heights: &[u64]) -> SyncRun {
-    let sample = |(place, height): (usize, &u64)| Sample {
-        at: 1e9 + place as f64 * 60.0,
+    let sample = |(index, height): (usize, &u64)| Sample {
+        at: 1e9 + index as f64 * 60.0,
         height: *height,
         ..Sample::default()
     };
@@ -20,7 +20,7 @@ fn run_of(heights: &[u64]) -> SyncRun {
 }
 
 #[test]
-fn heights_and_instants_lie_on_straight_lines() {
+fn heights_and_instants_are_interpolated() {
     let run = run_of(&[0, 100, 100, 300]);
     assert_eq!(run.period(), 60.0);
     assert_eq!(run.height_at(1e9 + 30.0), Some(50.0));
@@ -80,8 +80,8 @@ fn leads_by_the_clock_and_since_the_start() {
 #[test]
 fn bins_count_their_own_samples() {
     let mut run = run_of(&[0, 400, 900, 1_100, 1_100, 1_900, 3_500]);
-    for (place, sample) in run.samples.iter_mut().enumerate() {
-        let hit = 10 * place as u64;
+    for (index, sample) in run.samples.iter_mut().enumerate() {
+        let hit = 10 * index as u64;
         sample.accesses = Some(Accesses { hit, miss: 10, spill: 0 });
     }
     let actual = bins(&run, 1_000);
@@ -95,7 +95,7 @@ fn bins_count_their_own_samples() {
 }
 
 #[test]
-fn rates_cross_where_the_faster_one_changes() {
+fn rates_cross_where_the_faster_run_changes() {
     let a = [Some(10.0), Some(5.0), Some(5.0), None, Some(6.0), Some(5.0)];
     let b = [Some(5.0), Some(5.02), Some(6.0), Some(6.0), Some(5.0), Some(6.0)];
     let faster = faster_by_bin(&a, &b);
@@ -117,7 +117,7 @@ fn widths_are_round() {
 }
 
 #[test]
-fn a_stall_is_four_periods_and_the_start_is_none() {
+fn a_stall_lasts_four_periods_and_the_start_is_no_stall() {
     // Three periods are not a stall, four periods are. The start is not a stall, however long it
     // is.
     let heights =
@@ -131,31 +131,31 @@ fn a_stall_is_four_periods_and_the_start_is_none() {
     assert_eq!(stalled_until(&actual, 1e6), 480.0);
     // With one sample per second, a stall is four seconds.
     let mut quick = run_of(&heights);
-    for (place, sample) in quick.samples.iter_mut().enumerate() {
-        sample.at = 1e9 + place as f64;
+    for (index, sample) in quick.samples.iter_mut().enumerate() {
+        sample.at = 1e9 + index as f64;
     }
     assert_eq!(find_stalls(&quick, None)[0].seconds, 4.0);
 }
 
 #[test]
-fn the_tip_is_where_growth_falls_to_that_of_the_chain() {
+fn the_tip_begins_where_a_run_grows_only_as_fast_as_the_chain() {
     let climb = |tail: Vec<u64>| -> Option<(u64, f64)> {
-        let heights: Vec<u64> = (0..20).map(|place| place * 1_000).chain(tail).collect();
+        let heights: Vec<u64> = (0..20).map(|index| index * 1_000).chain(tail).collect();
         find_tip(&run_of(&heights), 60.0).map(|tip| (tip.height, tip.elapsed))
     };
-    assert_eq!(climb((0..40).map(|place| 20_000 + place * 2).collect()), Some((20_000, 1_200.0)));
-    assert_eq!(climb((0..40).map(|place| 20_000 + place * 3).collect()), None, "too quick");
-    assert_eq!(climb((0..29).map(|place| 20_000 + place).collect()), None, "too few samples");
+    assert_eq!(climb((0..40).map(|index| 20_000 + index * 2).collect()), Some((20_000, 1_200.0)));
+    assert_eq!(climb((0..40).map(|index| 20_000 + index * 3).collect()), None, "too quick");
+    assert_eq!(climb((0..29).map(|index| 20_000 + index).collect()), None, "too few samples");
     assert_eq!(climb(vec![20_000; 40]), None, "a halt");
     // A slow part before the end is not the tip.
     let slow =
-        (0..40).map(|place| 20_000 + place).chain((1..10).map(|place| 30_000 + place * 1_000));
+        (0..40).map(|index| 20_000 + index).chain((1..10).map(|index| 30_000 + index * 1_000));
     assert_eq!(climb(slow.collect()), None);
     assert_eq!(find_tip(&SyncRun::default(), 60.0), None);
 }
 
 #[test]
-fn a_cache_is_full_when_it_grows_no_more() {
+fn a_cache_is_full_when_it_stops_growing() {
     let cache_full = |used: &[u64]| {
         let mut run = run_of(&(0..used.len() as u64).collect::<Vec<_>>());
         for (sample, used) in run.samples.iter_mut().zip(used) {

@@ -35,12 +35,13 @@ fn threshold_result(threshold: &SubscriptionThreshold, row: &SubscriptionRow) ->
         remark: observed.is_none().then_some(Remark::NoData { fails: true }),
         // A busy generator can lose connections and notifications, but only the server causes
         // duplicates.
-        by_server: !kept && observed.is_some() && figure == SubscriptionFigure::Duplicates,
-        beyond: (!kept).then(|| observed.map_or(f64::INFINITY, |observed| observed - max)),
+        is_server_fault: !kept && observed.is_some() && figure == SubscriptionFigure::Duplicates,
+        excess: (!kept).then(|| observed.map_or(f64::INFINITY, |observed| observed - max)),
     }
 }
 
-/// Returns the observed value. `None` if no notification arrived, except for ended connections.
+/// Returns the observed value. `None` if it is unknown, for example because no notification
+/// arrived. The number of ended connections is always known.
 fn observed_value(figure: SubscriptionFigure, row: &SubscriptionRow) -> Option<f64> {
     let has_notifications = row.notifications > 0;
     match figure {

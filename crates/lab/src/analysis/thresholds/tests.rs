@@ -44,6 +44,7 @@ fn failed(limit: f64) -> Threshold {
     threshold(Metric::Failed, Aggregation::Rate, Operator::Less, limit)
 }
 
+/// Calls by stage, method and class: their number, and their latency in milliseconds.
 type Calls = Vec<(u16, u16, Class, u64, u64)>;
 
 fn plan(seconds: u64, thresholds: Vec<Threshold>) -> Plan {
@@ -81,7 +82,7 @@ fn ok(ms: u64) -> Calls {
 }
 
 #[test]
-fn a_whole_run_is_judged_as_it_stands_at_its_end() {
+fn a_whole_run_is_judged_by_its_final_value() {
     // The target is slow at first, and then fast for so long that the p95 is low.
     let result = outcome(p95(300.0), |at| (at < 30).then(|| ok(if at < 1 { 500 } else { 10 })));
     assert!(result.kept, "{result:?}");
@@ -95,7 +96,7 @@ fn a_whole_run_is_judged_as_it_stands_at_its_end() {
 }
 
 #[test]
-fn a_window_is_broken_for_good_where_a_whole_run_would_hide_it() {
+fn a_window_shows_a_breach_that_the_whole_run_hides() {
     let slow_at_10 = |at| (at < 30).then(|| ok(if at == 10 { 500 } else { 10 }));
     assert!(outcome(p95(300.0), slow_at_10).kept);
     let windowed = Threshold { window: Some(Duration::from_secs(5)), ..p95(300.0) };
@@ -106,7 +107,7 @@ fn a_window_is_broken_for_good_where_a_whole_run_would_hide_it() {
 }
 
 #[test]
-fn a_short_breach_is_forgiven_where_it_must_last() {
+fn a_breach_shorter_than_sustained_does_not_count() {
     let sustained = Threshold { sustained: Duration::from_secs(5), ..p95(300.0) };
     let slow = |seconds: u64| {
         move |at| (at < 30).then(|| ok(if (10..10 + seconds).contains(&at) { 500 } else { 10 }))
@@ -123,7 +124,7 @@ fn a_short_breach_is_forgiven_where_it_must_last() {
 }
 
 #[test]
-fn silence_within_a_breach_does_not_end_it() {
+fn seconds_without_data_do_not_end_a_breach() {
     let sustained = Threshold { sustained: Duration::from_secs(6), ..failed(0.01) };
     let result = outcome(sustained, |at| match at {
         10 | 15 => Some(vec![(0, 0, Class::Timeout, 20, 1_000)]),
@@ -228,14 +229,17 @@ fn the_threshold_that_ended_the_run_stays_broken() {
     assert!(second(2, 0));
     judge.end(Duration::from_secs(3));
     let threshold_result = &judge.threshold_results()[0];
-    assert!(!threshold_result.outcome.kept && threshold_result.by_server, "{threshold_result:?}");
+    assert!(
+        !threshold_result.outcome.kept && threshold_result.is_server_fault,
+        "{threshold_result:?}"
+    );
     assert_eq!(threshold_result.outcome.broken_at, Some(1.0));
     assert_eq!(threshold_result.remark, Some(super::Remark::Recovered));
 }
 
 #[test]
-fn a_broken_window_names_its_culprit() {
-    let by_server = |broken: Class, last: Class| {
+fn a_broken_window_shows_if_the_server_is_the_cause() {
+    let is_server_fault = |broken: Class, last: Class| {
         let windowed = Threshold { window: Some(Duration::from_secs(5)), ..failed(0.01) };
         let plan = plan(30, vec![windowed]);
         let (judge, _) = feed(&plan, |at| {
@@ -249,14 +253,14 @@ fn a_broken_window_names_its_culprit() {
         });
         let threshold_result = judge.threshold_results().remove(0);
         assert!(!threshold_result.outcome.kept);
-        threshold_result.by_server
+        threshold_result.is_server_fault
     };
-    assert!(!by_server(Class::Timeout, Class::RpcError));
-    assert!(by_server(Class::Http5xx, Class::Timeout));
+    assert!(!is_server_fault(Class::Timeout, Class::RpcError));
+    assert!(is_server_fault(Class::Http5xx, Class::Timeout));
 }
 
 #[test]
-fn rates_are_by_the_time_of_load_and_not_of_stragglers() {
+fn rates_are_divided_by_the_time_under_load() {
     let goodput = threshold(Metric::Goodput, Aggregation::Rate, Operator::Greater, 99.0);
     let windowed = Threshold { window: Some(Duration::from_secs(5)), ..goodput.clone() };
     // The load lasts 30 s. In the next 15 s a single call ends.
@@ -312,15 +316,15 @@ fn long_windows_move_in_longer_steps_and_keep_few_of_them() {
 
 #[test]
 fn failures_reported_by_the_server_are_marked() {
-    let by_server = |class| {
+    let is_server_fault = |class| {
         let plan = plan(30, vec![failed(0.01)]);
         let (judge, _) = feed(&plan, |at| (at < 30).then(|| vec![(0, 0, class, 10, 5)]));
-        judge.threshold_results()[0].by_server
+        judge.threshold_results()[0].is_server_fault
     };
-    assert!(by_server(Class::Http5xx));
-    assert!(by_server(Class::RpcError));
-    assert!(!by_server(Class::Timeout), "silence could be ours");
-    assert!(!by_server(Class::Ok));
+    assert!(is_server_fault(Class::Http5xx));
+    assert!(is_server_fault(Class::RpcError));
+    assert!(!is_server_fault(Class::Timeout), "silence could be ours");
+    assert!(!is_server_fault(Class::Ok));
 }
 
 #[test]
@@ -361,7 +365,7 @@ fn thresholds_of_subscriptions_are_kept_broken_or_without_data() {
     (row.missing, row.duplicates, row.delay.p99_ms) = (Some(3), 5, 251.0);
     let (kept, broken) = results(&row);
     assert_eq!(kept, [false; 4]);
-    assert_eq!(broken.iter().map(|result| result.beyond).collect::<Vec<_>>(), [Some(1.0); 4]);
+    assert_eq!(broken.iter().map(|result| result.excess).collect::<Vec<_>>(), [Some(1.0); 4]);
     // Without any notification, a threshold about notifications is not kept.
     let silent = SubscriptionRow { missing: Some(0), ..SubscriptionRow::default() };
     let (kept, silent) = results(&silent);

@@ -236,7 +236,7 @@ fn weak_percentiles_are_named() {
 
 /// Responses of 320 MB/s on two threads are reported only if the generator has another problem.
 #[test]
-fn responses_that_are_too_much_to_read_are_named() {
+fn large_responses_are_named_if_the_generator_is_overloaded() {
     let (mut plan, mut totals, mut seconds) = healthy();
     plan.threads = 2;
     totals.response_bytes = vec![3_200_000_000];

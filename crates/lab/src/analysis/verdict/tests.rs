@@ -58,7 +58,22 @@ impl Case {
         Case::new(samples::closed(100, pause_ms, 10, &["eth_call", "eth_getLogs"]), &[])
     }
 
-    fn threshold(mut self, metric: Metric, kept: bool, by_server: bool) -> Case {
+    /// Adds a threshold about a metric that was kept.
+    fn kept(self, metric: Metric) -> Case {
+        self.threshold(metric, true, false)
+    }
+
+    /// Adds a threshold about a metric that was broken. The generator may be the cause.
+    fn broken(self, metric: Metric) -> Case {
+        self.threshold(metric, false, false)
+    }
+
+    /// Adds a threshold about a metric that error responses of the server broke.
+    fn broken_by_server(self, metric: Metric) -> Case {
+        self.threshold(metric, false, true)
+    }
+
+    fn threshold(mut self, metric: Metric, kept: bool, is_server_fault: bool) -> Case {
         self.plan.thresholds.push(Threshold {
             selector: Selector { metric, method: None, stages: None },
             aggregation: Aggregation::Rate,
@@ -80,14 +95,15 @@ impl Case {
             broken_at,
             ..ThresholdOutcome::default()
         };
-        let beyond = (!kept).then_some(1.0);
-        self.threshold_results.push(ThresholdResult { outcome, remark: None, by_server, beyond });
+        let excess = (!kept).then_some(1.0);
+        let result = ThresholdResult { outcome, remark: None, is_server_fault, excess };
+        self.threshold_results.push(result);
         self
     }
 
-    /// Sets the distance of the last threshold to its limit.
-    fn beyond(mut self, beyond: f64) -> Case {
-        self.threshold_results.last_mut().unwrap().beyond = Some(beyond);
+    /// Sets how far the value of the last threshold is outside of its limit.
+    fn excess(mut self, excess: f64) -> Case {
+        self.threshold_results.last_mut().unwrap().excess = Some(excess);
         self
     }
 
@@ -171,25 +187,24 @@ fn hang() -> FailurePeriod {
 }
 
 #[test]
-fn nothing_against_it_is_a_plain_pass_and_without_thresholds_it_is_only_measured() {
+fn a_run_without_failures_passes_if_it_has_thresholds_and_else_is_measured() {
     assert_eq!(Case::open().verdict(), (Outcome::Measured, Vec::new(), Vec::new()));
-    let kept = Case::open().threshold(Metric::Latency, true, false).verdict();
+    let kept = Case::open().kept(Metric::Latency).verdict();
     assert_eq!((kept.0, kept.1), (Outcome::Pass, Vec::new()));
 }
 
 #[test]
 fn a_broken_threshold_fails_and_is_reported_with_its_value_and_time() {
-    let (outcome, reasons, _) = Case::open().threshold(Metric::Latency, false, false).verdict();
+    let (outcome, reasons, _) = Case::open().broken(Metric::Latency).verdict();
     assert_eq!(outcome, Outcome::Fail);
     assert_eq!(reasons, ["as written was broken: 2.0 ms, first at 4.0 s"]);
 }
 
 #[test]
-fn a_method_that_fails_completely_fails_the_run_though_all_thresholds_are_kept() {
+fn a_method_that_fails_completely_fails_the_run_despite_kept_thresholds() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
     let case = Case::new(plan, &[(Class::Ok, 40), (Class::Timeout, 60)]);
-    let (outcome, reasons, _) =
-        case.threshold(Metric::Failed, true, false).period(hang()).verdict();
+    let (outcome, reasons, _) = case.kept(Metric::Failed).period(hang()).verdict();
     assert_eq!(outcome, Outcome::Fail);
     assert_eq!(
         reasons,
@@ -202,7 +217,7 @@ fn a_method_that_fails_completely_fails_the_run_though_all_thresholds_are_kept()
 }
 
 #[test]
-fn a_method_of_which_every_call_is_refused_fails_the_run() {
+fn a_method_that_rejects_every_call_fails_the_run() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
     let refused =
         FailurePeriod { succeeded_before: 0, class: Class::RpcError, from: 0.0, ..hang() };
@@ -217,7 +232,7 @@ fn many_failures_of_one_method_fail_the_run_unless_a_threshold_allows_them() {
     let with = |failed, tolerated: bool| {
         let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
         let logs = [(Class::Ok, 100 - failed), (Class::RpcError, failed)];
-        let mut case = Case::new(plan, &logs).threshold(Metric::Failed, true, false);
+        let mut case = Case::new(plan, &logs).kept(Metric::Failed);
         case.plan.thresholds[0].selector.method = tolerated.then_some(1);
         case.verdict()
     };
@@ -231,11 +246,11 @@ fn many_failures_of_one_method_fail_the_run_unless_a_threshold_allows_them() {
 /// A stall of 500 ms in every five seconds takes 10 % of the time, but only 0.1 % of the calls.
 #[test]
 fn a_stall_that_hides_calls_breaks_the_threshold() {
-    let with = |limit: f64, missing: f64| {
-        let mut case = Case::closed(0).threshold(Metric::Latency, true, false);
+    let with = |limit: f64, missing_share: f64| {
+        let mut case = Case::closed(0).kept(Metric::Latency);
         case.plan.thresholds[0].aggregation = Aggregation::Percentile(99.0);
         case.plan.thresholds[0].limit = limit;
-        case.stalls = Some(Stalls { at: vec![5.0, 10.0], missing, longest_ms: 502.0 });
+        case.stalls = Some(Stalls { at: vec![5.0, 10.0], missing_share, longest_ms: 502.0 });
         case.verdict()
     };
     let (outcome, reasons, _) = with(100.0, 0.1);
@@ -251,7 +266,7 @@ fn a_stall_that_hides_calls_breaks_the_threshold() {
 }
 
 #[test]
-fn a_short_outage_is_warned_of_and_a_long_one_fails() {
+fn a_short_outage_is_a_finding_and_a_long_one_fails_the_run() {
     let outage = |failed, ok| {
         let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
         let period = FailurePeriod { until: Some(6.0), failed, calls: failed, ..hang() };
@@ -275,17 +290,17 @@ fn a_run_in_which_everything_failed_fails() {
 
 #[test]
 fn a_busy_generator_is_blamed_unless_the_server_reported_the_failure() {
-    let silent = Case::open().threshold(Metric::Failed, false, false).doubt(busy).verdict();
+    let silent = Case::open().broken(Metric::Failed).doubt(busy).verdict();
     assert_eq!(silent.0, Outcome::ClientLimited);
     assert_eq!(silent.1[0], "busy");
     assert!(silent.1[1].starts_with("as written was broken"), "told, but after the doubt");
-    let verdict = Case::open().threshold(Metric::Failed, false, true).doubt(busy).verdict();
+    let verdict = Case::open().broken_by_server(Metric::Failed).doubt(busy).verdict();
     assert_eq!(verdict.0, Outcome::Fail);
     assert_eq!(verdict.1[1], "busy");
 }
 
 #[test]
-fn a_method_that_hangs_alone_is_no_fault_of_a_busy_generator() {
+fn a_busy_generator_does_not_explain_a_single_hanging_method() {
     let hanging = |answered: u64| {
         let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
         let mut case = Case::new(plan, &[(Class::Ok, 40), (Class::Timeout, 60)]).doubt(busy);
@@ -299,7 +314,7 @@ fn a_method_that_hangs_alone_is_no_fault_of_a_busy_generator() {
 }
 
 #[test]
-fn a_busy_generator_is_the_limit_of_a_closed_loop_and_not_of_a_rate_that_was_kept() {
+fn a_busy_generator_limits_a_closed_load_but_not_a_delivered_rate() {
     assert_eq!(Case::closed(0).doubt(busy).verdict().0, Outcome::ClientLimited);
     let (outcome, _, warnings) = Case::open().doubt(busy).verdict();
     assert_eq!((outcome, warnings), (Outcome::Measured, vec!["busy".to_owned()]));
@@ -307,9 +322,9 @@ fn a_busy_generator_is_the_limit_of_a_closed_loop_and_not_of_a_rate_that_was_kep
 
 /// Late sends add to latencies, by at most their own delay.
 #[test]
-fn late_sends_make_invalid_only_what_they_can_have_broken() {
-    let broken = |metric, beyond| {
-        let case = Case::open().threshold(metric, false, false).beyond(beyond);
+fn late_sends_make_a_run_invalid_only_if_they_explain_the_breach() {
+    let broken = |metric, excess| {
+        let case = Case::open().broken(metric).excess(excess);
         let (outcome, reasons, _) = case.doubt(late).verdict();
         assert!(reasons.contains(&"late".to_owned()), "{reasons:?}");
         outcome
@@ -322,25 +337,25 @@ fn late_sends_make_invalid_only_what_they_can_have_broken() {
     assert_eq!(broken(Metric::Delivered, 0.3), Outcome::Fail);
     assert_eq!(broken(Metric::Delivered, 0.015), Outcome::Invalid);
 
-    let kept = Case::open().threshold(Metric::Latency, true, false).doubt(late).verdict();
+    let kept = Case::open().kept(Metric::Latency).doubt(late).verdict();
     assert_eq!((kept.0, kept.2), (Outcome::Pass, vec!["late".to_owned()]));
     assert_eq!(Case::open().doubt(late).verdict().0, Outcome::Measured);
     assert_eq!(Case::open().doubt(late).doubt(busy).verdict().0, Outcome::ClientLimited);
 }
 
 #[test]
-fn an_unknown_distance_counts_as_explained_by_the_scheduling_delay() {
-    let mut case = Case::open().threshold(Metric::Latency, false, false).doubt(late);
-    case.threshold_results[0].beyond = None;
+fn a_late_send_explains_a_breach_of_unknown_excess() {
+    let mut case = Case::open().broken(Metric::Latency).doubt(late);
+    case.threshold_results[0].excess = None;
     assert_eq!(case.verdict().0, Outcome::Invalid);
 }
 
-/// The target used the core for which the generator waited. A backlog of seconds is still the
-/// target's failure.
+/// The generator waited 50 ms for a core that the target used. This does not explain latencies that
+/// are seconds above their limit.
 #[test]
-fn a_wait_for_a_core_excuses_no_more_than_it_can_have_caused() {
-    let broken = |metric, beyond| {
-        let case = Case::open().threshold(metric, false, false).beyond(beyond);
+fn a_wait_for_a_core_explains_only_a_delay_of_its_own_length() {
+    let broken = |metric, excess| {
+        let case = Case::open().broken(metric).excess(excess);
         case.doubt(starved).doubt(late).verdict().0
     };
     assert_eq!(broken(Metric::Latency, 3_800.0), Outcome::Fail);
@@ -352,20 +367,20 @@ fn a_wait_for_a_core_excuses_no_more_than_it_can_have_caused() {
 }
 
 #[test]
-fn answers_429_are_the_servers_however_busy_the_generator_was() {
-    let limited = Case::open().threshold(Metric::Limited, false, false).doubt(busy).verdict();
+fn http_429_responses_fail_the_run_even_if_the_generator_was_busy() {
+    let limited = Case::open().broken(Metric::Limited).doubt(busy).verdict();
     assert_eq!(limited.0, Outcome::Fail);
 }
 
 #[test]
-fn nothing_measured_is_invalid_whatever_else() {
-    let case = Case::open().threshold(Metric::Failed, false, true).doubt(busy);
+fn a_run_that_measured_nothing_is_always_invalid() {
+    let case = Case::open().broken_by_server(Metric::Failed).doubt(busy);
     let (outcome, reasons, _) = case.doubt(|doubts| doubts.empty = Some(Doubt::NoCalls)).verdict();
     assert_eq!((outcome, reasons[0].as_str()), (Outcome::Invalid, "empty"));
 }
 
 #[test]
-fn a_target_that_fell_behind_fails_and_too_few_workers_do_not_blame_it() {
+fn a_target_that_fell_behind_fails_unless_the_plan_has_too_few_workers() {
     let (scenario, workers) = (|| "load".to_owned(), 5);
     let delivery = Delivered { share: 0.79, started: 79, scheduled: 100 };
     let behind = || {
@@ -383,7 +398,7 @@ fn a_target_that_fell_behind_fails_and_too_few_workers_do_not_blame_it() {
 
 /// A failing method is reported even if a method whose name begins with its name fails too.
 #[test]
-fn a_failing_method_is_named_beside_one_with_a_longer_name() {
+fn a_failing_method_is_named_although_one_with_a_longer_name_fails_too() {
     let plan = samples::open(100.0, 10, &["eth_callMany", "eth_call"]);
     let mut case = Case::new(plan, &[(Class::Ok, 72), (Class::Timeout, 28)]);
     case.failure_periods.push(("eth_callMany".to_owned(), hang()));
@@ -396,10 +411,10 @@ fn a_failing_method_is_named_beside_one_with_a_longer_name() {
 
 /// A broken threshold about a method does not hide another method whose name it contains.
 #[test]
-fn a_failing_method_is_named_beside_a_broken_threshold_of_one_with_a_longer_name() {
+fn a_failing_method_is_named_although_one_with_a_longer_name_broke_a_threshold() {
     let plan = samples::open(100.0, 10, &["eth_callMany", "eth_call"]);
     let case = Case::new(plan, &[(Class::Ok, 72), (Class::Timeout, 28)]);
-    let mut case = case.threshold(Metric::Failed, false, false);
+    let mut case = case.broken(Metric::Failed);
     let outcome = &mut case.threshold_results[0].outcome;
     outcome.text = "failed{method:eth_callMany} rate<0.01".to_owned();
     outcome.method = Some("eth_callMany".to_owned());
@@ -413,10 +428,10 @@ fn a_failing_method_is_named_beside_a_broken_threshold_of_one_with_a_longer_name
 /// A method that is slow and fails has two reasons. The failure of the server stands, even if the
 /// delay of the generator explains the latency.
 #[test]
-fn a_failing_method_is_named_beside_its_own_broken_latency() {
+fn a_failing_method_is_named_although_its_latency_threshold_is_broken_too() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
     let case = Case::new(plan, &[(Class::Ok, 72), (Class::RpcError, 28)]);
-    let mut case = case.threshold(Metric::Latency, false, false).beyond(0.001).doubt(late);
+    let mut case = case.broken(Metric::Latency).excess(0.001).doubt(late);
     case.threshold_results[0].outcome.method = Some("eth_getLogs".to_owned());
     let (outcome, reasons, _) = case.verdict();
     let failed = |reason: &String| reason.starts_with("28.0 % of the calls of eth_getLogs failed");
@@ -425,21 +440,21 @@ fn a_failing_method_is_named_beside_its_own_broken_latency() {
 }
 
 #[test]
-fn pauses_that_bound_the_rate_are_the_limit_whatever_was_kept() {
+fn pauses_that_limit_the_rate_make_a_run_client_limited() {
     assert_eq!(Case::closed(100).doubt(paced).verdict().0, Outcome::ClientLimited);
-    let latency = Case::closed(100).threshold(Metric::Latency, true, false).doubt(paced).verdict();
+    let latency = Case::closed(100).kept(Metric::Latency).doubt(paced).verdict();
     assert_eq!(latency.0, Outcome::ClientLimited);
     let kept = "the threshold was kept, but the plan's own pauses limited the load; set a rate to \
                 test whether the target can sustain it";
     assert_eq!(latency.1, ["paced", kept]);
-    let rate = Case::closed(100).threshold(Metric::Goodput, false, false).doubt(paced).verdict();
+    let rate = Case::closed(100).broken(Metric::Goodput).doubt(paced).verdict();
     assert_eq!(rate.0, Outcome::ClientLimited);
-    let slow = Case::closed(100).threshold(Metric::Latency, false, false).doubt(paced).verdict();
+    let slow = Case::closed(100).broken(Metric::Latency).doubt(paced).verdict();
     assert_eq!(slow.0, Outcome::Fail);
 }
 
 #[test]
-fn a_part_of_a_run_passes_nothing_but_can_fail() {
+fn a_run_that_ended_early_can_fail_but_not_pass() {
     let ended = |mut case: Case, early| {
         case.early_end = Some(early);
         case.verdict()
@@ -450,9 +465,9 @@ fn a_part_of_a_run_passes_nothing_but_can_fail() {
         reasons,
         ["the run was stopped by the user at 3.0 s of 10.0 s; no threshold was broken until then"]
     );
-    let broken = Case::open().threshold(Metric::Latency, false, false);
+    let broken = Case::open().broken(Metric::Latency);
     assert_eq!(ended(broken, EarlyEnd::StoppedByUser(3.0)).0, Outcome::Fail);
-    let broken = Case::open().threshold(Metric::Latency, false, false);
+    let broken = Case::open().broken(Metric::Latency);
     let (outcome, reasons, _) = ended(broken, EarlyEnd::Aborted(3.0));
     assert_eq!(outcome, Outcome::Fail);
     assert_eq!(reasons[1], "the broken threshold aborted the run at 3.0 s of 10.0 s");

@@ -19,7 +19,7 @@ fn native(times: &Times, schema: i32) -> Native {
 }
 
 #[test]
-fn a_buckets_end_belongs_to_it() {
+fn a_bucket_includes_its_end() {
     // The ends of the buckets of schema 0 are the powers of two.
     for (value, expected) in [(1.0, 0), (1.000_001, 1), (2.0, 1), (0.5, -1), (0.500_001, 0)] {
         assert_eq!(bucket_index(value, 0), expected, "{value}");
@@ -46,7 +46,7 @@ fn native_buckets_give_the_quantiles_within_their_width() {
 }
 
 #[test]
-fn what_is_too_short_to_tell_is_zero() {
+fn values_below_the_resolution_are_in_the_zero_bucket() {
     let native = native(&times_of([0.0, 0.000_05, 1.0]), 5);
     assert_eq!(native.zero, 2);
     assert_eq!(native.buckets.len(), 1);
@@ -67,16 +67,16 @@ fn sums_and_statistics_are_in_seconds() {
 }
 
 #[test]
-fn classic_buckets_count_up() {
+fn classic_buckets_are_cumulative() {
     let distribution = Distribution::of(&times_of([0.05, 0.3, 0.3, 70_000.0]), &Form::Classic);
-    let Shape::Classic(upto) = &distribution.shape else { panic!("{distribution:?}") };
-    assert_eq!(upto[..3], [1, 1, 3]);
-    assert_eq!(upto.last(), Some(&3), "70 s is above every bound");
+    let Shape::Classic(cumulative_counts) = &distribution.shape else { panic!("{distribution:?}") };
+    assert_eq!(cumulative_counts[..3], [1, 1, 3]);
+    assert_eq!(cumulative_counts.last(), Some(&3), "70 s is above every bound");
     assert_eq!(distribution.count, 4);
 }
 
 #[test]
-fn nothing_is_nothing() {
+fn statistics_of_no_values_are_zero() {
     let stats = vec![Stat::Avg, Stat::Max, Stat::Percentile(99.0)];
     let distribution = Distribution::of(&empty_times(), &Form::Trends(Trends::Stats(stats)));
     let Shape::Stats(stats) = distribution.shape else { panic!("{distribution:?}") };

@@ -7,6 +7,7 @@ use crate::export::table::{METRICS, collect_samples};
 use crate::export::{Trends, k6};
 use crate::live::scene::Scene;
 
+/// Returns the series of a made-up run as a receiver decodes them.
 fn sent(names: Names, trends: Trends, labels: &[&str]) -> Vec<TimeSeries> {
     let table = match names {
         Names::Weir => METRICS,
@@ -110,7 +111,7 @@ fn a_native_histogram_gives_its_buckets_back() {
 }
 
 #[test]
-fn an_ended_series_says_so_in_exact_bits_and_its_own_kind() {
+fn a_stale_marker_has_the_exact_bits_and_the_kind_of_its_series() {
     for trends in [Trends::default(), Trends::Native { schema: 8 }] {
         for series in sent(Names::Weir, trends, &[]) {
             let ended = series.identity().into_stale_marker(7);

@@ -5,7 +5,7 @@ use super::*;
 
 const NOW: Duration = Duration::from_secs(100);
 
-/// Returns a queue of pushes whose bodies are their numbers.
+/// Returns a queue of pushes. The body of each is one byte: its index.
 fn queue(pushes: u64) -> Queue {
     let mut queue = Queue::default();
     for index in 0..pushes {
@@ -31,7 +31,7 @@ fn stored_pushes_go_out_in_order() {
 }
 
 #[test]
-fn failures_of_the_receiver_are_repeated_and_hold_back_the_rest() {
+fn failed_pushes_are_retried_before_the_rest() {
     for outcome in [Outcome::Unreachable, Outcome::Status(500, None), Outcome::Status(429, None)] {
         let mut queue = queue(2);
         queue.record(NOW, outcome, "", u32::MAX);
@@ -43,7 +43,7 @@ fn failures_of_the_receiver_are_repeated_and_hold_back_the_rest() {
 }
 
 #[test]
-fn rejected_pushes_are_not_repeated_but_reported() {
+fn rejected_pushes_are_not_retried_but_reported() {
     for status in [400, 401, 404, 413, 422, 302] {
         let mut queue = queue(2);
         queue.record(NOW, Outcome::Status(status, Some(Duration::from_secs(9))), "", 0);
@@ -59,7 +59,7 @@ fn rejected_pushes_are_not_repeated_but_reported() {
 }
 
 #[test]
-fn waits_double_up_to_a_bound_and_begin_anew_after_success() {
+fn waits_double_up_to_a_maximum_and_restart_after_success() {
     let mut queue = queue(2);
     let (mut now, mut waits) = (NOW, Vec::new());
     for _ in 0..40 {
@@ -76,7 +76,7 @@ fn waits_double_up_to_a_bound_and_begin_anew_after_success() {
 }
 
 #[test]
-fn dice_spread_the_waits_over_their_second_half() {
+fn random_numbers_spread_the_waits_over_their_second_half() {
     let wait = |random| {
         let mut queue = queue(1);
         queue.record(NOW, Outcome::Unreachable, "", random);
@@ -87,7 +87,7 @@ fn dice_spread_the_waits_over_their_second_half() {
 }
 
 #[test]
-fn retry_after_is_honoured_within_reason() {
+fn retry_after_is_honoured_up_to_a_maximum() {
     for (requested_seconds, waited) in
         [(0, BACKOFF_MIN), (7, Duration::from_secs(7)), (86_400, RETRY_AFTER_MAX)]
     {
@@ -101,7 +101,7 @@ fn retry_after_is_honoured_within_reason() {
 }
 
 #[test]
-fn too_much_that_waits_loses_the_oldest_and_no_more_memory() {
+fn a_full_queue_discards_its_oldest_pushes() {
     let mut queue = Queue::default();
     let body = vec![0; QUEUED_BYTES_MAX / 4];
     for _ in 0..10 {
@@ -115,7 +115,7 @@ fn too_much_that_waits_loses_the_oldest_and_no_more_memory() {
 }
 
 #[test]
-fn what_was_said_is_kept_in_one_short_line() {
+fn the_last_error_is_one_short_line() {
     let mut queue = queue(1);
     queue.record(NOW, Outcome::Status(500, None), "\n", 0);
     assert_eq!(queue.summary.last_error, "");
@@ -129,7 +129,7 @@ fn what_was_said_is_kept_in_one_short_line() {
 }
 
 #[test]
-fn an_outcome_for_nothing_changes_nothing() {
+fn an_outcome_without_a_push_changes_nothing() {
     let mut queue = queue(0);
     queue.record(NOW, Outcome::Stored, "", 0);
     assert_eq!(queue.end(), PushSummary::default());

@@ -11,7 +11,7 @@ use super::*;
 use crate::export::proto::{WriteRequest, stale};
 use crate::live::scene::Scene;
 
-/// A received request: its head in lower case, and its body.
+/// A received request: its header section in lower case, and its decoded body.
 type Received = (String, WriteRequest);
 
 struct Receiver {
@@ -20,7 +20,8 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Starts a receiver that sends these responses, then always status 204.
+    /// Starts a receiver that sends these responses, then always status 204. A response is a status
+    /// with further headers.
     fn start(responses: &'static [&'static str]) -> Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/api/v1/write", listener.local_addr().unwrap());
@@ -115,7 +116,7 @@ fn a_run_is_pushed_and_every_series_ended() {
 }
 
 #[test]
-fn a_failing_receiver_gets_the_same_again_and_then_the_rest() {
+fn a_failed_push_is_retried_before_the_rest() {
     let receiver = Receiver::start(&[
         "500 Internal Server Error\r\n",
         "429 Too Many Requests\r\nRetry-After: 0\r\n",
@@ -130,7 +131,7 @@ fn a_failing_receiver_gets_the_same_again_and_then_the_rest() {
 }
 
 #[test]
-fn a_refusal_is_reported_and_not_repeated() {
+fn a_rejected_push_is_reported_and_not_retried() {
     let receiver = Receiver::start(&["400 Bad Request\r\n"]);
     let summary = push_run(&Settings::new(&receiver.url), &[1, 60]);
     assert_eq!(receiver.received.lock().len(), 3);
@@ -139,7 +140,7 @@ fn a_refusal_is_reported_and_not_repeated() {
 }
 
 #[test]
-fn a_series_that_is_gone_is_ended_at_once() {
+fn a_series_without_samples_ends_at_once() {
     let receiver = Receiver::start(&[]);
     let mut scene = Scene::new();
     let mut remote = RemoteWrite::start(&Settings::new(&receiver.url)).unwrap();
@@ -158,7 +159,7 @@ fn a_series_that_is_gone_is_ended_at_once() {
 }
 
 #[test]
-fn a_receiver_that_never_answers_holds_up_nobody() {
+fn a_silent_receiver_does_not_block_updates() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());
     let mut remote = RemoteWrite::start(&Settings::new(&url)).unwrap();
@@ -173,7 +174,7 @@ fn a_receiver_that_never_answers_holds_up_nobody() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_and_secrets_never_shown() {
+fn invalid_settings_are_rejected_and_secrets_are_masked() {
     let mut bad = Vec::new();
     for url in ["", "127.0.0.1:9090", "ftp://hidden@host/", "http:///x", "https://"] {
         bad.push(Settings::new(url));

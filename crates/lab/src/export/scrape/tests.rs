@@ -16,7 +16,7 @@ fn scrape(names: Names) -> Scrape {
 }
 
 /// Sends a request and returns the whole response.
-fn ask(scrape: &Scrape, request: &[u8]) -> String {
+fn send(scrape: &Scrape, request: &[u8]) -> String {
     let mut client = TcpStream::connect(scrape.address()).unwrap();
     client.set_read_timeout(Some(CONNECTION_TIME_MAX * 5)).unwrap();
     // The server may respond and close before it has read the whole request.
@@ -27,9 +27,9 @@ fn ask(scrape: &Scrape, request: &[u8]) -> String {
 }
 
 #[test]
-fn the_text_has_what_was_counted() {
+fn a_scrape_returns_the_counts() {
     let scrape = scrape(Names::Weir);
-    let response = ask(&scrape, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let response = send(&scrape, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     let (head, body) = response.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     assert!(head.contains("openmetrics-text"), "{head}");
@@ -50,14 +50,14 @@ fn the_text_has_what_was_counted() {
 #[test]
 fn k6_names_are_scraped_too() {
     let scrape = scrape(Names::K6);
-    let response = ask(&scrape, b"GET /metrics?x=y HTTP/1.0\r\n\r\n");
+    let response = send(&scrape, b"GET /metrics?x=y HTTP/1.0\r\n\r\n");
     for name in ["k6_http_reqs_total{", "k6_http_req_duration_seconds_bucket{", "k6_vus{"] {
         assert!(response.contains(name), "{name}: {response}");
     }
 }
 
 #[test]
-fn everything_else_is_refused() {
+fn other_requests_are_rejected() {
     let scrape = scrape(Names::Weir);
     let long = [b"GET /metrics HTTP/1.1\r\nX: ".to_vec(), vec![b'a'; 20_000]].concat();
     for (request, status) in [
@@ -66,22 +66,22 @@ fn everything_else_is_refused() {
         (b"POST /metrics HTTP/1.1\r\n\r\n", "405"),
         (b"\x16\x03\x01\x02\x00\x01\x00", "400"),
     ] {
-        let response = ask(&scrape, request);
+        let response = send(&scrape, request);
         assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{response}");
     }
     // The server does not read the whole request, so a reset may discard its response.
-    let response = ask(&scrape, &long);
+    let response = send(&scrape, &long);
     assert!(response.is_empty() || response.starts_with("HTTP/1.1 431"), "{response}");
 }
 
 #[test]
-fn silent_clients_hold_up_nobody_for_long() {
+fn silent_clients_block_others_only_briefly() {
     let scrape = scrape(Names::Weir);
     let silent: Vec<TcpStream> =
         (0..CONNECTIONS_MAX * 4).map(|_| TcpStream::connect(scrape.address()).unwrap()).collect();
     let start = Instant::now();
     loop {
-        let response = ask(&scrape, b"GET /metrics HTTP/1.1\r\n\r\n");
+        let response = send(&scrape, b"GET /metrics HTTP/1.1\r\n\r\n");
         if response.starts_with("HTTP/1.1 200") {
             break;
         }
@@ -91,7 +91,7 @@ fn silent_clients_hold_up_nobody_for_long() {
 }
 
 #[test]
-fn nothing_is_held_after_the_end() {
+fn the_address_is_free_after_the_end() {
     let scrape = scrape(Names::Weir);
     let address = scrape.address();
     scrape.finish();

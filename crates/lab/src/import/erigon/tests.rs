@@ -70,7 +70,7 @@ fn cold_first_repetitions_are_reported_separately() {
 }
 
 #[test]
-fn the_clients_faults_are_not_the_servers() {
+fn faults_of_the_client_do_not_count_for_the_server() {
     let ports = &report("eth_getBlockByNumber")[0];
     let left_out = ports.left_out.iter().filter(|run| run.contains("local ports")).count();
     assert!(left_out > 0, "{:?}", ports.left_out);

@@ -39,6 +39,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
         let cut_text = format!("and {} more", state.rows.len() - row_count);
         lines.push(Row::new([cut_text]).style(QUIET));
     }
+    // The columns: method, calls, calls per second, failed share.
     let mut widths = vec![
         Constraint::Fill(1),
         Constraint::Length(10),

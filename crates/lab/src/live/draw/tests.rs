@@ -193,7 +193,7 @@ fn without_colours_no_cell_is_coloured() {
 }
 
 #[test]
-fn no_colour_is_unreadable_on_a_light_background() {
+fn every_colour_is_readable_on_a_light_background() {
     for style in [QUIET, STRONG, GOOD, DOUBTFUL, BAD] {
         let colour = style.fg.unwrap_or(Color::Reset);
         let pale = [Color::Yellow, Color::White, Color::Gray, Color::LightYellow, Color::LightCyan];

@@ -119,7 +119,7 @@ fn inside_to_the_end() {
 }
 
 #[test]
-fn q_and_ctrl_c_stop_and_give_the_terminal_back() {
+fn q_and_ctrl_c_stop_the_run_and_restore_the_terminal() {
     // The first keys have no effect, or switch to the other period.
     for keys in [&b"xTt q"[..], b"\x03"] {
         let shown = run_in_terminal("inside_until_stopped", keys);
@@ -138,13 +138,13 @@ fn t_shows_the_other_times() {
 }
 
 #[test]
-fn a_panic_leaves_a_terminal_on_which_it_can_be_read() {
+fn a_panic_restores_the_terminal_before_its_message() {
     let shown = run_in_terminal("inside_a_panic_of_another_thread", b"");
     assert!(assert_restored(&shown).contains("on purpose"), "{shown:?}");
 }
 
 #[test]
-fn an_end_in_order_gives_the_terminal_back() {
+fn a_normal_end_restores_the_terminal() {
     let shown = run_in_terminal("inside_to_the_end", b"");
     assert!(assert_restored(&shown).contains("it ended"), "{shown:?}");
 }

@@ -1,4 +1,8 @@
 //! The section that compares systems and variants, with the tables of `weir compare`.
+//!
+//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
+//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
+//! row for each of `rows`.
 
 use lab_model::results::compare::CompareResult;
 

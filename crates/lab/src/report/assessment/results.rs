@@ -1,4 +1,10 @@
 //! Sections about results: methods by plan and system, capacities, and first bottlenecks.
+//!
+//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
+//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
+//! row for each of `rows`. `text!["a ", code("b")]` joins texts. `cells![…]` creates the cells of a
+//! row. In a heading, lead or note, `[highest pass](capacity)` is a text that links to the glossary
+//! entry "capacity".
 
 use lab_model::results::Finding;
 use lab_model::results::run::{Row, RunResult};
@@ -24,6 +30,10 @@ const CHARTS_MAX: usize = 8;
 const SEARCHES_MAX: usize = 4;
 /// Width and height of the chart of capacities in pixels.
 const SIZE: (i32, i32) = (1000, 240);
+/// Width of the line from pass to fail in the chart of capacities, in tenths of a pixel.
+const LINE_WIDTH: u32 = 40;
+/// Radius of a dot in the chart of capacities, in pixels.
+const DOT_RADIUS: i32 = 4;
 /// Maximum number of characters of a system's name on an axis.
 const AXIS_NAME_MAX: usize = 28;
 
@@ -48,7 +58,7 @@ pub(super) fn results(assessed: &Assessed) -> Section {
 }
 
 /// The values of a method over the valid runs of a system. Times and goodput are medians of the
-/// runs; shares are those of all calls together.
+/// runs. Shares are computed over the calls of all runs together.
 struct MethodRow {
     runs: usize,
     calls: u64,
@@ -227,15 +237,17 @@ fn capacity_chart(assessed: &Assessed) -> Option<Block> {
     for (index, system) in with_searches().enumerate() {
         let searches = system.searches.len();
         for (search_index, search) in system.searches.iter().enumerate() {
-            // Searches of one system are side by side around the tick of the system.
+            // Searches of one system are side by side around the tick of the system. They take 60 %
+            // of the distance between two ticks.
             let offset = (search_index as f64 + 1.0) / (searches as f64 + 1.0) - 0.5;
             let x = index as f64 + 1.0 + offset * 0.6;
             let (pass, fail) =
                 (search.result.answer.highest_pass, search.result.answer.lowest_fail);
             if let Some((pass, fail)) = pass.zip(fail) {
-                shapes.push(curve(vec![(x, pass), (x, fail)], Ink::Limited, 40));
+                shapes.push(curve(vec![(x, pass), (x, fail)], Ink::Limited, LINE_WIDTH));
             }
-            let dot = |rate, ink| Shape::Dot { at: (x, rate), ink, radius: 4, filled: true };
+            let dot =
+                |rate, ink| Shape::Dot { at: (x, rate), ink, radius: DOT_RADIUS, filled: true };
             shapes.extend(pass.map(|rate| dot(rate, Ink::Good)));
             shapes.extend(fail.map(|rate| dot(rate, Ink::Bad)));
         }

@@ -2,9 +2,12 @@
 //! the method of measurement.
 //!
 //! A system is a target on its machine. A result is a load run or a capacity search of a system.
-//! The evidence is the systems with all their results and comparisons. `section.on(FORMATS, BLOCK)`
-//! adds a block that appears only in these formats; [`FILES`] stands for Markdown and the page.
-//! `name(…)` and `code(…)` mark text from the input.
+//! The evidence is the systems with all their results and comparisons. `section.on(PAGE, block)`
+//! adds a block that only the HTML page has; `FILES` stands for Markdown and the page.
+//! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each
+//! of `rows`. `name(…)` and `code(…)` mark text from the input. `text!["a ", code("b")]` joins
+//! texts. In a heading, lead or note, `[seed](seed)` is a text that links to the glossary entry
+//! "seed".
 
 use lab_model::results::run::StageRow;
 use lab_model::results::{Fingerprint, Outcome, PlanFacts, TargetFacts};
@@ -194,8 +197,8 @@ pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
     ];
     let systems: Vec<Vec<ResultFacts<'_>>> =
         assessed.evidence.systems.iter().map(results_of).collect();
-    // `head` is the head in Markdown, and `page_head` the head on the page. They are plain text
-    // here, because a name may contain brackets.
+    // `head` is the column's heading in Markdown, and `page_head` its heading on the page. They are
+    // plain text here, because a name may contain brackets.
     let names = assessed.evidence.systems.iter().map(|system| Column {
         page_head: Text::from(&system.name),
         head: Text::from(&system.name),

@@ -105,7 +105,8 @@ impl Axis {
         let minimum = if minimum.is_finite() && minimum > 0.0 { minimum } else { 1.0 };
         let maximum =
             if maximum.is_finite() && maximum > minimum { maximum } else { minimum * 10.0 };
-        // The ends are multiples of half an exponent, and at least 0.05 beyond those of the values.
+        // The ends are exponents, in multiples of 0.5. Each end is at least 0.05 outside of the
+        // exponents of the values.
         let start = (minimum.log10() * 2.0 - 0.1).floor() / 2.0;
         let end = ((maximum.log10() * 2.0 + 0.1).ceil() / 2.0).max(start + 1.0);
         let mut ticks = Vec::new();
@@ -129,7 +130,8 @@ impl Axis {
     }
 
     /// Returns an axis of quantiles by [`rarity`], on which 90 %, 99 % and 99.9 % are equally far
-    /// apart. It ends at the rarest quantile that this number of calls resolves.
+    /// apart. It ends at the rarest quantile that this number of calls resolves, between 99 % and
+    /// 99.9999 %.
     pub(crate) fn quantile(calls: u64) -> Axis {
         // The number of nines of the last quantile: 99.9 % has three.
         let nines = (calls.max(10) as f64).log10().clamp(2.0, 6.0);

@@ -1,4 +1,5 @@
-//! The table of counts of a load study, with a row per plan (or case) and variant.
+//! The table of counts of a load study, such as requests per second. It has a row per plan and
+//! variant. The plan is a load; some studies call it a case.
 
 use lab_model::results::load_study::{AccessLogRow, CountRow, CpuLimitKind, LoadStudyResult};
 

@@ -1,4 +1,10 @@
 //! Sections about calls: by method, by outcome, by stage, and the latency distribution.
+//!
+//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
+//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
+//! row for each of `rows`. `text!["a ", code("b")]` joins texts. `cells![…]` creates the cells of a
+//! row. In a heading, lead or note, `[latency](latency)` is a text that links to the glossary entry
+//! "latency".
 
 use lab_model::record::{Class, Times, Totals};
 use lab_model::results::Quantiles;
@@ -93,8 +99,8 @@ fn table(rows: &[&run::Row]) -> Table {
         Column::number("failed").only(text_formats),
         Column::number("429").only(text_formats),
     ];
-    // Both columns list the failures. The column for the terminal has the description of the
-    // quantiles to the left of it as its head.
+    // Both columns list the failures. The heading of the column for the terminal describes the
+    // quantiles to its left.
     let last_columns = [
         Column::text("latency in ms, all outcomes").only(TERMINAL),
         Column::text("failed as").only(MARKDOWN),
@@ -232,6 +238,7 @@ pub(super) fn spectrum(
     for (name, times) in &histograms {
         let (points, ink) = (quantile_points(times), ink(name));
         let slowest = points.last().copied();
+        // The width is in tenths of a pixel, the radius in pixels.
         shapes.push(curve(points, ink, 17));
         shapes.extend(slowest.map(|point| Shape::Dot { at: point, ink, radius: 3, filled: true }));
     }

@@ -1,4 +1,10 @@
-//! Sections about the generator's health, connections, and compared responses.
+//! Sections about the health of the load generator, connections, and compared responses. The
+//! generator is this program, which sends the calls. The reference is a second node. A sample of
+//! the target's responses is compared with the reference's responses.
+//!
+//! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each
+//! of `rows`. `text!["a ", code("b")]` joins texts. In a heading, lead or note, `[busy](busy)` is a
+//! text that links to the glossary entry "busy".
 
 use lab_model::results::run::RunResult;
 
@@ -9,10 +15,16 @@ use super::super::document::{
 };
 use super::super::parts::line;
 use super::super::timeline::{Point, Timeline};
-use super::over_time::{WIDE, marks, time_axis};
+use super::over_time::{AREA_OPACITY, WIDE, marks, time_axis};
 use crate::wording::number::{bare_ms, bytes, count, ms, percent, plural, span};
 
-/// Returns numbers and charts about the health of the generator, which is this program.
+/// Height of a chart in pixels.
+const CHART_HEIGHT: i32 = 130;
+/// Width of a curve in tenths of a pixel.
+const LINE_WIDTH: u32 = 15;
+
+/// Returns the numbers and charts of the generator's health: calls that were sent late, busy
+/// threads, and waits for a core.
 pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
     let generator = &result.generator;
     let (iterations, delay) = (&generator.iterations, &generator.scheduling_delay);
@@ -25,7 +37,7 @@ pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
         count(iterations.scheduled),
         ms(delay.p99_ms),
     );
-    let not_ended = format!("{dropped} / {}", count(iterations.interrupted));
+    let unfinished = format!("{dropped} / {}", count(iterations.interrupted));
     let tiles = [
         (started_share, "[of scheduled iterations started](delivered)"),
         (ms(delay.p99_ms), "[scheduling delay, p99](scheduling delay)"),
@@ -33,7 +45,7 @@ pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
         (busy, "[busy in the busiest second](busy)"),
         (waited, "[waited for a core](run delay)"),
         (cpu, "[CPU per request of its threads](CPU per request)"),
-        (not_ended, "[iterations dropped / interrupted](scheduled, started, dropped)"),
+        (unfinished, "[iterations dropped / interrupted](scheduled, started, dropped)"),
         (ms(generator.iteration_time.p99_ms), "[p99 of whole iterations](iteration time)"),
     ];
     let tiles = tiles.map(|(value, description)| ("", value, Text::marked(description))).to_vec();
@@ -42,11 +54,11 @@ pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
         let points =
             || timeline.points.iter().map(|point| (point.middle(), value_of(point))).collect();
         let mut shapes = marks(result, WIDE);
-        shapes.push(Shape::Area(points(), ink, 0.12));
-        shapes.push(curve(points(), ink, 15));
+        shapes.push(Shape::Area(points(), ink, AREA_OPACITY));
+        shapes.push(curve(points(), ink, LINE_WIDTH));
         let axes = (time_axis(result), Axis::up_to(maximum, scale));
         Block::Figure(
-            Chart::new(title, (WIDE, 130), axes, shapes),
+            Chart::new(title, (WIDE, CHART_HEIGHT), axes, shapes),
             vec![(ink, legend_text.to_owned())],
         )
     };
@@ -70,7 +82,8 @@ pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
         .on(MARKDOWN, Block::Paragraph(summary.into()))
 }
 
-/// Returns the numbers of connections, handshakes, statuses and bytes.
+/// Returns the numbers of connections, TLS handshakes, HTTP statuses and bytes, and the times to
+/// open connections.
 pub(super) fn connections(result: &RunResult) -> Section {
     let (wire, traffic) = (&result.wire, &result.wire.traffic);
     let (full_handshakes, resumed_handshakes) =
@@ -94,7 +107,7 @@ pub(super) fn connections(result: &RunResult) -> Section {
         plural(requests, "request"),
         plural(opened, "connection"),
     );
-    let resumption = wire.resumption.map(|share| {
+    let resumption_fact = wire.resumption.map(|share| {
         let resumed_text = format!(
             "{} ({} of {})",
             percent(share),
@@ -122,7 +135,7 @@ pub(super) fn connections(result: &RunResult) -> Section {
     let close_codes = wire.close_codes.iter().map(|(code, websockets)| {
         (format!("WebSockets closed by the server with code {code}"), count(*websockets))
     });
-    let facts = facts.chain(resumption).chain(statuses).chain(close_codes);
+    let facts = facts.chain(resumption_fact).chain(statuses).chain(close_codes);
     let facts = facts.map(|(name, value)| (Text::marked(&name), value.into())).collect();
     let opening = (protocol == "WebSocket").then_some(("WebSocket opening", &wire.upgrade));
     let times = [
@@ -131,14 +144,14 @@ pub(super) fn connections(result: &RunResult) -> Section {
         ("TLS handshake, resumed", &wire.handshake_resumed),
     ];
     let times = times.into_iter().chain(opening).chain([("Retry-After", &wire.retry_after)]);
-    let ms = |count: u64, ms: f64| if count == 0 { String::new() } else { bare_ms(ms) };
+    let ms_or_empty = |count: u64, ms: f64| if count == 0 { String::new() } else { bare_ms(ms) };
     let times = table!(times, |(name, quantiles)|
         Column::text("") => name,
         Column::number("count") => count(quantiles.count),
-        Column::number("p50 ms") => ms(quantiles.count, quantiles.p50_ms),
-        Column::number("p95 ms") => ms(quantiles.count, quantiles.p95_ms),
-        Column::number("p99 ms") => ms(quantiles.count, quantiles.p99_ms),
-        Column::number("max ms") => ms(quantiles.count, quantiles.max_ms),
+        Column::number("p50 ms") => ms_or_empty(quantiles.count, quantiles.p50_ms),
+        Column::number("p95 ms") => ms_or_empty(quantiles.count, quantiles.p95_ms),
+        Column::number("p99 ms") => ms_or_empty(quantiles.count, quantiles.p99_ms),
+        Column::number("max ms") => ms_or_empty(quantiles.count, quantiles.max_ms),
     );
     let lead = format!(
         "{protocol}, connections: {reuse}. Times are of connections opened during the run."
@@ -150,11 +163,12 @@ pub(super) fn connections(result: &RunResult) -> Section {
         .on(MARKDOWN, Block::Paragraph(summary.into()))
 }
 
-/// Returns the comparison of responses with those of the reference node. `None` if the plan names
-/// no reference.
+/// Returns the comparison of the target's responses with those of the reference. The responses in
+/// `moved` differed at first, and were equal after a repeated call, so a new block may explain the
+/// difference. `None` if the plan names no reference.
 pub(super) fn compared(result: &RunResult) -> Option<Section> {
     let compared = result.compared.as_ref()?;
-    let wrong = |number: u64, text| tone(if number > 0 { "bad" } else { "" }, text);
+    let red_unless_zero = |number: u64, text| tone(if number > 0 { "bad" } else { "" }, text);
     let other_counts = format!(
         ", {} moved with the chain, {} without a response of the reference, {} skipped because the \
          reference was slower than the run. [Explanation](compared responses).",
@@ -166,13 +180,13 @@ pub(super) fn compared(result: &RunResult) -> Option<Section> {
         "A sample of the responses, compared with those of ",
         code(&compared.reference),
         format!(": {} compared, ", count(compared.compared)),
-        wrong(compared.wrong, format!("{} wrong", count(compared.wrong))),
+        red_unless_zero(compared.wrong, format!("{} wrong", count(compared.wrong))),
         Text::marked(&other_counts)
     ];
     let methods = table!(&compared.methods, |(method, compared_count, wrong_count)|
         Column::text("method") => method,
         Column::number("compared") => count(*compared_count),
-        Column::number("wrong") => wrong(*wrong_count, count(*wrong_count)),
+        Column::number("wrong") => red_unless_zero(*wrong_count, count(*wrong_count)),
     );
     let examples = table!(&compared.examples, |example|
         Column::text("method") => &example.method,

@@ -2,6 +2,10 @@
 //!
 //! A chart contains metrics of one kind and one unit. `metrics/host.rs` of lab-model defines the
 //! names and units of metrics.
+//!
+//! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each
+//! of `rows`. In a heading, lead or note, `[host samples](host samples)` is a text that links to
+//! the glossary entry "host samples".
 
 use std::collections::BTreeMap;
 
@@ -22,6 +26,10 @@ const POINTS_MAX: usize = 400;
 const EXPANDED_CHARTS: usize = 6;
 /// Maximum number of charts of one host.
 const CHARTS_MAX: usize = 40;
+/// Height of a chart in pixels.
+const CHART_HEIGHT: i32 = 150;
+/// Width of a curve in tenths of a pixel.
+const LINE_WIDTH: u32 = 14;
 
 /// Returns the charts of each host, and a table of the processes.
 pub(super) fn hosts(result: &RunResult) -> Section {
@@ -79,7 +87,7 @@ type Group = (usize, String);
 /// value.
 type Curves<'a> = BTreeMap<(Group, Unit), BTreeMap<&'a str, Vec<(f64, f64)>>>;
 
-/// Returns the charts of a host. Charts without a value other than zero are left out.
+/// Returns the charts of a host. Charts in which all values are zero are left out.
 fn charts(result: &RunResult, host: &str) -> Vec<Block> {
     let mut curves: Curves<'_> = BTreeMap::new();
     for sample in result.host.iter().filter(|sample: &&HostSample| sample.host == host) {
@@ -189,7 +197,7 @@ fn chart(
     let mut shapes = marks(result, WIDE);
     let mut legend = Vec::new();
     for (index, (name, curve_maximum, points)) in drawn.iter().enumerate() {
-        shapes.push(curve(downsample(points), Ink::Series(index), 14));
+        shapes.push(curve(downsample(points), Ink::Series(index), LINE_WIDTH));
         let short_name = name.rsplit('.').next().unwrap_or(name);
         let value_unit = if unit == Unit::PerSecond { Unit::Count } else { unit };
         let maximum_text = with_unit(*curve_maximum, value_unit);
@@ -201,7 +209,8 @@ fn chart(
         other => other.as_str(),
     };
     let axes = (time_axis(result), Axis::up_to(maximum, scale));
-    Block::Figure(Chart::new(format!("{title}, {unit}"), (WIDE, 150), axes, shapes), legend)
+    let chart = Chart::new(format!("{title}, {unit}"), (WIDE, CHART_HEIGHT), axes, shapes);
+    Block::Figure(chart, legend)
 }
 
 /// Reduces a curve to [`POINTS_MAX`] points, each the maximum of its samples.

@@ -1,6 +1,9 @@
 //! Sections about the run over time: planned and achieved load, and the latency of each method.
 //!
 //! All these charts have the same time axis and the same marks.
+//!
+//! In a heading, lead or note, `[limited](limited)` is a text that links to the glossary entry
+//! "limited".
 
 use lab_model::results::run::RunResult;
 
@@ -16,6 +19,10 @@ pub(super) const WIDE: i32 = 1000;
 const HALF: i32 = 500;
 /// Height of the strip above a chart, in pixels. The strip shows failures and rate limits.
 const STRIP: i32 = 8;
+/// Opacity of the area below a curve.
+pub(super) const AREA_OPACITY: f64 = 0.12;
+/// Opacity of the band over the warm-up.
+const WARMUP_OPACITY: f64 = 0.14;
 /// Maximum number of methods with a separate chart: those with the largest shares of failures.
 const METHODS_MAX: usize = 24;
 
@@ -38,7 +45,7 @@ pub(super) fn marks(result: &RunResult, width: i32) -> Vec<Shape> {
     let mut shapes = Vec::new();
     if result.plan.warmup > 0.0 {
         let x = (0.0, result.plan.warmup.min(axis.to));
-        shapes.push(Shape::Band(x, Ink::Shade, 0.14));
+        shapes.push(Shape::Band(x, Ink::Shade, WARMUP_OPACITY));
     }
     // A stage gets a label if the label fits, and if no earlier stage with a label still runs.
     let mut labelled_until = 0.0;
@@ -95,7 +102,7 @@ pub(super) fn load(result: &RunResult, timeline: &Timeline) -> Section {
         ("failed calls", |point| point.failed, Ink::Bad, 16, false),
     ];
     let mut shapes = marks(result, WIDE);
-    shapes.push(Shape::Area(points_of(started), Ink::Series(0), 0.12));
+    shapes.push(Shape::Area(points_of(started), Ink::Series(0), AREA_OPACITY));
     let mut legend = Vec::new();
     for (name, value_of, ink, width, always_drawn) in curves {
         if always_drawn || timeline.points.iter().any(|point| value_of(point) > 0.0) {
@@ -221,7 +228,8 @@ fn with_fewer_ticks(mut axis: Axis) -> Axis {
     axis
 }
 
-/// Draws a quantile of a method over time. A step without calls is a gap in the curve.
+/// Draws a quantile of a method over time. A step without calls is a gap in the curve. `width` is
+/// in tenths of a pixel.
 fn method_curve(
     timeline: &Timeline,
     series: &MethodSeries,

@@ -1,7 +1,9 @@
 //! The section about subscriptions: their connections and notifications.
 //!
-//! In heads and leads, `[text](entry)` is a term that the glossary entry explains. `tone` colours a
-//! text by its style class; an empty class is the normal colour.
+//! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each
+//! of `rows`. In a heading, lead or note, `[age p50](block age)` is a text that links to the
+//! glossary entry "block age". `tone("bad", text)` colours a text by a class of the style sheet; an
+//! empty class is the normal colour.
 
 use lab_model::results::Quantiles;
 use lab_model::results::run::RunResult;

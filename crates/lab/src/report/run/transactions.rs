@@ -1,4 +1,9 @@
 //! The section about signed transactions: sent, refused, and included in blocks.
+//!
+//! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each
+//! of `rows`. In a heading, lead or note, `[inclusion](inclusion time)` is a text that links to the
+//! glossary entry "inclusion time". `tone("bad", text)` colours a text by a class of the style
+//! sheet; an empty class is the normal colour.
 
 use lab_model::results::run::RunResult;
 use lab_model::results::transactions::{InclusionRow, TransactionsRow};

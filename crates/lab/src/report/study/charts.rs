@@ -13,6 +13,8 @@ use crate::wording::number::{count, short};
 const SIZE: (i32, i32) = (1000, 300);
 /// Line width of a run if its variant has several runs, in tenths of a pixel.
 const THIN: u32 = 9;
+/// Line width of a run in the charts of rates and hit ratios, in tenths of a pixel.
+const FAINT: u32 = 6;
 /// Line width of a variant, in tenths of a pixel.
 const THICK: u32 = 19;
 
@@ -89,6 +91,7 @@ pub(super) fn leads(result: &StudyResult, index: usize, against: &Against) -> Se
     let by_time = figure("in blocks over time", times, last_elapsed, block_curves, in_blocks);
     let max_height = max_height(result);
     let heights = Axis::up_to(max_height, Scale::Number);
+    // The zero line may end beyond the axis, because charts clamp every point to the axis.
     let by_height =
         figure("in time at equal height", heights, max_height * 2.0, time_curves, in_time);
     let lead = format!("Above the line {other} is ahead, below it {first}.");
@@ -146,7 +149,7 @@ pub(super) fn rates(result: &StudyResult) -> Section {
                 let ink = Ink::Series(index);
                 for run in variant.runs.iter().filter(|_| variant.runs.len() > 1) {
                     let values: Vec<Option<f64>> = run.bins.iter().map(value_of).collect();
-                    shapes.push(Shape::Curve(steps(&values, result), ink, 6));
+                    shapes.push(Shape::Curve(steps(&values, result), ink, FAINT));
                 }
                 shapes.push(Shape::Curve(steps(values_of(variant), result), ink, THICK));
             }

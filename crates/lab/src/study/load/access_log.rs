@@ -72,9 +72,10 @@ fn file_size(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
-/// Counts the generator's lines in total and by second. `started` is the start of the run in
-/// seconds since 1970. `seconds` has the end of each second of the run, since its start, and the
-/// number of requests that the generator counted in it.
+/// Counts the generator's lines in total and for each second of the run. `started` is the start of
+/// the run in seconds since 1970. `seconds` has one entry for each second of the run: the end of
+/// that second, in seconds since the start, and the number of requests that the generator counted
+/// in that second.
 fn count_lines(
     lines: impl Iterator<Item = io::Result<Vec<u8>>>,
     started: f64,
@@ -99,7 +100,8 @@ fn count_lines(
         counts.requests += 1;
         counts.limited += u64::from(status == TOO_MANY_REQUESTS);
         let second = seconds.partition_point(|(end, _)| *end < time - started);
-        // A line a little after the end of the last second counts for the last second.
+        // A request that the server logs a little after the end of the run counts for the last
+        // second.
         if let Some(second) = counts.seconds.get_mut(second.min(seconds.len().saturating_sub(1))) {
             second.1 += 1;
         }
@@ -119,7 +121,9 @@ mod tests {
 
     fn count(text: &str) -> Result<AccessLogCounts, String> {
         let lines = text.lines().map(|line| Ok(line.as_bytes().to_vec()));
-        count_lines(lines, 100.0, &[(1.0, 2), (2.0, 1)])
+        let started = 100.0;
+        let seconds = [(1.0, 2), (2.0, 1)];
+        count_lines(lines, started, &seconds)
     }
 
     #[test]

@@ -27,9 +27,9 @@ pub struct RunFacts {
     pub seconds: f64,
     /// Milliseconds that a fixed computation took before the run; see `load/machine.rs`.
     pub calibration_ms: f64,
-    /// Why the run could not be made.
+    /// Reason why the run failed. `None` if it succeeded.
     pub fault: Option<String>,
-    /// Counts of the run; none if it could not be made.
+    /// Counts of the run. `None` if it failed.
     #[serde(default)]
     pub counts: Option<RunCounts>,
 }
@@ -56,7 +56,8 @@ pub struct FinishedRun {
     pub run: Option<Run>,
 }
 
-/// Returns the reason why a run cannot be compared, or `None` if it can.
+/// Returns the reason why a run cannot be compared, or `None` if it can. A run without an outcome
+/// can be compared.
 pub(super) fn unusable(run: &FinishedRun) -> Option<String> {
     if let Some(fault) = &run.facts.fault {
         return Some(fault.clone());
@@ -187,7 +188,7 @@ fn compare_plan(
     }
     let control_index = study.variants.iter().position(|variant| variant.control_of.is_some());
     let control_variant = control_index.map(|index| variants.remove(index));
-    let same = control_variant.as_ref().map(|control| interleave(&variants[0], control));
+    let control_runs = control_variant.as_ref().map(|control| interleave(&variants[0], control));
     let options = Options {
         control_runs: None,
         paired: true,
@@ -199,7 +200,7 @@ fn compare_plan(
         // comparisons. The comparison with the control itself has the default floor.
         compare(vec![variants[0].clone(), control_variant], &options, random)
     });
-    let comparison = compare(variants, &Options { control_runs: same, ..options }, random);
+    let comparison = compare(variants, &Options { control_runs, ..options }, random);
     let metric = study.file.precision_of.metric();
     let comparisons = [Some(&comparison), control.as_ref()];
     let widths: Option<Vec<f64>> =
@@ -224,8 +225,9 @@ fn interleave(first: &Variant, second: &Variant) -> Variant {
 }
 
 /// Returns the half-width of each interval of a metric, as a share of the value. `None` means that
-/// a difference has no interval. A comparison without a latency has the service time instead, so
-/// the intervals of both are returned.
+/// a difference has no interval, or one that reaches down to −100 %. A comparison has either
+/// latencies or service times. For a latency, the intervals of the service time are therefore
+/// returned too.
 fn half_widths(result: &CompareResult, metric: Metric) -> Vec<Option<f64>> {
     let service = match metric {
         Metric::LatencyP50 => Metric::ServiceP50,

@@ -3,8 +3,9 @@
 //!
 //! The tables below declare the keys of the file, one per line: `KEY: TYPE = DEFAULT;`. A
 //! `required` key must be set. `described "TEXT"` is an optional key, whose absence means TEXT. The
-//! tables are also the source of `docs/load-study-file.md`. `file/check.rs` checks the values, and
-//! `runner.rs` runs a study.
+//! tables are also the source of `docs/load-study-file.md`. A `choice!` declares the words that the
+//! file has for the variants of an enum. `file/check.rs` checks the values, and `runner.rs` runs a
+//! study.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -85,6 +86,8 @@ settings::choice! {
     }
 }
 
+// Declares a type of values that are written as a string. After the `=` come the function that
+// checks a value, the words for messages, an example, and the function that masks secrets.
 settings::string_scalar! {
     /// The URL of a target, which may have placeholders.
     pub TargetUrl: String = check_target, "a url",
@@ -165,7 +168,7 @@ settings::table! {
         /// Load plans in place of the study's: as many as the other variants have, in the same
         /// order. The first plan of one variant is compared with the first plan of the others.
         plans: List<File> = described "the study's";
-        /// Values of the plans' variables, besides the study's.
+        /// Values of the plans' variables. Each replaces the study's value of that variable.
         variables: Map<Number<{ -VARIABLE_MAX }, VARIABLE_MAX>> = empty;
         /// Its servers, in the order of their start.
         server: Listed<ServerTable> = empty;
@@ -188,9 +191,9 @@ settings::table! {
         ready: NonEmptyString = described "the port of the variant's target, after the last server";
         /// Longest wait for `ready`.
         ready_timeout: Period<100, HOUR_MS> = "1m";
-        /// Its access log, with placeholders. Weir compares the number of requests in it with the
-        /// number that the load generator counted. Each line begins with
-        /// `$msec $status $http_user_agent`, in the words of nginx and of the gateway.
+        /// Path of its access log, with placeholders. Weir compares the number of requests in it
+        /// with the number that the load generator counted. Each line must begin with
+        /// `$msec $status $http_user_agent`; nginx and the gateway have these variables.
         access_log: NonEmptyString = described "none";
     }
 }

@@ -27,7 +27,7 @@ use crate::variant;
 
 /// An event of a running study.
 pub enum Event<'a> {
-    /// An interrupted study continues. The number is that of the rounds that were finished before.
+    /// An interrupted study continues after this number of finished rounds.
     Continues(usize),
     /// A round starts.
     RoundBegins {
@@ -91,9 +91,10 @@ pub struct StudyContext<'a> {
 
 /// Runs a study in its folder. Rounds that are in the folder already are not run again.
 ///
-/// # Errors Fails if a shared server cannot be started, or a result cannot be written. Also fails
-/// if a run of a warm-up round or of the first counted round fails. A later run that fails is
-/// recorded, and the analysis leaves its round out.
+/// # Errors
+/// Fails if a shared server cannot be started, or a result cannot be written. Also fails if a run
+/// of a warm-up round or of the first counted round fails. A later run that fails is recorded, and
+/// the analysis leaves its round out.
 pub fn run(
     study: &LoadStudy,
     store: &Store,
@@ -209,8 +210,8 @@ impl Session<'_> {
         Ok(finished)
     }
 
-    /// Executes a run. Returns its record, with the reason if the run failed, and its complete
-    /// result. The latter is `None` if the run failed.
+    /// Executes a run. Returns the facts about it, and its result. If the run failed, the facts
+    /// have the reason, and the result is `None`.
     fn run(
         &mut self,
         id: RunId,

@@ -3,7 +3,8 @@
 //!
 //! Servers of one variant have their own folder and their own ports. Shared servers serve all
 //! variants. The A/A control repeats the first variant, to show how large chance differences are.
-//! It uses the servers of that variant, unless servers restart before each run.
+//! The control uses the servers of the first variant. Only if servers restart before each run does
+//! it have servers of its own.
 //!
 //! Texts of the study file may contain placeholders, such as `{dir}` or `{port.NAME}`. A case is a
 //! plan with values for such placeholders. If the study has cases, `plan` is the index of a case.
@@ -178,8 +179,8 @@ impl<'a> Servers<'a> {
     }
 
     /// Prepares a run. Stops the servers of all variants if they restart before each run, or if the
-    /// previous case needed other servers. Then starts the servers that the run needs and that do
-    /// not run.
+    /// previous case needed other servers. Then starts the missing servers: those of this variant
+    /// if servers restart before each run, otherwise those of all variants.
     ///
     /// # Errors
     /// Fails if a server cannot be started, or if a running server has ended.
@@ -232,7 +233,8 @@ impl<'a> Servers<'a> {
         self.limiters.clear();
     }
 
-    /// Waits until the target of a variant with servers accepts connections.
+    /// Waits until the target of a variant accepts connections. Does nothing if the variant has no
+    /// target of its own, or no servers.
     fn await_target(&self, plan: usize, variant: usize) -> Result<(), StudyFault> {
         let variant_settings = &self.study.variants[variant];
         let target = self.target(plan, variant);
@@ -385,8 +387,9 @@ fn write_private(path: &Path, text: &str) -> Result<(), StudyFault> {
 /// Reserves a port of 127.0.0.1 for a server until the socket is dropped.
 ///
 /// The socket is bound but does not listen. A server that sets `SO_REUSEADDR`, as nearly all
-/// servers do, can still listen on the port. Linux gives the port to no socket that asks for any
-/// free port, and to no outgoing connection. Another study cannot reserve it.
+/// servers do, can still listen on the port. While the socket is open, Linux does not choose the
+/// port when a program asks for any free port, nor for an outgoing connection. Another study cannot
+/// reserve the port.
 fn reserve_port() -> std::io::Result<(Socket, u16)> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     // The option is set after the bind. If it were set before, the bind could return a port that

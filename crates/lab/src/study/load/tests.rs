@@ -1,6 +1,6 @@
 //! Goal: planted differences are found, equal variants are not called different, unusable rounds
-//! are left out, and stored runs are read back. Method: runs with invented values and with noise
-//! that the variants of a round share.
+//! are left out, and stored runs are read back. Method: runs with invented values. A random factor
+//! applies to all variants of a round, and each value has noise of its own.
 
 use lab_model::results::compare::Metric;
 use lab_model::results::load_study::{
@@ -46,8 +46,9 @@ const HIGH_NOISE: f64 = 0.3;
 /// Share of the runs of a noisy target in which a method takes twice as long.
 const OUTLIER_SHARE: f64 = 0.05;
 
-/// Returns a run with median latencies around 10, 20 and 30 ms. `level` is the factor of the round,
-/// `factor` that of the variant's first method, and `width` the width of the noise.
+/// Returns a run whose three methods have median latencies around 10, 20 and 30 ms. All latencies
+/// are multiplied by `level`. The latency of the first method is also multiplied by `factor`.
+/// `width` is the width of the noise.
 fn run(random: &mut StdRng, level: f64, factor: f64, width: f64) -> Run {
     let mut run = Run::new("round", Tool::Weir);
     run.facts.outcome = Some(Outcome::Measured);
@@ -69,8 +70,8 @@ fn run(random: &mut StdRng, level: f64, factor: f64, width: f64) -> Run {
     run
 }
 
-/// Returns the runs of a number of rounds. The first method of each variant is slower by the
-/// variant's factor. The last factor is that of the A/A control.
+/// Returns the runs of a number of rounds. `factors` has a factor for each variant, by which its
+/// first method is slower. The last factor is that of the A/A control.
 pub(crate) fn runs(
     study: &LoadStudy,
     rounds: usize,
@@ -171,8 +172,8 @@ fn a_planted_difference_is_found_in_its_method_only() {
     assert!(text.contains("direct does not differ from itself"), "{text}");
 }
 
-/// A study with the smallest number of rounds must find most planted differences. The test runs
-/// twenty studies for each difference.
+/// A study with the smallest number of rounds must find most planted differences of 10 % and more.
+/// The test analyses twenty studies for each size of the difference.
 #[test]
 fn planted_differences_are_found_and_their_intervals_cover_them() {
     let folder = TempDir::new().unwrap();
@@ -202,7 +203,7 @@ fn planted_differences_are_found_and_their_intervals_cover_them() {
 }
 
 #[test]
-fn forty_studies_of_equal_variants_call_at_most_two_differences() {
+fn at_most_two_of_forty_studies_of_equal_variants_report_a_difference() {
     let folder = TempDir::new().unwrap();
     let study = study(&folder, "");
     for width in [NOISE, HIGH_NOISE] {
@@ -385,8 +386,8 @@ fn the_published_schema_refuses_a_wrong_word() {
     assert!(!jsonschema::validator_for(&schema).unwrap().is_valid(&value));
 }
 
-/// Sets the counts of every run to 1,000 requests in 10 s, with this number of lines in the access
-/// log.
+/// Sets the counts of every run to 1,000 requests in 10 s, and the number of requests in its access
+/// log to `lines`.
 fn with_counts(mut runs: Vec<FinishedRun>, lines: u64, kind: CpuLimitKind) -> Vec<FinishedRun> {
     for run in &mut runs {
         run.facts.counts = Some(RunCounts {

@@ -9,8 +9,8 @@ use crate::wording::number::count;
 /// Memory limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunLimits {
-    /// Maximum number of samples; must be at least two. At this number, neighbouring samples are
-    /// merged.
+    /// Number of stored samples at which each two neighbouring samples are merged into one. Must be
+    /// at least two.
     pub(crate) samples: usize,
     /// Maximum number of stored timeouts: blocks that a peer did not deliver in time.
     pub(crate) timeouts: usize,
@@ -19,7 +19,7 @@ pub(crate) struct RunLimits {
 }
 
 impl RunLimits {
-    /// 100,000 samples are those of 28 hours at one per second.
+    /// 100,000 samples cover 28 hours with one sample per second.
     pub(crate) const DEFAULT: RunLimits =
         RunLimits { samples: 100_000, timeouts: 10_000, announced: 10_000 };
 }
@@ -34,9 +34,10 @@ const FALL_MAX: u64 = 64;
 pub(crate) struct RunBuilder {
     limits: RunLimits,
     samples: Vec<Sample>,
-    /// Number of original samples that one stored sample merges. It doubles at the limit.
+    /// Number of original samples that are merged into one stored sample. It doubles each time that
+    /// the number of stored samples reaches the limit.
     stride: usize,
-    /// A sample that is not stored yet, and the number of original samples that it merges.
+    /// A sample that is not stored yet, and the number of original samples that are merged in it.
     pending: Option<(Sample, usize)>,
     /// The last original sample.
     last_sample: Option<Sample>,
@@ -159,8 +160,8 @@ impl RunBuilder {
         }
     }
 
-    /// Adds a height that a peer announced. Ignores it if a peer announced the same or a greater
-    /// height before.
+    /// Adds a height that a peer announced. Ignores the height if a peer announced the same or a
+    /// greater height before, or if the limit of announced heights is reached.
     pub(crate) fn announce(&mut self, at: f64, height: u64) {
         let last_announced = self.announced.last().map_or(0, |announced| announced.height);
         if height > last_announced && self.announced.len() < self.limits.announced {
@@ -168,7 +169,7 @@ impl RunBuilder {
         }
     }
 
-    /// Adds the timeout of a block that a peer did not deliver.
+    /// Adds the timeout of a block that a peer did not deliver. Beyond the limit, only counts it.
     pub(crate) fn timeout(&mut self, timeout: Timeout) {
         match self.timeouts.len() < self.limits.timeouts {
             true => self.timeouts.push(timeout),

@@ -20,9 +20,9 @@ const ROOMY: Limits = Limits { line_bytes: TIGHT.line_bytes, run: RunLimits::DEF
 /// Largest length of an error or a note, in bytes, because people read them.
 const MESSAGE_BYTES_MAX: usize = 1_000;
 
-/// Reads bytes as a file of each format. The run must be ordered and bounded. It must not depend on
-/// the size of the read chunks, and merging samples must not lose data. Errors must be short and
-/// name their line.
+/// Reads bytes as a file of each format. The resulting run must be ordered and bounded, and must
+/// not depend on the size of the read chunks. Merging samples must not lose accesses. Errors must
+/// be short and name their line.
 ///
 /// # Panics
 /// Panics if one of these conditions does not hold.
@@ -58,7 +58,7 @@ pub(crate) fn study_log(bytes: &[u8]) {
     }
 }
 
-/// Reads bytes in chunks of `piece` bytes.
+/// Reads bytes in chunks of `chunk_bytes` bytes.
 fn run_of(
     bytes: &[u8],
     form: FileFormat,
@@ -68,7 +68,7 @@ fn run_of(
     read(Path::new("fuzz"), &mut BufReader::with_capacity(chunk_bytes, bytes), form, limits)
 }
 
-/// Converts a result to a form that can be compared.
+/// Converts a result to a form that can be compared, because [`StudyFault`] cannot.
 fn comparable(read: &Result<SyncRun, StudyFault>) -> Result<&SyncRun, String> {
     read.as_ref().map_err(ToString::to_string)
 }

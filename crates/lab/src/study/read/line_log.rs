@@ -1,5 +1,11 @@
-//! Reads logs of nodes in which one line announces a new block. The file `log_formats.toml` defines
-//! the formats.
+//! Reads logs in which a node writes one line for each new block. Such a line becomes a *sample*:
+//! the height, which is the number of the block, and the time. For example, geth writes:
+//!
+//! ```text
+//! INFO [12-31|23:59:59.500] Imported new potential chain segment number=18,000,000 hash=0b0b0b…
+//! ```
+//!
+//! The file `log_formats.toml` has the regular expressions for such lines.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -11,8 +17,8 @@ use serde::Deserialize;
 use super::{Lines, RunBuilder, StudyFault, excerpt, parse_instant};
 use crate::analysis::sync::Sample;
 
-/// Year of the first sample, by assumption, if a log has no years. It is a leap year, so 29
-/// February is valid.
+/// The reader assumes this year for the first sample of a log without years. It is a leap year, so
+/// 29 February is valid.
 const FIRST_YEAR: i16 = 2000;
 
 /// The formats of `log_formats.toml`.
@@ -85,7 +91,7 @@ pub(super) fn read(mut lines: Lines<'_>, format: &LogFormat) -> Result<RunBuilde
     Ok(run)
 }
 
-/// Parses the sample of a line that matches a format.
+/// Converts a line that matches a format to a sample. `captures` has the groups of the match.
 fn parse_sample(
     format: &LineFormat,
     captures: &Captures<'_>,
@@ -98,20 +104,22 @@ fn parse_sample(
     let at = if format.lacks_year { clock.parse_time(time)? } else { parse_instant(time)? };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
     let bytes = |mib: f64| (mib * 1_048_576.0) as u64;
-    let used = captures.name("cache_mib").and_then(|found| found.as_str().parse().ok()).map(bytes);
-    Ok(Sample { at, height, used, ..Sample::default() })
+    let cache_mib = captures.name("cache_mib").and_then(|found| found.as_str().parse().ok());
+    // `used` is the size of the node's cache in bytes.
+    Ok(Sample { at, height, used: cache_mib.map(bytes), ..Sample::default() })
 }
 
-/// Adds years to times without years.
+/// Adds the missing year to times such as `01-31|23:59:59.999`.
 struct YearlessClock {
+    /// Year of the last time that was parsed.
     year: i16,
-    /// The last time that was parsed. `None` before the first.
+    /// The last time that was parsed. `None` before the first time.
     last: Option<DateTime>,
 }
 
 impl YearlessClock {
-    /// Returns the seconds since 1970 of a time such as `01-31|23:59:59.999`. A time in January
-    /// after a time in December begins the next year.
+    /// Returns the seconds since 1970 of a time such as `01-31|23:59:59.999`. If the time is in
+    /// January and the previous time is in December, the next year has begun.
     fn parse_time(&mut self, text: &str) -> Result<f64, String> {
         let parse = |year: i16| {
             let text_with_year = format!("{year}-{}", text.replace('|', "T"));

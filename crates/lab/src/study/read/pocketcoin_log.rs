@@ -1,10 +1,20 @@
 //! Reads `debug.log` of Pocketcoin nodes.
 //!
-//! A statistic is a set of counters that the node logs at intervals. One line announces it. A JSON
-//! object follows on several lines; its first and its last line are a single brace. The counters of
-//! the object cover the interval since the previous statistic. The reader also uses the lines about
-//! peers' heights and about blocks that peers did not deliver. It ignores all other lines.
-//! `src/statistic.hpp` of pocketnetteam/pocketnet.core at v0.20.15 defines the format.
+//! A *statistic* is a set of counters that the node logs at intervals. Its counters cover the
+//! interval since the previous statistic. One line announces a statistic, and a JSON object follows
+//! on several lines:
+//!
+//! ```text
+//! 2021-12-13T23:20:52Z Statistic for last 60s:
+//! {
+//!  "General": { "Height": 3837, "PeersALL": 8 },
+//!  "SQL": { "CacheUsed": 5261904, "CacheHit": 1313668, "CacheMiss": 3390 }
+//! }
+//! ```
+//!
+//! The reader also uses the lines about peers' heights and about blocks that peers did not deliver.
+//! It ignores all other lines. `src/statistic.hpp` of pocketnetteam/pocketnet.core at v0.20.15
+//! defines the format.
 
 use lab_model::results::study::Accesses;
 use serde::Deserialize;
@@ -13,7 +23,7 @@ use super::{Lines, RunBuilder, StudyFault, parse_instant};
 use crate::analysis::sync::{Sample, Timeout};
 use crate::wording::number::count;
 
-/// A statistic.
+/// The JSON object of a statistic.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Record {
@@ -50,8 +60,8 @@ struct OpenStatistic {
     text: String,
 }
 
-/// Reads the statistics of a log as samples. A note of the run has the number of incomplete and
-/// invalid statistics.
+/// Reads the statistics of a log as samples. If statistics are incomplete or invalid, a note of the
+/// run has their number.
 pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
     let mut run = lines.new_run();
     let (mut open, mut broken): (Option<OpenStatistic>, u64) = (None, 0);
@@ -110,7 +120,7 @@ fn split_timestamp(line: &str) -> Option<(f64, &str)> {
     Some((parse_instant(timestamp).ok().filter(|_| looks_like_time)?, message))
 }
 
-/// Returns the number after a key such as `peer=`.
+/// Returns the number after a key such as `peer=`, or `None` if the key or the number is missing.
 fn number_after(text: &str, key: &str) -> Option<u64> {
     let (_, value) = text.split_once(key)?;
     let digits = value.len() - value.trim_start_matches(|c: char| c.is_ascii_digit()).len();

@@ -1,6 +1,9 @@
-//! Reads sample files: JSON lines with one object per second, and one object at the end. Counters
-//! are cumulative. A line omits a key whose value is unknown. Keys that [`SampleLine`] does not
-//! have are ignored.
+//! Reads sample files: JSON lines with one object per second, and one object at the end. For
+//! example:
+//!
+//! ```text
+//! {"time":"2026-11-22T15:00:01Z","height":5,"page_cache_hit":7,"page_cache_miss":1,"done":false}
+//! ```
 
 use lab_model::results::study::Accesses;
 use serde::{Deserialize, Serialize};
@@ -13,8 +16,9 @@ use crate::analysis::sync::Sample;
 pub struct SampleLine {
     /// Time in RFC 3339.
     pub time: String,
-    /// Block height; null while there is none.
-    #[serde(deserialize_with = "Option::deserialize")] // else it could be left out
+    /// Block height; null before the first block.
+    // Without this attribute, serde would accept a line that lacks the key.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub height: Option<u64>,
     /// Size of the page cache in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]

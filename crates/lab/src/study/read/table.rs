@@ -1,15 +1,29 @@
-//! Reads CSV tables with a header and a row for each sample. Columns are identified by name.
-//! Columns that are not in this table are ignored:
+//! Reads CSV tables with a header line and one row for each sample. Columns are identified by name.
+//! For example:
+//!
+//! ```text
+//! # start 2021-12-13T23:20:52Z
+//! seconds,height,hit,miss
+//! 0,0,0,0
+//! 60.5,3837,1313668,3390
+//! ```
+//!
+//! Columns with other names than these are ignored:
 //!
 //! | column | meaning |
 //! | --- | --- |
-//! | `time`, or `seconds` | an instant; or seconds since the start, which a line `# start INSTANT`
-//! before the header sets |
-//! | `height` | blocks |
+//! | `time`, or `seconds` | an instant; or seconds since an instant |
+//! | `height` | number of the newest block |
 //! | `used`, `CacheUsed`, `page_cache_used` | size of the page cache in bytes |
 //! | `hit`, `miss`, `spill`, `CacheHit`, … | cache accesses since the previous row |
 //! | `page_cache_hit`, `page_cache_miss`, `page_cache_spill` | cumulative cache accesses |
-//! | `memory`, `MemoryUsed`; `disk`; `peers`, `PeersALL`; `cpu` | bytes; bytes; nodes; seconds |
+//! | `memory`, `MemoryUsed` | memory in bytes |
+//! | `disk` | disk space in bytes |
+//! | `peers`, `PeersALL` | number of peers |
+//! | `cpu` | cumulative CPU seconds |
+//!
+//! A line `# start INSTANT` sets the instant from which `seconds` count. Without such a line, they
+//! count from 1970.
 
 use lab_model::results::study::Accesses;
 

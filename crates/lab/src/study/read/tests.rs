@@ -27,7 +27,7 @@ fn record(minute: u64, height: u64) -> String {
 }
 
 #[test]
-fn a_log_of_a_node_among_its_other_lines() {
+fn statistics_are_found_among_the_other_lines_of_a_log() {
     let mut log = String::from(
         "2021-12-13T23:19:50Z \n\n\n2021-12-13T23:19:50Z Pocketnet Core version v0.20.15\n",
     );
@@ -117,7 +117,7 @@ fn logs_of_geth_are_read_in_all_its_formats() {
 }
 
 #[test]
-fn tables_by_the_names_of_their_columns() {
+fn columns_of_tables_are_found_by_name() {
     let node = "time,Height,CacheUsed,CacheHit,CacheMiss,CacheSpill,MemoryUsed,PeersALL\r\n\
                 2021-12-13T23:20:52Z,0,244584,0,0,0,480976,0\r\n\
                 2021-12-13T23:21:52Z,3837,5261904,1313668,3390,0,5620328,8\r\n";
@@ -214,14 +214,14 @@ fn sample_files_are_read() {
 }
 
 #[test]
-fn a_file_without_line_breaks_takes_no_memory() {
+fn a_file_without_line_breaks_gives_a_short_error() {
     let text = "x".repeat(3 * Limits::DEFAULT.line_bytes);
     let fault = read_text(&text, FileFormat::Table).unwrap_err();
     assert!(fault.starts_with("FILE:1: the header \"xxx") && fault.len() < 500, "{fault}");
 }
 
 #[test]
-fn a_fault_does_not_repeat_a_line_that_is_long() {
+fn an_error_quotes_only_the_start_of_a_long_line() {
     let long = "x".repeat(50_000);
     let line = format!("{{\"time\":\"2026-11-22T15:00:00Z\",\"height\":\"{long}\"}}\n");
     let fault = read_text(&line, FileFormat::Samples).unwrap_err();

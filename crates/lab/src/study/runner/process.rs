@@ -20,8 +20,8 @@ const LINE_BYTES_MAX: u64 = 400;
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a stop checks if the processes have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Maximum number of entries of a folder, with those of its subfolders. The disk space of a folder
-/// with more entries is unknown, because the count would take too long.
+/// Maximum number of files in a folder and its subfolders. The disk space of a folder with more
+/// files is reported as unknown, because it would take too long to add up their sizes.
 const ENTRIES_MAX: usize = 20_000;
 
 /// Resource usage of a process group and its folder. `None` stands for an unknown value.
@@ -193,7 +193,7 @@ fn store_last_lines(stderr: impl Read, last_lines: &Mutex<VecDeque<String>>) {
 }
 
 /// Returns the memory in bytes and the CPU seconds of all processes of a group. `None` if the group
-/// has no process.
+/// has no process, or if the processes cannot be listed.
 fn group_usage(id: u32) -> Option<(u64, f64)> {
     let id = i32::try_from(id).ok()?;
     let (ticks_per_second, page_bytes) = (procfs::ticks_per_second(), procfs::page_size());

@@ -5,8 +5,8 @@
 use super::*;
 use crate::study::file::read;
 
-/// A shell script that writes samples in ten steps to height 1,000. `$1` is the time between them
-/// in seconds, and `$2` the file.
+/// A shell script that writes samples in ten steps to height 1,000. `$1` is the number of seconds
+/// between samples, and `$2` is the file.
 const VARIANT: &str = r#"i=0; while [ $i -le 10 ]; do printf '{"time":"%s","height":%d}\n' "$(date -u +%Y-%m-%dT%H:%M:%S.%NZ | cut -c1-23)Z" $((i*100)) >> "$2"; i=$((i+1)); sleep "$1"; done"#;
 
 /// Returns a study with further lines in its file. Each variant has a name and a shell script.
@@ -45,7 +45,7 @@ fn run_study(
                     reason.unwrap_or_else(|| height.unwrap_or(0).to_string())
                 ));
             }
-            Event::Second(_) => {}
+            Event::Progress(_) => {}
         },
     );
     (outcome, events, base)
@@ -101,7 +101,7 @@ fn variants_side_by_side_start_within_a_second() {
 }
 
 #[test]
-fn a_variant_that_dies_is_reported_with_its_last_output_and_its_repeat_left_out() {
+fn a_variant_that_fails_is_reported_with_its_last_output_and_its_repeat_left_out() {
     let dies = "echo first >&2; echo the disk is full >&2; exit 7";
     let study = study("alternate", "repeats = 1", &[("a", VARIANT), ("b", dies)]);
     let (outcome, _, _base) = run_study(&study, &Stop::new());
@@ -138,7 +138,7 @@ fn a_requested_stop_ends_the_study_and_its_processes() {
     let endless = format!("echo $$ > {}; {VARIANT}; sleep 600", pid_file.display());
     let study = study("alternate", "repeats = 1", &[("a", &endless), ("b", "true")]);
     let stop = Stop::new();
-    let mut seconds = 0;
+    let mut progress_events = 0;
     let outcome = run(
         &study,
         Path::new("/weir"),
@@ -146,9 +146,9 @@ fn a_requested_stop_ends_the_study_and_its_processes() {
         &stop,
         &ProcessGroups::default(),
         &mut |event| {
-            if let Event::Second(_) = event {
-                seconds += 1;
-                if seconds >= 3 && pid_file.exists() {
+            if let Event::Progress(_) = event {
+                progress_events += 1;
+                if progress_events >= 3 && pid_file.exists() {
                     stop.request();
                 }
             }
@@ -163,7 +163,7 @@ fn a_requested_stop_ends_the_study_and_its_processes() {
 }
 
 #[test]
-fn setups_are_waited_for_and_ended() {
+fn a_setup_process_that_fails_to_start_ends_the_study() {
     let lines = "repeats = 1\n[[setup]]\nname = 'node'\ncommand = ['sh', '-c', 'echo no such port >&2; exit 3']\n\
                 ready = '127.0.0.1:1'\n";
     let (outcome, _, _base) =

@@ -203,8 +203,9 @@ fn a_target_that_hangs_times_out() {
 }
 
 /// Starts a server of WebSockets and returns a client for it. `handshake` returns the response to a
-/// `Sec-WebSocket-Key`. `response_to` returns the message for a call on a connection with this
-/// index. For `None` the server closes the connection, and it does not send an empty message.
+/// `Sec-WebSocket-Key`. `response_to` gets the index of a connection and a call, and returns the
+/// response. For an empty text the server sends no response, and for `None` it closes the
+/// connection.
 fn websocket_server(
     handshake: impl Fn(&str) -> String + Send + Sync + 'static,
     response_to: impl Fn(usize, &str) -> Option<String> + Send + Sync + 'static,

@@ -103,8 +103,7 @@ impl AssessmentText<'_> {
                 self.system_name_of_source(*source)
             ),
             Caveat::UnlikePlans(unlike) => format!(
-                "{} and {} may not be compared, because no result of the one has the plan of the \
-                 other: {}.",
+                "{} and {} may not be compared, because they have no results of the same plan: {}.",
                 self.system_name(unlike.a),
                 self.system_name(unlike.b),
                 differ_in(&unlike.facts, "the plans")
@@ -133,8 +132,8 @@ impl AssessmentText<'_> {
                 self.label(Source::Comparison(*comparison))
             ),
             Caveat::OneRunEach { comparison, variant } => format!(
-                "The differences of {variant} from {} hold for these runs only, because not all of \
-                 them rest on several runs of each ({}).",
+                "The differences of {variant} from {} hold for these runs only, because some of \
+                 them rest on one run of a variant ({}).",
                 self.baseline(*comparison),
                 self.label(Source::Comparison(*comparison))
             ),
@@ -142,7 +141,7 @@ impl AssessmentText<'_> {
                 let pair = &self.evidence.capacities[*capacities];
                 format!(
                     "The difference between the capacities of {} and {} holds for these searches \
-                     only, because it does not rest on several searches of each.",
+                     only, because it rests on one search of a system.",
                     self.system_name(pair.a),
                     self.system_name(pair.b)
                 )

@@ -11,7 +11,8 @@ use super::conclusion;
 use crate::wording::number::{count, percent, short};
 
 /// A variant starts slowly if the other variant's rate is at least this many times its own rate in
-/// the first bins. The second ratio is used if the first bin does not reach the first ratio.
+/// the first bins. The second ratio applies only if the rates in the first bin do not reach the
+/// first ratio.
 const SLOW_RATIOS: [f64; 2] = [1.5, 1.1];
 /// Two variants do the same work in a bin if their page accesses per block differ by at most this
 /// share.
@@ -23,7 +24,7 @@ const FEWER_READS_RATIO: f64 = 1.25;
 
 /// States if a cold cache explains that `slow` starts slower than `quick`. A cold cache has a lower
 /// hit ratio at the start than later. `bin` is the width of a bin in blocks. `None` if `slow` does
-/// not start slower, if no later bin shows it faster, or if hit ratios are unknown.
+/// not start slower, if it is faster in no later bin, or if hit ratios are unknown.
 pub(super) fn explain_slow_start(
     bin: u64,
     slow: &VariantRow,
@@ -45,7 +46,7 @@ pub(super) fn explain_slow_start(
     let (later_low, later_high) = range_of(slow.hit_ratios.iter().skip(start_bins))?;
     let rate_ratio = rate_over(quick, start_bins)? / rate_over(slow, start_bins)?;
     let observation = format!(
-        "below {} {} is {rate_ratio:.1} times slower than {}",
+        "below height {}, {} is {rate_ratio:.1} times slower than {}",
         count(start_bins as u64 * bin),
         slow.name,
         quick.name
@@ -64,8 +65,8 @@ pub(super) fn explain_slow_start(
         )
     } else {
         format!(
-            "{observation} at hit ratios that it also has later ({low} to {high}, {later}): cannot tell \
-             whether cache warm-up is the cause of its slow start"
+            "{observation}, and its hit ratios there and later overlap ({low} to {high}, {later}): \
+             cannot tell whether cache warm-up is the cause of its slow start"
         )
     };
     Some(conclusion(About::Cause, text))
@@ -109,11 +110,11 @@ pub(super) fn compare_work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion>
     let total = differences.len();
     let (index, largest) = differences.iter().copied().max_by(|x, y| x.1.total_cmp(&y.1))?;
     let bin = a.runs.first().and_then(|run| run.bins.get(index))?;
-    let farthest = format!(
-        "farthest apart from {} to {}: {}",
+    let largest_difference = format!(
+        "the largest difference is {}, in the bin from {} to {}",
+        percent(largest),
         count(bin.from),
-        count(bin.to),
-        percent(largest)
+        count(bin.to)
     );
     let text = match () {
         () if same_work.len() == total => format!(
@@ -122,12 +123,13 @@ pub(super) fn compare_work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion>
         ),
         () if same_work.len() as f64 >= SAME_BINS_MIN * total as f64 => format!(
             "the work per block is the same: page accesses per block agree within {largest_same} in {} of {total} \
-             bins ({farthest}), so differences in blocks/s are real there",
+             bins ({largest_difference}), so differences in blocks/s are real there",
             same_work.len()
         ),
         () => format!(
-            "the work per block is not the same: page accesses per block agree within {} in {} of {total} bins \
-             only ({farthest}), so differences in blocks/s may come from different work",
+            "the work per block is not the same: page accesses per block agree within {} in only \
+             {} of {total} bins ({largest_difference}), so differences in blocks/s may come from \
+             different work",
             percent(SAME_WORK_MAX),
             same_work.len()
         ),
@@ -135,9 +137,10 @@ pub(super) fn compare_work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion>
     Some(conclusion(About::Work, text))
 }
 
-/// Names the variant that reads fewer pages per block, and states if it is faster where it reads
-/// less. `bin` is the width of a bin in blocks. `faster` has a value per bin: true if variant `a`
-/// is faster there, `None` if both are equally fast. `None` if a run has no counters.
+/// Names the variant that reads fewer pages per block, and states if it is faster in the bins in
+/// which it reads fewer. `bin` is the width of a bin in blocks. `faster` has a value per bin: true
+/// if variant `a` is faster there, `None` if both are equally fast. `None` if a run has no
+/// counters, or if the runs of a variant added no block.
 pub(super) fn compare_reads(
     bin: u64,
     a: &VariantRow,
@@ -196,11 +199,14 @@ pub(super) fn compare_reads(
     );
     if !bins.is_empty() {
         let bin_count = bins.len();
-        text += &format!(", and is faster in {faster_bins} of the {bin_count} bins where it does");
+        text += &format!(
+            "; it is faster in {faster_bins} of the {bin_count} bins in which it reads fewer"
+        );
     }
     if !slower_bins.is_empty() && faster_bins > 0 {
         text += &format!(
-            "; in those that begin at {} it is slower nevertheless: reading is not the limit there",
+            "; in the bins that begin at {} it reads fewer but is slower, so reading is not the \
+             limit there",
             slower_bins.join(", ")
         );
     } else if !slower_bins.is_empty() {

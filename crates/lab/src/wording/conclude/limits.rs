@@ -110,8 +110,8 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
 }
 
 /// Describes the stalls of each run: first the stalls that ended, then the open stall, which lasts
-/// until the end of the data. `timeouts` counts log lines about blocks that a peer did not deliver.
-/// `stalls_more` counts the stalls that the result does not list.
+/// until the end of the data. `timeouts` counts log lines about blocks that a peer did not deliver
+/// in time. `stalls_more` counts the stalls that the result does not list.
 pub(super) fn stalls(result: &StudyResult) -> Vec<Conclusion> {
     let mut conclusions = Vec::new();
     for (name, run) in runs_with_names(result) {
@@ -120,18 +120,19 @@ pub(super) fn stalls(result: &StudyResult) -> Vec<Conclusion> {
         if let Some(longest) = ended.iter().max_by(|x, y| x.seconds.total_cmp(&y.seconds)) {
             let with_timeouts = ended.iter().filter(|stall| stall.timeouts > 0).count();
             let cause = match (with_timeouts, run.timeouts) {
-                (0, 0) => "the log reports no block that a peer did not deliver".to_owned(),
-                (0, _) => "none coincides with a block that a peer did not deliver".to_owned(),
-                (with_timeouts, _) => format!(
-                    "{with_timeouts} coincide with blocks that peers did not deliver: network events"
-                ),
+                (0, 0) => "the log reports no late block of a peer".to_owned(),
+                (0, _) => "none coincides with a late block of a peer".to_owned(),
+                (with_timeouts, _) => {
+                    format!("{with_timeouts} coincide with late blocks of peers: network events")
+                }
             };
             let treatment = match result.stalls_subtracted {
                 true => "subtracted from its times",
                 false => "included in its times",
             };
             let text = format!(
-                "{name} had {}, {} together, the longest of {} at {}; {cause}; they are {treatment}",
+                "{name} had {}, {} together, the longest of {} at height {}; {cause}; they are \
+                 {treatment}",
                 plural((ended.len() + run.stalls_more) as u64, "stall"),
                 span(seconds),
                 span(longest.seconds),
@@ -141,7 +142,8 @@ pub(super) fn stalls(result: &StudyResult) -> Vec<Conclusion> {
         }
         if let Some(open) = run.stalls.iter().find(|stall| stall.open) {
             let text = format!(
-                "{name} stalled at {} for the last {} of its data: it stopped, or was at the tip",
+                "{name} stalled at height {} for the last {} of its data: it stopped, or was at \
+                 the tip",
                 count(open.height),
                 span(open.seconds),
             );

@@ -1,6 +1,6 @@
 //! Goal: files and URLs are distinguished, errors name the allowed values, and no secret is
-//! printed. Method: texts in, printed forms or errors out; each error is searched for the secret of
-//! its text.
+//! printed. Method: texts with the expected printed form or error. No error may contain the secret
+//! of its text.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn secrets_are_masked() {
 }
 
 #[test]
-fn errors_name_what_is_allowed_and_no_secret() {
+fn errors_name_the_allowed_values_and_no_secret() {
     for (text, expected) in [
         ("", "the name of a file is empty"),
         ("mysql://weir:sekrit@db/c", "neither postgres:// nor postgresql://"),

@@ -1,6 +1,7 @@
-//! A method that is denied stays denied in every spelling and over every transport.
+//! A denied method stays denied in every spelling of its name and over every transport.
 //!
-//! Some nodes trim names or ignore case, so a list that compares exact bytes protects nothing.
+//! Some nodes trim method names or ignore case. If the gateway compared exact bytes, a client could
+//! reach a denied method by another spelling.
 
 use std::collections::BTreeSet;
 
@@ -11,15 +12,18 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 
 use super::{ask, call, error, is_result};
-use crate::support::scene::{HEAD, Scene, Served, SimNode, polled_once, wait_for_quiet};
-use crate::support::socket::Socket;
+use crate::support::harness::{
+    NEWEST_BLOCK, NodeRuntime, SimNode, TestGateway, chain_polled_once, wait_until_idle,
+};
+use crate::support::websocket_client::WebSocketClient;
 
-/// Number of spellings that are tried of each method.
+/// Number of tested spellings of each method.
 const SPELLINGS: usize = 2000;
 /// Number of calls in a batch.
 const BATCH: usize = 500;
-/// Each way to protect a method has at least one here: a list of names, a prefix, methods that act
-/// on the node, accounts in the node's keystore, signed transactions, and a list of a group.
+/// Denied methods, at least one for each way to deny a method: a list of names, a prefix, methods
+/// that act on the node, accounts in the node's keystore, signed transactions, and the list of a
+/// group.
 const PROTECTED: [&str; 8] = [
     "eth_getCode",
     "net_version",
@@ -38,7 +42,7 @@ const ODD: [char; 30] = [
     '\u{301}', '\u{ff3f}',
 ];
 
-/// Spellings of a name as JSON strings, the same ones in every run.
+/// Returns spellings of a name as JSON strings. The spellings are the same in every run.
 fn spellings(name: &str) -> Vec<String> {
     let mut spellings = BTreeSet::from([json!(name).to_string()]);
     for odd in ODD {
@@ -78,16 +82,16 @@ fn assert_refused(spelling: &str, response: &Value) {
     assert!(*code == json!(-32600) || *code == json!(-32601), "{spelling}: {response}");
 }
 
-fn over_http(served: &Served, spellings: &[String]) {
-    let mut client = served.client();
+fn send_over_http(gateway: &TestGateway, spellings: &[String]) {
+    let mut client = gateway.client();
     for spelling in spellings {
         let answer = client.call("/", body_of(spelling).as_bytes());
         assert_refused(spelling, &serde_json::from_str(answer.text()).unwrap());
     }
 }
 
-fn in_batches(served: &Served, spellings: &[String]) {
-    let mut client = served.client();
+fn send_in_batches(gateway: &TestGateway, spellings: &[String]) {
+    let mut client = gateway.client();
     for chunk in spellings.chunks(BATCH) {
         let calls: Vec<String> = chunk.iter().map(|spelling| body_of(spelling)).collect();
         let answer = client.call("/", format!("[{}]", calls.join(",")).as_bytes());
@@ -99,9 +103,9 @@ fn in_batches(served: &Served, spellings: &[String]) {
     }
 }
 
-fn over_http2(scene: &Scene, served: &Served, spellings: &[String]) {
-    let (address, spellings) = (served.address.clone(), spellings.to_vec());
-    let asked = scene.handle.spawn(async move {
+fn send_over_http2(runtime: &NodeRuntime, gateway: &TestGateway, spellings: &[String]) {
+    let (address, spellings) = (gateway.address.clone(), spellings.to_vec());
+    let client_task = runtime.handle.spawn(async move {
         let stream = tokio::net::TcpStream::connect(&address).await.unwrap();
         stream.set_nodelay(true).unwrap();
         let (executor, stream) = (TokioExecutor::new(), TokioIo::new(stream));
@@ -118,11 +122,11 @@ fn over_http2(scene: &Scene, served: &Served, spellings: &[String]) {
             assert_refused(&spelling, &serde_json::from_slice(&body).unwrap());
         }
     });
-    scene.handle.block_on(asked).unwrap();
+    runtime.handle.block_on(client_task).unwrap();
 }
 
-fn over_websocket(served: &Served, spellings: &[String]) {
-    let mut socket = Socket::open(&served.address);
+fn send_over_websocket(gateway: &TestGateway, spellings: &[String]) {
+    let mut socket = WebSocketClient::open(&gateway.address);
     for spelling in spellings {
         let response = socket.ask(body_of(spelling).as_bytes());
         assert_refused(spelling, &response);
@@ -130,46 +134,47 @@ fn over_websocket(served: &Served, spellings: &[String]) {
 }
 
 /// Starts a gateway that denies each of the [`PROTECTED`] methods.
-fn guarded(scene: &Scene, more: &str) -> (SimNode, Served) {
-    let [node] = scene.nodes(["a"]);
+fn start_gateway(runtime: &NodeRuntime, more: &str) -> (SimNode, TestGateway) {
+    let [node] = runtime.nodes(["a"]);
     let text = format!(
         "{}\n[access]\ntransactions = false\nmethods_deny = [\"eth_getCode\", \"net_*\"]\n\
          [[group]]\nname = \"most\"\nmethods = [\"*\"]\nmethods_deny = [\"eth_getLogs\"]\n{more}",
-        polled_once("")
+        chain_polled_once("")
     );
-    let served = Served::before(&[&node], &text);
-    served.wait_for_head(Some(HEAD));
-    wait_for_quiet(&[&node]);
-    (node, served)
+    let gateway = TestGateway::in_front_of(&[&node], &text);
+    gateway.wait_for_head(Some(NEWEST_BLOCK));
+    wait_until_idle(&[&node]);
+    (node, gateway)
 }
 
 #[test]
 fn no_spelling_of_a_protected_method_reaches_a_node() {
-    let scene = Scene::set();
-    let (node, served) = guarded(&scene, "");
+    let runtime = NodeRuntime::start();
+    let (node, gateway) = start_gateway(&runtime, "");
     let before = node.calls();
     for name in PROTECTED {
         let spellings = spellings(name);
         assert_eq!(spellings.len(), SPELLINGS);
-        over_http(&served, &spellings);
-        in_batches(&served, &spellings);
-        over_http2(&scene, &served, &spellings);
-        over_websocket(&served, &spellings);
+        send_over_http(&gateway, &spellings);
+        send_in_batches(&gateway, &spellings);
+        send_over_http2(&runtime, &gateway, &spellings);
+        send_over_websocket(&gateway, &spellings);
     }
     assert_eq!(node.calls(), before, "a protected method reached the node");
-    // Other methods reach the node, including unknown ones with every character that a name may
-    // have.
-    assert!(is_result(&ask(&served, "/", "", &call("eth_chainId"))));
-    ask(&served, "/", "", &call("Some.unknown_Method2"));
+    // Other methods reach the node. The second one is unknown, and has each kind of character that
+    // a name may have.
+    assert!(is_result(&ask(&gateway, "/", "", &call("eth_chainId"))));
+    ask(&gateway, "/", "", &call("Some.unknown_Method2"));
     assert_eq!(node.calls(), before + 2);
 }
 
-/// `eth_getFilterLogs` returns the same logs as `eth_getLogs`, so a client must be allowed both.
+/// `eth_getFilterLogs` returns the same logs as `eth_getLogs`. So the gateway must deny it to a
+/// client that may not call `eth_getLogs`.
 #[test]
 fn filters_do_not_bypass_a_method_list() {
-    let scene = Scene::set();
-    let (node, served) = guarded(&scene, "");
-    let mut client = served.client();
+    let runtime = NodeRuntime::start();
+    let (node, gateway) = start_gateway(&runtime, "");
+    let mut client = gateway.client();
     let filter = r#"{"id":1,"method":"eth_newFilter","params":[{"fromBlock":"0x0"}]}"#;
     let made: Value = serde_json::from_str(client.call("/", filter.as_bytes()).text()).unwrap();
     let id = made["result"].as_str().unwrap().to_owned();
@@ -182,16 +187,17 @@ fn filters_do_not_bypass_a_method_list() {
     assert_eq!(node.calls(), before);
 }
 
-/// When a client requests a filter's logs, rules see the filter's parameters, as for `eth_getLogs`.
+/// When a client calls `eth_getFilterLogs`, the gateway matches rules with the parameters of the
+/// filter, as if the client had called `eth_getLogs` with them.
 #[test]
 fn filters_do_not_bypass_a_rule() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
     let rule = "[[rule]]\nname = \"no-broad-logs\"\nmethods = [\"eth_getLogs\"]\nparams = '[{\"fromBlock\":\"0x0\"'\n\
                 deny = 403\n";
-    let served = Served::before(&[&node], &format!("{}{rule}", polled_once("")));
-    served.wait_for_head(Some(HEAD));
-    let mut client = served.client();
+    let gateway = TestGateway::in_front_of(&[&node], &format!("{}{rule}", chain_polled_once("")));
+    gateway.wait_for_head(Some(NEWEST_BLOCK));
+    let mut client = gateway.client();
     for (from, spelling, denied) in
         [("0x0", "fromBlock", true), ("0x1", "fromBlock", false), ("0x0", "FROMBLOCK", true)]
     {
@@ -209,18 +215,19 @@ fn filters_do_not_bypass_a_rule() {
 /// Limits count `eth_getFilterLogs` as `eth_getLogs`, and ignore the case of method names.
 #[test]
 fn filters_and_letter_case_do_not_bypass_a_limit() {
-    let scene = Scene::set();
+    let runtime = NodeRuntime::start();
     for (key, methods) in
         [(r#"["client"]"#, r#"["eth_getLogs"]"#), (r#"["client", "method"]"#, r#"["eth_get*"]"#)]
     {
-        let [node] = scene.nodes(["a"]);
+        let [node] = runtime.nodes(["a"]);
         let limit = format!(
             "[zone.z]\nkey = {key}\nrate = \"1r/m\"\n[[limit]]\nzone = \"z\"\nmethods = {methods}\n\
              burst = 1\nnodelay = true\n"
         );
-        let served = Served::before(&[&node], &format!("{}{limit}", polled_once("")));
-        served.wait_for_head(Some(HEAD));
-        let mut client = served.client();
+        let text = format!("{}{limit}", chain_polled_once(""));
+        let gateway = TestGateway::in_front_of(&[&node], &text);
+        gateway.wait_for_head(Some(NEWEST_BLOCK));
+        let mut client = gateway.client();
         let filter = r#"{"id":1,"method":"eth_newFilter","params":[{"fromBlock":"0x1"}]}"#;
         let made: Value = serde_json::from_str(client.call("/", filter.as_bytes()).text()).unwrap();
         let by_filter =
@@ -229,7 +236,7 @@ fn filters_and_letter_case_do_not_bypass_a_limit() {
             is_result(&client.call("/", by_filter.as_bytes())),
             "the first call is within the limit"
         );
-        ask(&served, "/", "", &call("eth_getLogs"));
+        ask(&gateway, "/", "", &call("eth_getLogs"));
         for body in [by_filter.into_bytes(), call("eth_getLogs"), call("ETH_GETLOGS")] {
             let answer = client.call("/", &body);
             let body = String::from_utf8_lossy(&body);

@@ -1,12 +1,13 @@
-//! Plants secrets wherever a request or the configuration can have one, and searches all output of
-//! the gateway for them: the trace log, admin pages, responses, and the access log in each format.
+//! No output of the gateway contains a secret. The test puts secrets wherever a request or the
+//! configuration can have one. It then searches all outputs for them: the log at level `trace`,
+//! admin pages, responses, and the access log in each format.
 
 use std::io::Write as _;
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::json;
 
-use crate::support::scene::{Scene, body};
+use crate::support::harness::{NodeRuntime, body};
 use test_support::raw::{Client, post_with};
 use test_support::running::{Running, Weir};
 use test_support::wait::wait_until;
@@ -21,8 +22,8 @@ fn key(name: &str) -> String {
 
 #[test]
 fn no_output_holds_a_secret() {
-    let scene = Scene::set();
-    let [a] = scene.nodes(["a"]);
+    let runtime = NodeRuntime::start();
+    let [a] = runtime.nodes(["a"]);
     let folder = tempfile::tempdir().unwrap();
     for (format, per) in [
         ("json", "request"),
@@ -95,7 +96,7 @@ fn no_output_holds_a_secret() {
     }
 }
 
-/// Sends requests with secrets of every kind, valid and invalid, and returns the responses.
+/// Sends requests with keys and tokens, valid and invalid ones, and returns the responses.
 fn send_requests(gateway: &Running, secret: &str) -> Vec<(&'static str, String)> {
     let sign = |secret: &str, expires: u64| {
         let key = EncodingKey::from_secret(secret.as_bytes());

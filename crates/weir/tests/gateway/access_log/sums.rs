@@ -1,5 +1,5 @@
-//! Checks `weir logs`, which summarizes access logs: files of the gateway and of nginx, compressed
-//! files, faulty lines, and standard input.
+//! Tests for `weir logs`, which summarizes access logs. Its inputs are files of the gateway and of
+//! nginx, compressed files, files with faulty lines, and standard input.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
@@ -26,8 +26,9 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// Ten requests per second for three seconds; every fifth is refused.
-fn nginx() -> String {
+/// An access log of nginx with ten requests per second for three seconds. Every fifth request has
+/// the status 429.
+fn nginx_log() -> String {
     (0..30)
         .map(|number| {
             let second = number / 10;
@@ -43,7 +44,7 @@ fn nginx() -> String {
 
 #[test]
 fn nginx_lines_are_counted_by_second_and_status() {
-    let out = weir(&["--format", "combined", "-"], nginx().as_bytes());
+    let out = weir(&["--format", "combined", "-"], nginx_log().as_bytes());
     assert!(out.status.success(), "{}", text(&out.stderr));
     expect_test::expect![[r#"
         30 lines from 2026-11-21T22:04:00Z to 2026-11-21T22:04:02Z, 15.0 per second
@@ -67,7 +68,7 @@ fn nginx_lines_are_counted_by_second_and_status() {
 fn compressed_files_time_bounds_and_json() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(nginx().as_bytes()).unwrap();
+    encoder.write_all(nginx_log().as_bytes()).unwrap();
     file.write_all(&encoder.finish().unwrap()).unwrap();
     let path = file.path().to_str().unwrap();
     let (since, until) = ("2026-11-21T22:04:01Z", "2026-11-21T22:04:02Z");
@@ -112,7 +113,7 @@ fn json_lines_give_methods_with_percentiles_errors_and_keys() {
         text(&out.stderr),
         "-:102: not a JSON object of an access log\n-:104: not a JSON object of an access log\n"
     );
-    // The report must not pass on terminal escape sequences from the log.
+    // The report must not contain terminal escape sequences from the log.
     let report = weir(&["-"], lines.as_bytes());
     assert!(!text(&report.stdout).contains('\u{1b}'));
 }
@@ -122,11 +123,11 @@ fn unreadable_lines_are_reported() {
     let missing = weir(&["/nowhere.log"], b"");
     assert_eq!(missing.status.code(), Some(1));
     assert!(text(&missing.stderr).contains("cannot read /nowhere.log"));
-    assert_eq!(weir(&["-"], nginx().as_bytes()).status.code(), Some(1));
+    assert_eq!(weir(&["-"], nginx_log().as_bytes()).status.code(), Some(1));
     assert_eq!(weir(&["-", "--format", "$status"], b"").status.code(), Some(2));
     assert_eq!(weir(&["-", "--format", "$what"], b"").status.code(), Some(2));
     assert_eq!(weir(&["-"], b"").status.code(), Some(0));
-    // A line without an end is not buffered as a whole.
+    // The command does not buffer a line that is longer than 64 KiB.
     let endless_line = [b'x'; 200_000];
     let out = weir(&["-"], &endless_line);
     assert!(text(&out.stderr).contains("longer than 65536 bytes"), "{}", text(&out.stderr));

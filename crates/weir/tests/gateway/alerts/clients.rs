@@ -9,14 +9,14 @@ use std::time::Duration;
 use test_support::raw::post_with;
 use test_support::wait::pause;
 
-use crate::support::scene::{READ, account, body};
+use crate::support::harness::{GET_BALANCE, balance_params, body};
 
 /// Threads that send requests, each on its own connection.
 pub(crate) struct Clients(Arc<AtomicBool>);
 
 impl Clients {
-    /// Starts the threads. In a loop, each takes the next number, sends `request(number)`, waits
-    /// for the first bytes of the response, and sleeps for `interval`.
+    /// Starts the threads. Each thread repeats these steps: it takes the next number, sends
+    /// `request(number)`, waits for the first bytes of the response, and sleeps for `interval`.
     pub(crate) fn start(
         address: &str,
         connections: usize,
@@ -41,9 +41,9 @@ impl Clients {
         Clients(stop)
     }
 
-    /// Starts clients that send up to 20 calls per second each. Each call reads the latest balance
+    /// Starts clients that each send up to 20 calls per second. Each call reads the latest balance
     /// of another account.
-    pub(crate) fn readers(address: &str, connections: usize) -> Clients {
+    pub(crate) fn start_readers(address: &str, connections: usize) -> Clients {
         Clients::start(address, connections, Duration::from_millis(50), |number| read(number, ""))
     }
 }
@@ -54,9 +54,10 @@ impl Drop for Clients {
     }
 }
 
-/// A request that no cache can answer, with further header lines.
+/// A request that reads the latest balance of account `number`. No cache has the response if no
+/// other call reads that account.
 pub(crate) fn read(number: u64, lines: &str) -> Vec<u8> {
-    post_with("/", lines, &body(READ, &account(number, "latest")))
+    post_with("/", lines, &body(GET_BALANCE, &balance_params(number, "latest")))
 }
 
 /// Sends a request and reads a part of the response. Returns the connection if it is still open.

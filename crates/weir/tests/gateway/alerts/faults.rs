@@ -1,4 +1,5 @@
-//! Gateways on threads of the test, each with a fault of its upstreams, clients or files.
+//! Gateways in the test's process, each with a fault of its upstreams, clients or files. Each
+//! function starts one gateway; its comment names the fault that `cause_fault` causes.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -12,40 +13,42 @@ use simnode::world::World;
 use test_support::raw::post;
 use test_support::wait::pause;
 
-use super::Faulty;
+use super::FaultyGateway;
 use super::clients::{Clients, read};
-use crate::support::relay::Relay;
-use crate::support::scene::{READ, Scene, Served, SimNode, body, entry, polled_often};
+use crate::support::disconnecting_proxy::DisconnectingProxy;
+use crate::support::harness::{
+    GET_BALANCE, NodeRuntime, SimNode, TestGateway, body, chain_polled_often, upstream_toml,
+};
 
 const SECRETS: [&str; 2] = ["0123456789abcdef", "fedcba9876543210"];
 
 /// A gateway with two nodes and light traffic.
-pub(crate) fn healthy(scene: &Scene) -> (Served, [SimNode; 2], Clients) {
+pub(crate) fn healthy(runtime: &NodeRuntime) -> (TestGateway, [SimNode; 2], Clients) {
     let world = world(Duration::from_secs(1), Vec::new());
-    let nodes = ["a", "b"].map(|name| scene.node(name, &world));
-    let served = Served::before(&[&nodes[0], &nodes[1]], &polled_often(""));
-    let clients = Clients::readers(&served.address, 1);
-    (served, nodes, clients)
+    let nodes = ["a", "b"].map(|name| runtime.node(name, &world));
+    let gateway = TestGateway::in_front_of(&[&nodes[0], &nodes[1]], &chain_polled_often(""));
+    let clients = Clients::start_readers(&gateway.address, 1);
+    (gateway, nodes, clients)
 }
 
 /// Every gateway of this file.
-pub(crate) fn all(scene: &Scene) -> Vec<Faulty> {
+pub(crate) fn all(runtime: &NodeRuntime) -> Vec<FaultyGateway> {
     vec![
-        dead(scene),
-        frozen(scene),
-        foreign(scene),
-        behind(scene),
-        rate_limited(scene),
-        slow(scene),
-        flapping(scene),
-        lost_connections(scene),
-        reorganised(scene),
-        overloaded(scene),
-        limited(scene),
-        keys(scene),
-        memory(scene),
-        connections(scene),
-        access_log(scene),
+        dead(runtime),
+        frozen(runtime),
+        foreign(runtime),
+        behind(runtime),
+        rate_limited(runtime),
+        slow(runtime),
+        flapping(runtime),
+        lost_connections(runtime),
+        reorganised(runtime),
+        overloaded(runtime),
+        limited(runtime),
+        keys(runtime),
+        memory(runtime),
+        connections(runtime),
+        access_log(runtime),
     ]
 }
 
@@ -60,199 +63,207 @@ fn world(block_time: Duration, reorgs: Vec<Reorg>) -> Arc<World> {
 }
 
 /// All nodes die.
-fn dead(scene: &Scene) -> Faulty {
+fn dead(runtime: &NodeRuntime) -> FaultyGateway {
     let world = fast_world(Vec::new());
-    let nodes = ["a", "b"].map(|name| scene.node(name, &world));
-    let served = Served::before(&[&nodes[0], &nodes[1]], &polled_often(""));
-    let clients = Clients::readers(&served.address, 2);
-    let admin = served.admin.clone();
+    let nodes = ["a", "b"].map(|name| runtime.node(name, &world));
+    let gateway = TestGateway::in_front_of(&[&nodes[0], &nodes[1]], &chain_polled_often(""));
+    let clients = Clients::start_readers(&gateway.address, 2);
+    let admin = gateway.admin.clone();
     let alerts = &[
         "WeirUpstreamEjected",
         "WeirGroupWithoutUpstreams",
         "WeirCallsFailing",
         "WeirMethodFailing",
     ];
-    Faulty::new("dead", &admin, alerts, move |_| {
-        let _kept = (&served, &clients);
-        nodes.iter().for_each(SimNode::down);
+    FaultyGateway::new("dead", &admin, alerts, move |_| {
+        let _kept = (&gateway, &clients);
+        nodes.iter().for_each(SimNode::stop_listening);
     })
 }
 
-/// The node responds, but its head does not move. (If all nodes were dead, the gateway would have
-/// no head, and so no age of its head.)
-fn frozen(scene: &Scene) -> Faulty {
-    let node = scene.node("a", &world(Duration::from_hours(1), Vec::new()));
-    let served = Served::before(&[&node], &polled_often(""));
-    let admin = served.admin.clone();
-    Faulty::new("frozen", &admin, &["WeirHeadStale"], move |_| {
-        let _kept = (&served, &node);
+/// The node responds, but its newest block stays the same. A dead node would not do, because the
+/// gateway would then have no newest block whose age it could report.
+fn frozen(runtime: &NodeRuntime) -> FaultyGateway {
+    let node = runtime.node("a", &world(Duration::from_hours(1), Vec::new()));
+    let gateway = TestGateway::in_front_of(&[&node], &chain_polled_often(""));
+    let admin = gateway.admin.clone();
+    FaultyGateway::new("frozen", &admin, &["WeirHeadStale"], move |_| {
+        let _kept = (&gateway, &node);
     })
 }
 
 /// The nodes have another chain id than configured.
-fn foreign(scene: &Scene) -> Faulty {
-    let nodes = scene.nodes(["a"]);
-    let served = Served::start(&format!("{}{}", polled_often("id = 7\n"), nodes[0].entry("")));
-    let admin = served.admin.clone();
-    Faulty::new("foreign", &admin, &["WeirUpstreamForeign", "WeirNoHead"], move |_| {
-        let _kept = (&served, &nodes);
+fn foreign(runtime: &NodeRuntime) -> FaultyGateway {
+    let nodes = runtime.nodes(["a"]);
+    let chain = chain_polled_often("id = 7\n");
+    let gateway = TestGateway::start(&format!("{chain}{}", nodes[0].to_toml("")));
+    let admin = gateway.admin.clone();
+    FaultyGateway::new("foreign", &admin, &["WeirUpstreamForeign", "WeirNoHead"], move |_| {
+        let _kept = (&gateway, &nodes);
     })
 }
 
 /// A node falls behind.
-fn behind(scene: &Scene) -> Faulty {
+fn behind(runtime: &NodeRuntime) -> FaultyGateway {
     let world = fast_world(Vec::new());
-    let nodes = ["a", "b"].map(|name| scene.node(name, &world));
-    let served = Served::before(&[&nodes[0], &nodes[1]], &polled_often(""));
-    let admin = served.admin.clone();
-    Faulty::new("behind", &admin, &["WeirUpstreamLagging"], move |_| {
-        let _kept = &served;
+    let nodes = ["a", "b"].map(|name| runtime.node(name, &world));
+    let gateway = TestGateway::in_front_of(&[&nodes[0], &nodes[1]], &chain_polled_often(""));
+    let admin = gateway.admin.clone();
+    FaultyGateway::new("behind", &admin, &["WeirUpstreamLagging"], move |_| {
+        let _kept = &gateway;
         nodes[1].set(|settings| settings.lag_blocks = 90);
     })
 }
 
 /// A node refuses half of the calls with HTTP 429.
-fn rate_limited(scene: &Scene) -> Faulty {
-    let [node] = scene.nodes(["a"]);
-    let served = Served::before(&[&node], &polled_often(""));
-    let clients = Clients::readers(&served.address, 2);
-    let admin = served.admin.clone();
-    Faulty::new("rate limited", &admin, &["WeirUpstreamRateLimited"], move |_| {
-        let _kept = (&served, &clients);
+fn rate_limited(runtime: &NodeRuntime) -> FaultyGateway {
+    let [node] = runtime.nodes(["a"]);
+    let gateway = TestGateway::in_front_of(&[&node], &chain_polled_often(""));
+    let clients = Clients::start_readers(&gateway.address, 2);
+    let admin = gateway.admin.clone();
+    FaultyGateway::new("rate limited", &admin, &["WeirUpstreamRateLimited"], move |_| {
+        let _kept = (&gateway, &clients);
         let fault = Fault::TooManyRequests { retry_after_s: 0 };
-        let method = Some(READ.to_owned());
-        node.fail(FaultRule { share: 0.5, method, ..FaultRule::always(fault) });
+        let method = Some(GET_BALANCE.to_owned());
+        node.set_fault(FaultRule { share: 0.5, method, ..FaultRule::always(fault) });
     })
 }
 
 /// A method takes 2.5 seconds.
-fn slow(scene: &Scene) -> Faulty {
-    let [node] = scene.nodes(["a"]);
-    let served = Served::before(&[&node], &format!("{}[call]\nhedge = false\n", polled_often("")));
-    let clients = Clients::readers(&served.address, 8);
-    let admin = served.admin.clone();
-    Faulty::new("slow", &admin, &["WeirUpstreamSlow", "WeirLatencyHigh"], move |_| {
-        let _kept = (&served, &clients);
-        node.slow(READ, 2_500.0);
+fn slow(runtime: &NodeRuntime) -> FaultyGateway {
+    let [node] = runtime.nodes(["a"]);
+    let text = format!("{}[call]\nhedge = false\n", chain_polled_often(""));
+    let gateway = TestGateway::in_front_of(&[&node], &text);
+    let clients = Clients::start_readers(&gateway.address, 8);
+    let admin = gateway.admin.clone();
+    FaultyGateway::new("slow", &admin, &["WeirUpstreamSlow", "WeirLatencyHigh"], move |_| {
+        let _kept = (&gateway, &clients);
+        node.set_latency(GET_BALANCE, 2_500.0);
     })
 }
 
-/// A node fails half of the calls, is ejected, and works when it is probed.
-fn flapping(scene: &Scene) -> Faulty {
-    let nodes = scene.nodes(["a", "b"]);
+/// A node fails half of the calls, so the gateway ejects it. It does not fail the gateway's probes,
+/// so the gateway uses it again.
+fn flapping(runtime: &NodeRuntime) -> FaultyGateway {
+    let nodes = runtime.nodes(["a", "b"]);
     let health = "[health]\nfailures_max = 1\nbackoff_min = \"10ms\"\nbackoff_max = \"100ms\"\n";
-    let served = Served::before(&[&nodes[0], &nodes[1]], &format!("{health}{}", polled_often("")));
-    let clients = Clients::readers(&served.address, 4);
-    let admin = served.admin.clone();
-    Faulty::new("flapping", &admin, &["WeirUpstreamFlapping", "WeirUpstreamFailing"], move |_| {
-        let _kept = (&served, &clients);
-        let method = Some(READ.to_owned());
-        nodes[1].fail(FaultRule { share: 0.5, method, ..FaultRule::always(Fault::Close) });
+    let text = format!("{health}{}", chain_polled_often(""));
+    let gateway = TestGateway::in_front_of(&[&nodes[0], &nodes[1]], &text);
+    let clients = Clients::start_readers(&gateway.address, 4);
+    let admin = gateway.admin.clone();
+    let alerts = &["WeirUpstreamFlapping", "WeirUpstreamFailing"];
+    FaultyGateway::new("flapping", &admin, alerts, move |_| {
+        let _kept = (&gateway, &clients);
+        let method = Some(GET_BALANCE.to_owned());
+        nodes[1].set_fault(FaultRule { share: 0.5, method, ..FaultRule::always(Fault::Close) });
     })
 }
 
-/// WebSockets to a node are cut again and again.
-fn lost_connections(scene: &Scene) -> Faulty {
-    let [node] = scene.nodes(["a"]);
-    node.slow(READ, 50.0);
-    let relay = Relay::before(&node.address.to_string());
-    let upstream = entry("a", &format!("ws://{}", relay.address), "");
-    let served = Served::start(&format!("{}{upstream}", polled_often("")));
-    served.wait_for_candidates(&["a"]);
-    let clients = Clients::readers(&served.address, 4);
-    let admin = served.admin.clone();
-    Faulty::new("lost connections", &admin, &["WeirUpstreamConnectionsLost"], move |_| {
-        let _kept = (&served, &clients, &node);
+/// WebSocket connections to a node are closed again and again.
+fn lost_connections(runtime: &NodeRuntime) -> FaultyGateway {
+    let [node] = runtime.nodes(["a"]);
+    node.set_latency(GET_BALANCE, 50.0);
+    let proxy = DisconnectingProxy::in_front_of(&node.address.to_string());
+    let upstream = upstream_toml("a", &format!("ws://{}", proxy.address), "");
+    let gateway = TestGateway::start(&format!("{}{upstream}", chain_polled_often("")));
+    gateway.wait_for_candidates(&["a"]);
+    let clients = Clients::start_readers(&gateway.address, 4);
+    let admin = gateway.admin.clone();
+    FaultyGateway::new("lost connections", &admin, &["WeirUpstreamConnectionsLost"], move |_| {
+        let _kept = (&gateway, &clients, &node);
         for _ in 0..12 {
-            drop(TcpStream::connect(&relay.cutter).unwrap());
+            drop(TcpStream::connect(&proxy.disconnect_address).unwrap());
             pause(Duration::from_millis(300)); // Sleeps: a new connection is opened and used.
         }
     })
 }
 
 /// Reorgs, each deeper than the one before.
-fn reorganised(scene: &Scene) -> Faulty {
+fn reorganised(runtime: &NodeRuntime) -> FaultyGateway {
     let reorgs = (0..30).map(|step| Reorg { at_height: 200 + 80 * step, depth: 12 + step });
-    let node = scene.node("a", &fast_world(reorgs.collect()));
-    let served = Served::before(&[&node], &polled_often(""));
-    let admin = served.admin.clone();
-    Faulty::new("reorganised", &admin, &["WeirDeepReorg"], move |_| {
-        let _kept = (&served, &node);
+    let node = runtime.node("a", &fast_world(reorgs.collect()));
+    let gateway = TestGateway::in_front_of(&[&node], &chain_polled_often(""));
+    let admin = gateway.admin.clone();
+    FaultyGateway::new("reorganised", &admin, &["WeirDeepReorg"], move |_| {
+        let _kept = (&gateway, &node);
     })
 }
 
-/// A node that works on one call at a time gets many, of two classes.
-fn overloaded(scene: &Scene) -> Faulty {
-    let [node] = scene.nodes(["a"]);
-    node.slow(READ, 200.0);
+/// The gateway may send only one call at a time to the node. Clients send many calls, of the high
+/// and the normal priority class.
+fn overloaded(runtime: &NodeRuntime) -> FaultyGateway {
+    let [node] = runtime.nodes(["a"]);
+    node.set_latency(GET_BALANCE, 200.0);
     let [gold, _] = SECRETS;
-    let served = Served::before(
+    let gateway = TestGateway::in_front_of(
         &[&node],
         &format!(
             "{}[overload]\nin_flight_min = 1\nin_flight_max = 1\nqueue_max = 2\n\
              high_tiers = [\"gold\"]\n[access]\nrequired = false\n\
              [[key]]\nname = \"paid\"\nsecret = \"{gold}\"\ntier = \"gold\"\n",
-            polled_often("")
+            chain_polled_often("")
         ),
     );
-    let admin = served.admin.clone();
+    let admin = gateway.admin.clone();
     let mut clients = Vec::new();
     let alerts = &["WeirQueueNeverEmpty", "WeirCallsShed", "WeirHighClassShed"];
-    Faulty::new("overloaded", &admin, alerts, move |_| {
+    FaultyGateway::new("overloaded", &admin, alerts, move |_| {
         let _kept = &node;
         for lines in [String::new(), format!("x-api-key: {gold}\r\n")] {
             let request = move |number| read(number, &lines);
-            clients.push(Clients::start(&served.address, 6, Duration::from_millis(20), request));
+            clients.push(Clients::start(&gateway.address, 6, Duration::from_millis(20), request));
         }
     })
 }
 
-/// A client exceeds its rate, and the tenants have more keys than their zone has memory for.
-fn limited(scene: &Scene) -> Faulty {
-    let [node] = scene.nodes(["a"]);
-    let served = Served::before(
+/// A client exceeds its rate limit, and there are more tenants than their limit zone has memory
+/// for. A zone holds the counters of a limit, one for each key.
+fn limited(runtime: &NodeRuntime) -> FaultyGateway {
+    let [node] = runtime.nodes(["a"]);
+    let gateway = TestGateway::in_front_of(
         &[&node],
         &format!(
             "{}[zone.clients]\nkey = [\"client\"]\nrate = \"5r/s\"\n\
              [zone.tenants]\nkey = [\"header:x-tenant\"]\nrate = \"1r/s\"\nbytes = \"32KiB\"\n\
              [[limit]]\nzone = \"clients\"\nmethods = [\"eth_chainId\"]\nnodelay = true\n\
-             [[limit]]\nzone = \"tenants\"\nmethods = [\"{READ}\"]\nnodelay = true\n",
-            polled_often("")
+             [[limit]]\nzone = \"tenants\"\nmethods = [\"{GET_BALANCE}\"]\nnodelay = true\n",
+            chain_polled_often("")
         ),
     );
-    let admin = served.admin.clone();
+    let admin = gateway.admin.clone();
     let mut clients = Vec::new();
-    Faulty::new("limited", &admin, &["WeirLimitRejecting", "WeirZoneEvicting"], move |_| {
+    FaultyGateway::new("limited", &admin, &["WeirLimitRejecting", "WeirZoneEvicting"], move |_| {
         let _kept = &node;
         let fast = Duration::from_millis(10);
         let chain_id = |_| post("/", &body("eth_chainId", "[]"));
         let tenant = |number| read(number % 1_000, &format!("x-tenant: {number}\r\n"));
-        clients.push(Clients::start(&served.address, 1, fast, chain_id));
-        clients.push(Clients::start(&served.address, 4, fast, tenant));
+        clients.push(Clients::start(&gateway.address, 1, fast, chain_id));
+        clients.push(Clients::start(&gateway.address, 4, fast, tenant));
     })
 }
 
-/// A key uses up its quota, the file of quotas cannot be written, and a client has a wrong key.
-fn keys(scene: &Scene) -> Faulty {
-    let [node] = scene.nodes(["a"]);
+/// Clients use up a key's quota, the gateway cannot write the file of quotas, and a client has a
+/// wrong key.
+fn keys(runtime: &NodeRuntime) -> FaultyGateway {
+    let [node] = runtime.nodes(["a"]);
     let folder = tempfile::tempdir().unwrap();
     let quotas = folder.path().join("quotas");
     std::fs::create_dir(&quotas).unwrap();
     let [small, large] = SECRETS;
-    let served = Served::before(
+    let gateway = TestGateway::in_front_of(
         &[&node],
         &format!(
             "{}[[key]]\nname = \"small\"\nsecret = \"{small}\"\nquota = 100\n\
              [[key]]\nname = \"large\"\nsecret = \"{large}\"\nquota = 100000000\n\
              [quota]\nfile = \"{}\"\ncost = \"call\"\n",
-            polled_often(""),
+            chain_polled_often(""),
             quotas.join("quota.json").display()
         ),
     );
-    let admin = served.admin.clone();
+    let admin = gateway.admin.clone();
     let mut clients = Vec::new();
     let alerts = &["WeirQuotaNearlyUsed", "WeirQuotaNotWritten", "WeirKeysRejected"];
-    Faulty::new("keys", &admin, alerts, move |_| {
+    FaultyGateway::new("keys", &admin, alerts, move |_| {
         let _kept = (&node, &folder);
         // A file replaces the folder. Missing permissions would not stop a test that runs as root.
         std::fs::remove_dir_all(&quotas).unwrap();
@@ -262,55 +273,60 @@ fn keys(scene: &Scene) -> Faulty {
             read(number, &format!("x-api-key: {key}\r\n"))
         };
         let interval = Duration::from_millis(20);
-        clients.push(Clients::start(&served.address, 2, interval, request));
+        clients.push(Clients::start(&gateway.address, 2, interval, request));
     })
 }
 
-/// Clients send long bodies without their last byte.
-fn memory(scene: &Scene) -> Faulty {
-    let [node] = scene.nodes(["a"]);
+/// Clients send long request bodies without their last byte, so the gateway must buffer them.
+fn memory(runtime: &NodeRuntime) -> FaultyGateway {
+    let [node] = runtime.nodes(["a"]);
     let server =
         "[server]\ndrain_deadline = \"1s\"\ndrain_linger = \"0s\"\nmemory_max = \"16MiB\"\n";
     let downstream = "[downstream]\nbody_timeout = \"5m\"\n[cache]\nbytes_max = \"1MiB\"\n";
-    let text = format!("{downstream}{}{}", polled_often(""), node.entry(""));
-    let served = Served::with_server(server, &text);
-    let admin = served.admin.clone();
+    let text = format!("{downstream}{}{}", chain_polled_often(""), node.to_toml(""));
+    let gateway = TestGateway::with_server_table(server, &text);
+    let admin = gateway.admin.clone();
     let mut held = Vec::new();
-    Faulty::new("memory", &admin, &["WeirMemoryNearlyFull", "WeirMemoryRefusing"], move |_| {
-        let _kept = &node;
-        let whole = post("/", &vec![b' '; 1 << 20]);
-        for _ in 0..40 {
-            let mut stream = TcpStream::connect(&served.address).unwrap();
-            stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
-            // The gateway may refuse the request before its end.
-            let _refused = stream.write_all(&whole[..whole.len() - 1]);
-            held.push(stream);
-        }
-    })
+    FaultyGateway::new(
+        "memory",
+        &admin,
+        &["WeirMemoryNearlyFull", "WeirMemoryRefusing"],
+        move |_| {
+            let _kept = &node;
+            let whole = post("/", &vec![b' '; 1 << 20]);
+            for _ in 0..40 {
+                let mut stream = TcpStream::connect(&gateway.address).unwrap();
+                stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+                // The gateway may refuse the request before its end.
+                let _refused = stream.write_all(&whole[..whole.len() - 1]);
+                held.push(stream);
+            }
+        },
+    )
 }
 
 /// More clients connect than are allowed.
-fn connections(scene: &Scene) -> Faulty {
-    let [node] = scene.nodes(["a"]);
-    let text = format!("[downstream]\nconnections_max = 2\n{}", polled_often(""));
-    let served = Served::before(&[&node], &text);
-    let admin = served.admin.clone();
+fn connections(runtime: &NodeRuntime) -> FaultyGateway {
+    let [node] = runtime.nodes(["a"]);
+    let text = format!("[downstream]\nconnections_max = 2\n{}", chain_polled_often(""));
+    let gateway = TestGateway::in_front_of(&[&node], &text);
+    let admin = gateway.admin.clone();
     let mut clients = Vec::new();
-    Faulty::new("connections", &admin, &["WeirConnectionsRefused"], move |_| {
+    FaultyGateway::new("connections", &admin, &["WeirConnectionsRefused"], move |_| {
         let _kept = &node;
-        clients.push(Clients::readers(&served.address, 5));
+        clients.push(Clients::start_readers(&gateway.address, 5));
     })
 }
 
-/// The file of the access log cannot be written.
-fn access_log(scene: &Scene) -> Faulty {
-    let [node] = scene.nodes(["a"]);
-    let text = format!("[access_log]\nfile = \"/dev/full\"\n{}", polled_often(""));
-    let served = Served::before(&[&node], &text);
-    let admin = served.admin.clone();
+/// The gateway cannot write the file of the access log.
+fn access_log(runtime: &NodeRuntime) -> FaultyGateway {
+    let [node] = runtime.nodes(["a"]);
+    let text = format!("[access_log]\nfile = \"/dev/full\"\n{}", chain_polled_often(""));
+    let gateway = TestGateway::in_front_of(&[&node], &text);
+    let admin = gateway.admin.clone();
     let mut clients = Vec::new();
-    Faulty::new("access log", &admin, &["WeirAccessLogDropped"], move |_| {
+    FaultyGateway::new("access log", &admin, &["WeirAccessLogDropped"], move |_| {
         let _kept = &node;
-        clients.push(Clients::readers(&served.address, 2));
+        clients.push(Clients::start_readers(&gateway.address, 2));
     })
 }

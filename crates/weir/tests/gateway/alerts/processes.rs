@@ -1,4 +1,4 @@
-//! Gateways that lose their Redis or index database, and gateways that run as processes.
+//! Gateways that lose Redis or the database of their index, and gateways that run as processes.
 
 use std::fs::File;
 use std::net::TcpStream;
@@ -13,18 +13,20 @@ use test_support::raw::post;
 use test_support::running::{Weir, command_killed_with_test, spawn, weir};
 use test_support::wait::wait_until;
 
-use super::Faulty;
+use super::FaultyGateway;
 use super::clients::{Clients, read};
-use crate::support::redis_server::{Proxy, Redis};
-use crate::support::scene::{READ, Scene, Served, account, body, polled_often};
+use crate::support::harness::{
+    GET_BALANCE, NodeRuntime, TestGateway, balance_params, body, chain_polled_often,
+};
+use crate::support::redis_server::{DelayProxy, Redis};
 
 const SECRET: &str = "0123456789abcdef";
 
-/// Every gateway of this file; `None` if a program is missing.
-pub(crate) fn all(scene: &Scene) -> Option<Vec<Faulty>> {
+/// Every gateway of this file. Returns `None` if a program is missing.
+pub(crate) fn all(runtime: &NodeRuntime) -> Option<Vec<FaultyGateway>> {
     Some(vec![
-        lost_redis(scene)?,
-        slow_redis(scene)?,
+        lost_redis(runtime)?,
+        slow_redis(runtime)?,
         lost_index()?,
         handshakes(),
         refused_reload(),
@@ -33,12 +35,12 @@ pub(crate) fn all(scene: &Scene) -> Option<Vec<Faulty>> {
     ])
 }
 
-/// Redis dies while the gateway uses it for the cache, a limit's zone and quotas.
-fn lost_redis(scene: &Scene) -> Option<Faulty> {
+/// Redis dies while the gateway uses it for the cache, for the counters of a limit, and for quotas.
+fn lost_redis(runtime: &NodeRuntime) -> Option<FaultyGateway> {
     let mut redis = Redis::start(&[])?;
-    let [node] = scene.nodes(["a"]);
+    let [node] = runtime.nodes(["a"]);
     let folder = tempfile::tempdir().unwrap();
-    let served = Served::before(
+    let gateway = TestGateway::in_front_of(
         &[&node],
         &format!(
             "{}[redis]\nurl = \"{}\"\ntimeout = \"50ms\"\ngateways = 2\nbackoff = \"100ms\"\n\
@@ -46,45 +48,45 @@ fn lost_redis(scene: &Scene) -> Option<Faulty> {
              [[limit]]\nzone = \"clients\"\nburst = 1000\nnodelay = true\n\
              [[key]]\nname = \"alice\"\nsecret = \"{SECRET}\"\nquota = 100000000\n\
              [quota]\nfile = \"{}\"\nshared = true\n",
-            polled_often(""),
+            chain_polled_often(""),
             redis.url(),
             folder.path().join("quota.json").display()
         ),
     );
     let request = |number| read(number, &format!("x-api-key: {SECRET}\r\n"));
-    let clients = Clients::start(&served.address, 2, Duration::from_millis(20), request);
-    let admin = served.admin.clone();
+    let clients = Clients::start(&gateway.address, 2, Duration::from_millis(20), request);
+    let admin = gateway.admin.clone();
     let alerts = &["WeirRedisUnavailable", "WeirLimitsLocalOnly", "WeirQuotaLocalOnly"];
-    Some(Faulty::new("lost redis", &admin, alerts, move |_| {
-        let _kept = (&node, &folder, &served, &clients);
+    Some(FaultyGateway::new("lost redis", &admin, alerts, move |_| {
+        let _kept = (&node, &folder, &gateway, &clients);
         redis.kill();
     }))
 }
 
 /// Redis responds too late, but the circuit breaker stays closed.
-fn slow_redis(scene: &Scene) -> Option<Faulty> {
+fn slow_redis(runtime: &NodeRuntime) -> Option<FaultyGateway> {
     let redis = Redis::start(&[])?;
-    let [node] = scene.nodes(["a"]);
-    let proxy = Proxy::before(redis.port);
-    let served = Served::before(
+    let [node] = runtime.nodes(["a"]);
+    let proxy = DelayProxy::in_front_of(redis.port);
+    let gateway = TestGateway::in_front_of(
         &[&node],
         &format!(
             "{}[redis]\nurl = \"redis://127.0.0.1:{}\"\ntimeout = \"20ms\"\nfailures_max = 1000\n",
-            polled_often(""),
+            chain_polled_often(""),
             proxy.port
         ),
     );
-    let request = |number| post("/", &body(READ, &account(number, "0x10")));
-    let clients = Clients::start(&served.address, 2, Duration::from_millis(50), request);
-    let admin = served.admin.clone();
-    Some(Faulty::new("slow redis", &admin, &["WeirRedisFailing"], move |_| {
-        let _kept = (&node, &redis, &served, &clients);
-        proxy.delay(50);
+    let request = |number| post("/", &body(GET_BALANCE, &balance_params(number, "0x10")));
+    let clients = Clients::start(&gateway.address, 2, Duration::from_millis(50), request);
+    let admin = gateway.admin.clone();
+    Some(FaultyGateway::new("slow redis", &admin, &["WeirRedisFailing"], move |_| {
+        let _kept = (&node, &redis, &gateway, &clients);
+        proxy.set_delay_ms(50);
     }))
 }
 
 /// The database of the index dies.
-fn lost_index() -> Option<Faulty> {
+fn lost_index() -> Option<FaultyGateway> {
     let mut server = Postgres::start()?;
     let url = server.url("chain");
     let node = Weir::node().args(&["--head", "300", "--block-time", "1h"]).start();
@@ -104,14 +106,14 @@ fn lost_index() -> Option<Faulty> {
     };
     let clients = Clients::start(&gateway.address, 2, Duration::from_millis(50), request);
     let admin = gateway.admin.clone().unwrap();
-    Some(Faulty::new("lost index", &admin, &["WeirIndexFailing"], move |_| {
+    Some(FaultyGateway::new("lost index", &admin, &["WeirIndexFailing"], move |_| {
         let _kept = (&node, &gateway, &clients);
         server.kill();
     }))
 }
 
-/// The certificate has expired, and clients that do not speak TLS connect to a port with TLS.
-fn handshakes() -> Faulty {
+/// The gateway's certificate has expired, and clients that do not speak TLS connect to a TLS port.
+fn handshakes() -> FaultyGateway {
     let node = Weir::node().start();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -132,15 +134,15 @@ fn handshakes() -> Faulty {
     let admin = gateway.admin.clone().unwrap();
     let mut clients = Vec::new();
     let alerts = &["WeirTlsHandshakesFailing", "WeirCertificateExpires"];
-    Faulty::new("handshakes", &admin, alerts, move |_| {
+    FaultyGateway::new("handshakes", &admin, alerts, move |_| {
         let _kept = (&node, &folder);
         let interval = Duration::from_millis(100);
         clients.push(Clients::start(&gateway.address, 2, interval, |number| read(number, "")));
     })
 }
 
-/// The file has an error when the gateway reloads it.
-fn refused_reload() -> Faulty {
+/// The configuration file has an error when the gateway reloads it.
+fn refused_reload() -> FaultyGateway {
     let node = Weir::node().start();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");
@@ -148,7 +150,7 @@ fn refused_reload() -> Faulty {
         .unwrap();
     let gateway = Weir::serve().admin().file(&file).start();
     let admin = gateway.admin.clone().unwrap();
-    Faulty::new("refused reload", &admin, &["WeirReloadFailed"], move |_| {
+    FaultyGateway::new("refused reload", &admin, &["WeirReloadFailed"], move |_| {
         let _kept = (&node, &folder);
         std::fs::write(&file, "nonsense = 1\n").unwrap();
         gateway.signal("-HUP");
@@ -156,18 +158,18 @@ fn refused_reload() -> Faulty {
 }
 
 /// The gateway is killed.
-fn down() -> Faulty {
+fn down() -> FaultyGateway {
     let node = Weir::node().start();
     let gateway = Weir::serve().admin().upstreams(&[node.url()]).start();
     let admin = gateway.admin.clone().unwrap();
-    Faulty::new("down", &admin, &["WeirDown"], move |_| {
+    FaultyGateway::new("down", &admin, &["WeirDown"], move |_| {
         let _kept = &node;
         gateway.signal("-KILL");
     })
 }
 
 /// The gateway is killed and started again, three times.
-fn restarting() -> Faulty {
+fn restarting() -> FaultyGateway {
     let node = Weir::node().start();
     let port = ReservedPort::new();
     let admin = port.address.to_string();
@@ -189,11 +191,12 @@ fn restarting() -> Faulty {
     };
     let mut gateway = start();
     let instance = admin.clone();
-    Faulty::new("restarting", &admin, &["WeirRestarting"], move |prometheus: &Prometheus| {
+    FaultyGateway::new("restarting", &admin, &["WeirRestarting"], move |prometheus: &Prometheus| {
         let _kept = (&node, &port);
         let uptime = format!("weir_uptime_seconds{{instance=\"{instance}\"}}");
         for restarts in 1..=3 {
-            // The uptime must be above that of the first scrape after the restart.
+            // Prometheus counts a restart as a drop of the uptime. So the uptime must grow before
+            // the next restart.
             let old = format!("{uptime} > 2");
             wait_until("the uptime is scraped", || !prometheus.values(&old).is_empty());
             gateway.kill().unwrap();

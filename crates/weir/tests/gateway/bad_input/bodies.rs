@@ -1,7 +1,7 @@
-//! Bodies that are not valid calls, or unusual ones. The gateway responds to each, and the
-//! connection stays open.
+//! Request bodies that are not valid calls, or unusual ones. The gateway responds to each body, and
+//! the connection stays open.
 
-use super::{After, CALL, CALL_OK, Case, assert_memory_bounded, check, gateway, post};
+use super::{After, CALL, CALL_OK, Case, assert_memory_bounded, check, post, start_gateway};
 
 /// The longest body that is accepted.
 const BODY_BYTES_MAX: usize = 5 * 1024 * 1024;
@@ -11,7 +11,7 @@ fn case(name: &str, body: impl AsRef<[u8]>, expected: &str) -> Case {
     Case { name: name.to_owned(), bytes, expected, after: After::Open }
 }
 
-/// A valid call with another value for one member; an empty value omits the member.
+/// A valid call with another value for one member. An empty value omits the member.
 fn call_with(member: &str, value: &str) -> String {
     let mut members = vec![
         ("jsonrpc", r#""2.0""#),
@@ -34,13 +34,14 @@ fn call_with(member: &str, value: &str) -> String {
 
 #[test]
 fn a_body_that_is_not_json_is_a_parse_error() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let (before, _) = gateway.memory();
     let nested = |depth: usize| {
         let (open, close) = ("[".repeat(depth), "]".repeat(depth));
         call_with("params", &format!("{open}{close}"))
     };
-    let broken = |body: &str, flaw: &str| case(body, body, &format!("200 null -32700 {flaw}"));
+    let broken =
+        |body: &str, message: &str| case(body, body, &format!("200 null -32700 {message}"));
     let mut cases = vec![
         broken("", "empty body where a json-rpc call is needed"),
         broken(" \r\n\t ", "empty body where a json-rpc call is needed"),
@@ -118,7 +119,7 @@ fn a_body_that_is_not_json_is_a_parse_error() {
 
 #[test]
 fn a_body_without_a_call_is_an_invalid_request() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let (before, _) = gateway.memory();
     let long_name = format!("\"{}\"", "m".repeat(129));
     let long_id = format!("\"{}\"", "i".repeat(1_000_000));
@@ -230,7 +231,7 @@ fn a_body_without_a_call_is_an_invalid_request() {
 
 #[test]
 fn sizes_are_bounded_to_the_byte() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let (before, _) = gateway.memory();
     let padded = |bytes: usize| format!("{CALL}{}", " ".repeat(bytes - CALL.len()));
     let members: Vec<_> = (0..200_000).map(|at| format!("\"{at}\":0")).collect();
@@ -241,7 +242,7 @@ fn sizes_are_bounded_to_the_byte() {
     let cases = [
         case("the longest body", padded(BODY_BYTES_MAX), CALL_OK),
         over,
-        // Finding repeated names must not take quadratic time.
+        // The gateway must not need quadratic time to find repeated names.
         case(
             "200,000 names",
             call_with("params", &format!("[{{{}}}]", members.join(","))),

@@ -3,19 +3,21 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    After, CALL, CALL_OK, Client, Running, assert_memory_bounded, describe, gateway, post, state,
+    After, CALL, CALL_OK, Client, Running, assert_memory_bounded, describe, post, start_gateway,
+    state,
 };
 use test_support::raw::post_with;
 use test_support::running::Weir;
 use test_support::wait::pause;
 
-/// Timeouts that are short enough to wait for, but long enough for a busy machine.
-const SHORT_TIMES: &str = "[downstream]
+/// Timeouts that are short, so that a test can wait for them, but long enough for a busy machine.
+const SHORT_TIMEOUTS: &str = "[downstream]
     header_timeout = \"600ms\"
     body_timeout = \"600ms\"
     idle_timeout = \"600ms\"";
+/// The duration of each timeout in [`SHORT_TIMEOUTS`].
 const SHORT: Duration = Duration::from_millis(600);
-/// The longest allowed time for something that happens after [`SHORT`], on a busy machine.
+/// The longest allowed time until the gateway acts on a timeout, on a busy machine.
 const LATE: Duration = Duration::from_secs(10);
 
 fn call(id: usize, method: &str, params: &str) -> String {
@@ -24,10 +26,10 @@ fn call(id: usize, method: &str, params: &str) -> String {
 
 #[test]
 fn pipelined_requests_are_answered_in_order() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let mut client = Client::connect(&gateway.address);
-    // The responses come from the gateway's memory, from the node, or are errors. All requests are
-    // sent in one write.
+    // Some responses come from the gateway's memory, some from the node, and some are errors. The
+    // client sends all requests in one write.
     let bodies: Vec<String> = (0..300)
         .map(|id| match id % 5 {
             0 => call(id, "eth_chainId", "[]"),
@@ -38,19 +40,19 @@ fn pipelined_requests_are_answered_in_order() {
         })
         .collect();
     let bytes: Vec<u8> = bodies.iter().flat_map(|body| post("/", body.as_bytes())).collect();
-    let reader = std::thread::scope(|scope| {
-        let mut writer = Client::connect(&gateway.address);
+    let answers = std::thread::scope(|scope| {
+        let mut sender = Client::connect(&gateway.address);
         scope
             .spawn(move || {
-                writer.send(&bytes);
+                sender.send(&bytes);
                 (0..300)
-                    .map(|_| describe(&writer.read_response().expect("every request is answered")))
+                    .map(|_| describe(&sender.read_response().expect("every request is answered")))
                     .collect::<Vec<_>>()
             })
             .join()
             .unwrap()
     });
-    for (id, answer) in reader.iter().enumerate() {
+    for (id, answer) in answers.iter().enumerate() {
         let starts = [format!("200 {id} "), format!("200 [{id} ")];
         assert!(starts.iter().any(|start| answer.starts_with(start)), "{id}: {answer:.80}");
         let refused = answer.contains(" -32601 ");
@@ -62,7 +64,7 @@ fn pipelined_requests_are_answered_in_order() {
 
 #[test]
 fn requests_after_a_refused_one_get_no_response() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let good = post("/", CALL.as_bytes());
     let both = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
                  Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
@@ -75,7 +77,7 @@ fn requests_after_a_refused_one_get_no_response() {
     assert_eq!(refusal.status, 400);
     assert_eq!(state(&mut client, &refusal), After::Closed);
 
-    // The bytes behind a body are the next request, never a part of this one.
+    // The bytes after a body belong to the next request.
     let mut client = Client::connect(&gateway.address);
     client.send(&[&good[..], b"GARBAGE", &good].concat());
     assert_eq!(describe(&client.read_response().unwrap()), CALL_OK);
@@ -87,7 +89,7 @@ fn requests_after_a_refused_one_get_no_response() {
 
 #[test]
 fn a_request_in_two_parts_is_the_same_request() {
-    let (_node, gateway) = gateway("");
+    let (_node, gateway) = start_gateway("");
     let lines = "Expect: 100-continue\r\n";
     let request = post_with("/", lines, CALL.as_bytes());
     for cut in 1..request.len() {
@@ -108,7 +110,7 @@ fn a_request_in_two_parts_is_the_same_request() {
 
 #[test]
 fn a_client_that_waits_for_100_continue_gets_it() {
-    let (_node, gateway) = gateway("");
+    let (_node, gateway) = start_gateway("");
     let head = |length: usize| {
         format!(
             "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
@@ -122,7 +124,7 @@ fn a_client_that_waits_for_100_continue_gets_it() {
         client.send(CALL.as_bytes());
         assert_eq!(describe(&client.read_response().unwrap()), CALL_OK);
     }
-    // A body that is too large is refused before it is sent.
+    // The gateway refuses a body that is too large before the client sends it.
     client.send(head(1 << 30).as_bytes());
     let refusal = client.read_response().unwrap();
     assert_eq!(refusal.status, 413);
@@ -131,7 +133,7 @@ fn a_client_that_waits_for_100_continue_gets_it() {
 
 #[test]
 fn head_and_options_have_no_body() {
-    let (_node, gateway) = gateway("");
+    let (_node, gateway) = start_gateway("");
     let mut client = Client::connect(&gateway.address);
     client.send(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let head = client.read_head_response().unwrap();
@@ -156,7 +158,7 @@ fn head_and_options_have_no_body() {
 
 #[test]
 fn http10_clients_learn_that_a_connection_stays_open() {
-    let (_node, gateway) = gateway("");
+    let (_node, gateway) = start_gateway("");
     let mut client = Client::connect(&gateway.address);
     let asked = post_with("/", "Connection: Keep-Alive\r\n", CALL.as_bytes());
     let old = String::from_utf8(asked).unwrap().replace("HTTP/1.1", "HTTP/1.0");
@@ -171,15 +173,15 @@ fn http10_clients_learn_that_a_connection_stays_open() {
     assert_eq!(answer.header("connection"), None);
 }
 
-/// Sends `first`, then the byte `endless` again and again until the gateway responds or closes the
-/// connection. Returns a description of the response and the time until then.
-fn drip(gateway: &Running, first: &[u8], endless: u8) -> (String, Duration) {
+/// Sends `first`, and then the byte `repeated` every 50 ms until the gateway responds or closes the
+/// connection. Returns a description of the response, and the time until the response.
+fn drip(gateway: &Running, first: &[u8], repeated: u8) -> (String, Duration) {
     let mut client = Client::connect(&gateway.address);
     let start = Instant::now();
     client.send(first);
     while client.is_silent() {
         assert!(start.elapsed() < LATE, "the gateway neither responds nor closes");
-        client.send(&[endless]);
+        client.send(&[repeated]);
     }
     let took = start.elapsed();
     let response = client.read_response().map_or("nothing".to_owned(), |answer| describe(&answer));
@@ -189,7 +191,7 @@ fn drip(gateway: &Running, first: &[u8], endless: u8) -> (String, Duration) {
 
 #[test]
 fn slow_clients_get_an_error_and_are_disconnected() {
-    let (_node, mut gateway) = gateway(SHORT_TIMES);
+    let (_node, mut gateway) = start_gateway(SHORT_TIMEOUTS);
     let head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
     let fixed = format!("{head}Content-Length: 1000\r\n\r\n{{");
     let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n3e8\r\n{{");
@@ -201,12 +203,12 @@ fn slow_clients_get_an_error_and_are_disconnected() {
         (&fixed, b' ', late_body),
         (&chunked, b' ', late_body),
     ];
-    for (first, endless, expected) in cases {
-        let (response, took) = drip(&gateway, first.as_bytes(), endless);
+    for (first, repeated, expected) in cases {
+        let (response, took) = drip(&gateway, first.as_bytes(), repeated);
         assert_eq!(response, expected, "{first}");
         assert!(took >= SHORT, "{first}: after {took:?}");
     }
-    // Idle connections, before or between requests, are closed without a response.
+    // The gateway closes idle connections without a response, before a first request and after one.
     let began = Instant::now();
     let mut silent = Client::connect(&gateway.address);
     assert!(silent.is_closed());
@@ -221,7 +223,7 @@ fn slow_clients_get_an_error_and_are_disconnected() {
 
 #[test]
 fn slow_clients_do_not_hinder_others() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let (before, _) = gateway.memory();
     let slow: Vec<Client> = (0..500)
         .map(|number| {
@@ -242,7 +244,7 @@ fn slow_clients_do_not_hinder_others() {
         assert_eq!(describe(&client.call("/", CALL.as_bytes())), CALL_OK);
     }
     assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
-    // The gateway allocates nothing for a length that is only declared.
+    // The gateway allocates no memory for a declared length until the bytes arrive.
     assert_memory_bounded(&gateway, before);
     drop(slow);
     gateway.assert_sound();
@@ -250,7 +252,7 @@ fn slow_clients_do_not_hinder_others() {
 
 #[test]
 fn a_half_closed_client_gets_its_responses() {
-    let (_node, gateway) = gateway("");
+    let (_node, gateway) = start_gateway("");
     let mut client = Client::connect(&gateway.address);
     let good = post("/", CALL.as_bytes());
     client.send(&[&good[..], &good].concat());
@@ -296,9 +298,9 @@ fn clients_that_leave_harm_nobody() {
 
 #[test]
 fn a_client_that_does_not_read_is_waited_for_only_by_itself() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let (before, _) = gateway.memory();
-    let deaf: Vec<Client> = (0..20)
+    let not_reading: Vec<Client> = (0..20)
         .map(|_| {
             let mut client = Client::connect(&gateway.address);
             let blocks: Vec<String> = (0..40)
@@ -313,12 +315,12 @@ fn a_client_that_does_not_read_is_waited_for_only_by_itself() {
         assert_eq!(describe(&client.call("/", CALL.as_bytes())), CALL_OK);
     }
     assert_memory_bounded(&gateway, before);
-    drop(deaf);
+    drop(not_reading);
     gateway.assert_sound();
 }
 
-/// A request whose response is larger than the socket buffers, for a client that reads slowly.
-fn large() -> Vec<u8> {
+/// A request whose response is larger than the socket buffers.
+fn request_large_response() -> Vec<u8> {
     let calls: Vec<String> = (0..900)
         .map(|id| call(id, "eth_getBlockByNumber", &format!("[\"0x{:x}\",true]", 1 + id)))
         .collect();
@@ -327,25 +329,25 @@ fn large() -> Vec<u8> {
 
 #[test]
 fn a_client_that_does_not_read_its_response_is_disconnected() {
-    let (_node, mut gateway) = gateway("[downstream]\nwrite_timeout = \"600ms\"");
+    let (_node, mut gateway) = start_gateway("[downstream]\nwrite_timeout = \"600ms\"");
     let mut idle = Client::with_small_receive_buffer(&gateway.address);
-    idle.send(&large());
+    idle.send(&request_large_response());
     pause(SHORT * 4); // Sleeps: the client reads nothing for longer than it may.
     idle.drain();
     let (bytes, ended) = idle.buffered();
     assert!(!ended, "the client got the whole response of {bytes} bytes, so the test is void");
-    // A client that reads slowly, but steadily, gets all of it.
+    // A client that keeps reading gets the whole response, even with a small receive buffer.
     let mut slow = Client::with_small_receive_buffer(&gateway.address);
-    slow.send(&large());
+    slow.send(&request_large_response());
     assert_eq!(slow.read_response().unwrap().status, 200);
     gateway.assert_sound();
 }
 
 #[test]
 fn broken_http2_ends_its_connection_only() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    // An empty SETTINGS frame, as every connection begins with (RFC 9113, section 3.4).
+    // An empty SETTINGS frame. Every connection begins with one (RFC 9113, section 3.4).
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     let frames: [&[u8]; 5] = [
         b"",

@@ -1,5 +1,5 @@
-//! A faulty node: a proxy in front of an honest node that responds to one method with bytes that a
-//! test chooses.
+//! A faulty node: a proxy in front of an honest node. It responds to calls of one method with bytes
+//! that a test chooses, and forwards all other calls.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,7 +17,7 @@ pub(super) const BAD_METHOD: &str = "eth_getBalance";
 /// What the node does with a call of [`BAD_METHOD`].
 #[derive(Clone)]
 pub(super) struct Misbehaviour {
-    /// Returns the bytes to send for the raw id of the call.
+    /// Returns the bytes to send. The argument is the raw id of the call.
     pub(super) response: fn(&str) -> Vec<u8>,
     /// What the node does after these bytes.
     pub(super) then: FollowUp,
@@ -32,8 +32,8 @@ pub(super) enum FollowUp {
     Wait,
     /// Reads the next request, as an honest node does.
     Serve,
-    /// After 30 ms, sends an unsolicited response for the next id. Then does as
-    /// [`FollowUp::Serve`].
+    /// After 30 ms, sends an unsolicited response, as if for a call with the next id. Then behaves
+    /// like [`FollowUp::Serve`].
     SendUnsolicited(fn(&str) -> Vec<u8>),
     /// Sends these bytes without end until the gateway closes the connection.
     Repeat(&'static [u8]),
@@ -100,7 +100,7 @@ impl FaultyNode {
 impl Drop for FaultyNode {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
-        // Wakes the accepting thread, which then sees `ended`.
+        // Wakes the accepting thread, which then reads `ended`.
         let _ = TcpStream::connect(&self.url["http://".len()..]);
     }
 }

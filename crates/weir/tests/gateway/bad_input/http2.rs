@@ -9,7 +9,7 @@ use hyper::client::conn::http2::SendRequest;
 use hyper::{Method, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use super::{CALL, CALL_OK, Response, assert_memory_bounded, describe, gateway};
+use super::{CALL, CALL_OK, Response, assert_memory_bounded, describe, start_gateway};
 use test_support::raw::Client;
 use test_support::running::Weir;
 
@@ -50,7 +50,7 @@ async fn connect(
 
 #[test]
 fn a_stream_that_is_not_read_ends_its_connection_and_a_slow_one_does_not() {
-    let (_node, mut gateway) = gateway("[downstream]\nwrite_timeout = \"2s\"");
+    let (_node, mut gateway) = start_gateway("[downstream]\nwrite_timeout = \"2s\"");
     let address = gateway.address.clone();
     let large = || {
         let call = |id: u32| {
@@ -80,7 +80,7 @@ fn a_stream_that_is_not_read_ends_its_connection_and_a_slow_one_does_not() {
         assert!(began.elapsed() > std::time::Duration::from_secs(2), "{bytes} bytes came at once");
 
         let unread = sender.send_request(large()).await.unwrap();
-        // The timeout applies although another stream of the connection makes progress.
+        // The timeout applies even if another stream of the connection makes progress.
         let active_stream = async {
             loop {
                 let body = Full::new(Bytes::from(CALL));

@@ -1,5 +1,5 @@
-//! Clients and an upstream that make the gateway buffer bytes: memory stays within
-//! `server.memory_max`, and other clients are still served.
+//! Clients and an upstream that make the gateway buffer many bytes. Its memory stays within
+//! `server.memory_max`, and it still serves other clients.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -16,24 +16,25 @@ use test_support::running::Weir;
 const BUDGET: u64 = 128 << 20;
 /// Allowed memory beyond the budget for each connection, in bytes.
 const PER_CONNECTION: u64 = 16 << 10;
-/// Allowed memory beyond the budget in all: buffers that are being copied, and memory that the
-/// allocator returns late. The largest observed value was 140 MB.
-const BESIDE: u64 = 192 << 20;
-/// Sizes of a response that the client does not read, and of a body that the client does not
-/// finish.
+/// Allowed memory beyond the budget for the whole process, in bytes. It is for buffers that the
+/// gateway copies, and for memory that the allocator returns late. The largest observed value was
+/// 140 MB.
+const OVERHEAD: u64 = 192 << 20;
+/// Size of a response that the client does not read, in bytes.
 const RESPONSE_BYTES: usize = 4 << 20;
+/// Size of a request body that the client does not complete, in bytes.
 const BODY_BYTES: usize = 5 << 20;
-/// Open files that this process needs for other tests, which run at the same time.
-const FILES_BESIDE: u64 = 2_000;
-/// How long other clients send calls while the gateway holds the bytes.
-const WATCHED: Duration = Duration::from_secs(6);
+/// Number of open files that this process needs for other tests, which run at the same time.
+const FILES_OF_OTHER_TESTS: u64 = 2_000;
+/// Time for which another client sends calls while the gateway buffers the bytes.
+const OTHER_CLIENT_TIME: Duration = Duration::from_secs(6);
 
 /// A chunk of a body: 32 bytes.
 const CHUNK: &[u8] = b"20\r\n0123456789abcdef0123456789abcdef\r\n";
 
-/// Starts a gateway with an upstream that sends long responses, one whose responses never end, and
-/// an honest one. Returns the honest upstream, the two others, and the gateway.
-fn gateway() -> (Running, [FaultyNode; 2], Running) {
+/// Starts a gateway with three upstreams: one sends long responses, the responses of one never end,
+/// and one is honest. Returns the honest upstream, the two others, and the gateway.
+fn start_gateway() -> (Running, [FaultyNode; 2], Running) {
     let honest = Weir::node().start();
     let [long, endless] = [(); 2].map(|()| FaultyNode::start(&honest.address));
     long.set_misbehaviour(&Misbehaviour {
@@ -64,8 +65,8 @@ fn gateway() -> (Running, [FaultyNode; 2], Running) {
     (honest, [long, endless], gateway)
 }
 
-/// A call whose response is not cached; each number is another account.
-fn fresh(number: usize) -> Vec<u8> {
+/// A call whose response is not in the cache, because each number is another account.
+fn fresh_call(number: usize) -> Vec<u8> {
     format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"{BAD_METHOD}","params":["0x{number:040x}","latest"]}}"#
     )
@@ -74,7 +75,7 @@ fn fresh(number: usize) -> Vec<u8> {
 
 /// Opens an HTTP/2 connection with flow-control windows of 0 bytes, and sends 100 calls for long
 /// responses.
-fn shut_windows(address: &str) -> Vec<TcpStream> {
+fn close_windows(address: &str) -> Vec<TcpStream> {
     let mut stream = TcpStream::connect(address).unwrap();
     // SETTINGS_INITIAL_WINDOW_SIZE is 0.
     let mut bytes = [PREFACE, &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])].concat();
@@ -84,17 +85,17 @@ fn shut_windows(address: &str) -> Vec<TcpStream> {
     for number in 0..100_u32 {
         let stream_id = 2 * number + 1;
         bytes.extend(frame(HEADERS, END_HEADERS, stream_id, &head));
-        bytes.extend(frame(DATA, END_STREAM, stream_id, &fresh(number as usize)));
+        bytes.extend(frame(DATA, END_STREAM, stream_id, &fresh_call(number as usize)));
     }
     stream.write_all(&bytes).unwrap();
     vec![stream]
 }
 
 /// Opens connections of clients that call for long responses and do not read them.
-fn unread(address: &str) -> Vec<Client> {
+fn leave_responses_unread(address: &str) -> Vec<Client> {
     let client = |number: usize| {
         let mut client = Client::with_small_receive_buffer(address);
-        client.send(&post("/long", &fresh(1000 + number)));
+        client.send(&post("/long", &fresh_call(1000 + number)));
         // Sleeps: the upstream's responses reach the gateway one after the other.
         std::thread::park_timeout(Duration::from_millis(5));
         client
@@ -103,7 +104,7 @@ fn unread(address: &str) -> Vec<Client> {
 }
 
 /// Opens connections that each send a request without its last byte.
-fn unfinished(address: &str) -> Vec<TcpStream> {
+fn leave_bodies_incomplete(address: &str) -> Vec<TcpStream> {
     let whole = post("/", &vec![b' '; BODY_BYTES]);
     let start = |_| {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -116,21 +117,21 @@ fn unfinished(address: &str) -> Vec<TcpStream> {
 }
 
 /// Opens connections that each call the upstream whose responses never end.
-fn endless(address: &str) -> Vec<Client> {
+fn call_endless_upstream(address: &str) -> Vec<Client> {
     let client = |number: usize| {
         let mut client = Client::connect(address);
-        client.send(&post("/endless", &fresh(2000 + number)));
+        client.send(&post("/endless", &fresh_call(2000 + number)));
         client
     };
     (0..100).map(client).collect()
 }
 
-/// The responses to another client under this load.
+/// The responses that another client gets under this load.
 #[derive(Debug, Default)]
-struct Others {
+struct OtherClient {
     /// Number of small responses.
     small: usize,
-    /// Number of large responses, which need memory of the budget.
+    /// Number of large responses. The gateway counts their bytes against the memory budget.
     large: usize,
     /// Number of calls for a large response that were refused with HTTP 503.
     large_refused: usize,
@@ -138,10 +139,10 @@ struct Others {
     slowest: Duration,
 }
 
-impl Others {
-    /// Calls for a small and a large response in a loop, each time on a new connection, until
-    /// `until`.
-    fn ask(address: &str, until: Instant) -> Others {
+impl OtherClient {
+    /// Sends a call with a small and a call with a large response, in a loop that ends at `until`.
+    /// Each round uses a new connection.
+    fn run(address: &str, until: Instant) -> OtherClient {
         let calls: Vec<String> = (1..60)
             .map(|number| {
                 format!(
@@ -150,53 +151,59 @@ impl Others {
             })
             .collect();
         let large = format!("[{}]", calls.join(","));
-        let mut others = Others::default();
+        let mut result = OtherClient::default();
         while Instant::now() < until {
             let start = Instant::now();
             let mut client = Client::connect(address);
             assert_eq!(describe(&client.call("/", CALL.as_bytes())), CALL_OK);
-            others.small += 1;
+            result.small += 1;
             let answer = client.call("/", large.as_bytes());
             if answer.status == 200 {
                 assert!(answer.body.len() > 20_000, "{}", answer.body.len());
-                others.large += 1;
+                result.large += 1;
             } else {
                 assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
-                others.large_refused += 1;
+                result.large_refused += 1;
             }
-            others.slowest = others.slowest.max(start.elapsed());
+            result.slowest = result.slowest.max(start.elapsed());
         }
-        others
+        result
     }
 }
 
-/// Runs a shape of load beside `idle` connections while another client sends calls. Checks the
-/// gateway's peak memory and the responses to the other client.
-fn hold<T>(name: &str, gateway: &mut Running, idle: usize, shape: impl FnOnce(&str) -> T) {
+/// Starts a load beside `idle` connections while another client sends calls. Checks the gateway's
+/// peak memory and the responses to the other client. `start_load` returns the open connections of
+/// the load.
+fn check_memory<T>(
+    name: &str,
+    gateway: &mut Running,
+    idle: usize,
+    start_load: impl FnOnce(&str) -> T,
+) {
     let address = gateway.address.clone();
     let _idle: Vec<TcpStream> = (0..idle).map(|_| TcpStream::connect(&address).unwrap()).collect();
     let before = gateway.memory().0;
-    let asking = {
+    let other_client = {
         let address = address.clone();
-        let until = Instant::now() + WATCHED;
-        std::thread::spawn(move || Others::ask(&address, until))
+        let until = Instant::now() + OTHER_CLIENT_TIME;
+        std::thread::spawn(move || OtherClient::run(&address, until))
     };
-    let held = shape(&address);
-    let others = asking.join().unwrap();
+    let connections = start_load(&address);
+    let others = other_client.join().unwrap();
     let (now, most) = gateway.memory();
-    drop(held);
+    drop(connections);
     println!("{name}: {before} bytes before, {now} after, {most} at most; {others:?}");
     gateway.assert_sound();
-    let bound = before + BUDGET + BESIDE + idle as u64 * PER_CONNECTION;
+    let bound = before + BUDGET + OVERHEAD + idle as u64 * PER_CONNECTION;
     assert!(most < bound, "{name}: {most} bytes, at most {bound} are allowed");
     assert!(others.large >= 9 * others.large_refused, "{name}: others are refused: {others:?}");
     assert!(others.slowest < Duration::from_secs(10), "{name}: {others:?}");
 }
 
-/// Open connections of a load. Dropping them ends the load.
-type Held = Vec<Box<dyn std::any::Any>>;
+/// The open connections of a load. The load ends when they are dropped.
+type Connections = Vec<Box<dyn std::any::Any>>;
 
-fn boxed<T: 'static>(connections: Vec<T>) -> Held {
+fn boxed<T: 'static>(connections: Vec<T>) -> Connections {
     connections
         .into_iter()
         .map(|connection| Box::new(connection) as Box<dyn std::any::Any>)
@@ -205,20 +212,21 @@ fn boxed<T: 'static>(connections: Vec<T>) -> Held {
 
 #[test]
 fn held_bytes_stay_within_the_budget() {
-    type Shape = fn(&str) -> Held;
-    let shapes: [(&str, Shape); 4] = [
-        ("shut windows", |address| boxed(shut_windows(address))),
-        ("unread responses", |address| boxed(unread(address))),
-        ("unfinished bodies", |address| boxed(unfinished(address))),
-        ("endless upstream", |address| boxed(endless(address))),
+    type StartLoad = fn(&str) -> Connections;
+    let loads: [(&str, StartLoad); 4] = [
+        ("shut windows", |address| boxed(close_windows(address))),
+        ("unread responses", |address| boxed(leave_responses_unread(address))),
+        ("unfinished bodies", |address| boxed(leave_bodies_incomplete(address))),
+        ("endless upstream", |address| boxed(call_endless_upstream(address))),
     ];
-    for (name, shape) in shapes {
-        let (_honest, _upstreams, mut gateway) = gateway();
-        hold(name, &mut gateway, 300, shape);
+    for (name, start_load) in loads {
+        let (_honest, _upstreams, mut gateway) = start_gateway();
+        check_memory(name, &mut gateway, 300, start_load);
     }
 }
 
-/// All shapes at once, beside 20,000 idle connections, or fewer if the limit of open files is low.
+/// All loads at once, beside 20,000 idle connections. There are fewer idle connections if the limit
+/// of open files is low.
 #[test]
 fn held_bytes_stay_within_the_budget_with_many_connections() {
     let mut limit = getrlimit(Resource::Nofile);
@@ -226,14 +234,14 @@ fn held_bytes_stay_within_the_budget_with_many_connections() {
     // The gateway starts after this and inherits the limit.
     setrlimit(Resource::Nofile, limit).unwrap();
     let files = limit.current.unwrap_or(u64::MAX);
-    let idle = files.saturating_sub(FILES_BESIDE).min(20_000) as usize;
+    let idle = files.saturating_sub(FILES_OF_OTHER_TESTS).min(20_000) as usize;
     println!("{idle} connections");
-    let (_honest, _upstreams, mut gateway) = gateway();
-    hold("all of them", &mut gateway, idle, |address| {
-        let mut held = boxed(shut_windows(address));
-        held.extend(boxed(endless(address)));
-        held.extend(boxed(unfinished(address)));
-        held.extend(boxed(unread(address)));
-        held
+    let (_honest, _upstreams, mut gateway) = start_gateway();
+    check_memory("all of them", &mut gateway, idle, |address| {
+        let mut connections = boxed(close_windows(address));
+        connections.extend(boxed(call_endless_upstream(address)));
+        connections.extend(boxed(leave_bodies_incomplete(address)));
+        connections.extend(boxed(leave_responses_unread(address)));
+        connections
     });
 }

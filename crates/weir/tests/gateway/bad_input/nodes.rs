@@ -14,12 +14,14 @@ const NONSENSE: &str = "502 7 -32603 upstream sent an invalid response";
 const LATE: &str = "504 7 -32002 no upstream responded in time";
 const TOO_LARGE: &str = "502 7 -32003 upstream's response exceeds the size limit";
 
-/// The longest time that a client may wait for a response. The deadline of an attempt is 0.4 s.
+/// The longest time that a client may wait for a response. The gateway's deadline for an attempt at
+/// one node is 0.4 s.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Calls for each misbehaviour; the nodes are used in rotation.
+/// Number of calls for each misbehaviour, if there are two nodes. The gateway uses them in turn.
 const CALLS: usize = 4;
 
-/// Each misbehaviour with its name, and the response to the client if there is no other node.
+/// Each misbehaviour of a node: its name, what the node does, and the response that the client gets
+/// if there is no other node. [`describe`] wrote that response.
 fn misbehaviours() -> Vec<(&'static str, Misbehaviour, &'static str)> {
     use FollowUp::{Close, Drip, Repeat, SendUnsolicited, Serve, Wait};
     let respond = |response: fn(&str) -> Vec<u8>, then| Misbehaviour { response, then };
@@ -210,7 +212,7 @@ fn coded(coding: &str) -> Vec<u8> {
 }
 
 /// Starts a gateway that uses these nodes in rotation and never ejects them.
-fn gateway(nodes: &[&str]) -> Running {
+fn start_gateway(nodes: &[&str]) -> Running {
     let nodes = nodes.iter().map(|url| format!("[[upstream]]\nurl = \"{url}\"\n"));
     Weir::serve()
         .config(&format!(
@@ -233,7 +235,7 @@ fn gateway(nodes: &[&str]) -> Running {
         .start()
 }
 
-/// A call whose response is not cached; each number is another account.
+/// A call whose response is not in the cache, because each number is another account.
 fn fresh_call(number: usize) -> Vec<u8> {
     let params = format!("[\"0x{number:040x}\",\"0x10\"]");
     format!(r#"{{"jsonrpc":"2.0","id":7,"method":"{BAD_METHOD}","params":{params}}}"#).into()
@@ -243,7 +245,7 @@ fn fresh_call(number: usize) -> Vec<u8> {
 fn a_faulty_node_alone_causes_a_precise_error() {
     let honest = Weir::node().start();
     let faulty = FaultyNode::start(&honest.address);
-    let mut gateway = gateway(&[&faulty.url]);
+    let mut gateway = start_gateway(&[&faulty.url]);
     let (before, _) = gateway.memory();
     let mut wrong = Vec::new();
     for (number, (name, misbehaviour, expected)) in misbehaviours().into_iter().enumerate() {
@@ -274,7 +276,7 @@ fn a_faulty_node_alone_causes_a_precise_error() {
 fn a_faulty_node_beside_an_honest_one_causes_no_error() {
     let honest = Weir::node().start();
     let faulty = FaultyNode::start(&honest.address);
-    let mut gateway = gateway(&[&faulty.url, &honest.url()]);
+    let mut gateway = start_gateway(&[&faulty.url, &honest.url()]);
     let (before, _) = gateway.memory();
     let mut direct = Client::connect(&honest.address);
     let mut client = Client::connect(&gateway.address);
@@ -289,8 +291,8 @@ fn a_faulty_node_beside_an_honest_one_causes_no_error() {
             let response = describe(&client.call("/", &call));
             let took = start.elapsed();
             let expected = describe(&direct.call("/", &call));
-            // One misbehaviour sends a valid response with a false result. No gateway can detect
-            // that.
+            // One misbehaviour sends a valid response with a false result, which no gateway can
+            // detect.
             let is_undetectable = response_alone == false_result && response == false_result;
             if response != expected && !is_undetectable {
                 wrong.push(format!("{name}: {response}, not {expected}"));

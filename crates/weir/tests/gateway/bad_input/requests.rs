@@ -1,12 +1,13 @@
-//! Requests that are not HTTP, unusual HTTP, or ambiguous HTTP. Two parsers could split an
-//! ambiguous request differently (request smuggling), so the gateway refuses it and closes the
-//! connection.
+//! Requests that are not HTTP, and requests that are unusual or ambiguous. Two parsers could find
+//! different ends of an ambiguous request (request smuggling). So the gateway refuses such requests
+//! and closes the connection.
 
 use std::io::Write;
 
-use super::{After, CALL, CALL_OK, Case, assert_memory_bounded, check, gateway};
+use super::{After, CALL, CALL_OK, Case, assert_memory_bounded, check, start_gateway};
 use test_support::raw::post_with;
 
+// Expected responses, as `describe` writes them.
 const SYNTAX: &str = "400 null -32600 request line or header is not valid HTTP/1.1";
 const LENGTH: &str = "400 null -32600 Content-Length must be given once, in decimal digits";
 const BOTH: &str = "400 null -32600 both Content-Length and Transfer-Encoding are given";
@@ -28,14 +29,16 @@ const PACKING: &str = "415 null -32600 content-encoding must be gzip, zstd or id
 const UNPACKABLE: &str = "400 null -32600 body does not match its content-encoding";
 const NOWHERE: &str = "404 null -32600 no chain is served at this path";
 
-/// A second request that is hidden in the body of a first one. The gateway must not serve it.
+/// A second request, which a case hides in the body of a first one. The gateway must not serve it.
 const HIDDEN: &str = "POST / HTTP/1.1\r\nHost: hidden\r\nContent-Type: application/json\r\n\
                       Content-Length: 0\r\n\r\n";
 
+/// A case after which the connection stays open.
 fn open(name: &str, bytes: impl AsRef<[u8]>, expected: &str) -> Case {
     case(name, bytes, expected, After::Open)
 }
 
+/// A case after which the gateway closes the connection.
 fn closed(name: &str, bytes: impl AsRef<[u8]>, expected: &str) -> Case {
     case(name, bytes, expected, After::Closed)
 }
@@ -45,30 +48,30 @@ fn case(name: &str, bytes: impl AsRef<[u8]>, expected: &str, after: After) -> Ca
     Case { name, bytes: bytes.as_ref().to_vec(), expected, after }
 }
 
-/// A head with this request line and these header lines, without a length and content type.
-fn head(line: &str, lines: &str) -> String {
-    format!("{line}\r\nHost: localhost\r\n{lines}\r\n")
+/// A request without a body: this request line, a `Host` header and these header lines.
+fn head(request_line: &str, headers: &str) -> String {
+    format!("{request_line}\r\nHost: localhost\r\n{headers}\r\n")
 }
 
-/// A POST request with these header lines, which must declare the length, and this body.
-fn framed(lines: &str, body: &str) -> String {
-    let lines = format!("Content-Type: application/json\r\n{lines}");
-    format!("{}{body}", head("POST / HTTP/1.1", &lines))
+/// A POST request with this body. `headers` must declare the length of the body.
+fn framed(headers: &str, body: &str) -> String {
+    let headers = format!("Content-Type: application/json\r\n{headers}");
+    format!("{}{body}", head("POST / HTTP/1.1", &headers))
 }
 
-/// A POST request whose chunked body is given as it is sent.
+/// A POST request with a chunked body. `body` has the chunks with their sizes.
 fn chunks(body: &str) -> String {
     framed("Transfer-Encoding: chunked\r\n", body)
 }
 
-/// The call as one chunk, with this text as the chunk's size.
+/// A POST request with [`CALL`] as one chunk. `size` is the text of the chunk's size.
 fn sized(size: &str) -> String {
     chunks(&format!("{size}\r\n{CALL}\r\n0\r\n\r\n"))
 }
 
 #[test]
 fn ambiguous_lengths_are_refused() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let n = CALL.len();
     let length = |value: &str| framed(&format!("Content-Length:{value}\r\n"), CALL);
     let coding = |value: &[u8]| {
@@ -146,7 +149,7 @@ fn ambiguous_lengths_are_refused() {
 
 #[test]
 fn chunks_are_read_strictly() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let (before, _) = gateway.memory();
     let n = CALL.len();
     let trailer = |lines: &str| chunks(&format!("{n:x}\r\n{CALL}\r\n0\r\n{lines}\r\n"));
@@ -213,7 +216,7 @@ fn chunks_are_read_strictly() {
 
 #[test]
 fn heads_are_read_strictly() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let (before, _) = gateway.memory();
     let n = CALL.len();
     let length = format!("Content-Length: {n}\r\n");
@@ -283,33 +286,35 @@ fn heads_are_read_strictly() {
 
 #[test]
 fn targets_methods_and_types_are_distinguished() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let n = CALL.len();
     let json = format!("Content-Type: application/json\r\nContent-Length: {n}\r\n");
-    let to = |target: &str| format!("{}{CALL}", head(&format!("POST {target} HTTP/1.1"), &json));
-    let by = |method: &str| format!("{}{CALL}", head(&format!("{method} / HTTP/1.1"), &json));
+    let to_target =
+        |target: &str| format!("{}{CALL}", head(&format!("POST {target} HTTP/1.1"), &json));
+    let with_method =
+        |method: &str| format!("{}{CALL}", head(&format!("{method} / HTTP/1.1"), &json));
     let typed = |line: &str| {
         format!("{}{CALL}", head("POST / HTTP/1.1", &format!("{line}Content-Length: {n}\r\n")))
     };
-    let old = |lines: &str| {
-        by("POST").replace("HTTP/1.1", "HTTP/1.0").replace("Host: localhost\r\n", lines)
+    let http10 = |headers: &str| {
+        with_method("POST").replace("HTTP/1.1", "HTTP/1.0").replace("Host: localhost\r\n", headers)
     };
     let mut cases = vec![
-        open("the absolute form", to("http://elsewhere.example/eth?a#b"), CALL_OK),
-        open("the absolute form without a path", to("http://elsewhere.example"), CALL_OK),
-        open("a query", to("/eth?key=1"), CALL_OK),
-        open("an unknown path", to("/nowhere"), NOWHERE),
-        open("a path with dots", to("/nowhere/../eth"), NOWHERE),
-        open("an encoded path", to("/%65th"), NOWHERE),
-        open("two slashes", to("//eth"), NOWHERE),
-        open("a name and a port", to("elsewhere.example:443"), NOWHERE),
-        open("POST in small letters", by("post"), METHOD),
-        open("PUT", by("PUT"), METHOD),
-        open("TRACE", by("TRACE"), METHOD),
-        open("CONNECT", by("CONNECT"), METHOD),
-        open("a method of one's own", by("M-SEARCH"), METHOD),
+        open("the absolute form", to_target("http://elsewhere.example/eth?a#b"), CALL_OK),
+        open("the absolute form without a path", to_target("http://elsewhere.example"), CALL_OK),
+        open("a query", to_target("/eth?key=1"), CALL_OK),
+        open("an unknown path", to_target("/nowhere"), NOWHERE),
+        open("a path with dots", to_target("/nowhere/../eth"), NOWHERE),
+        open("an encoded path", to_target("/%65th"), NOWHERE),
+        open("two slashes", to_target("//eth"), NOWHERE),
+        open("a name and a port", to_target("elsewhere.example:443"), NOWHERE),
+        open("POST in small letters", with_method("post"), METHOD),
+        open("PUT", with_method("PUT"), METHOD),
+        open("TRACE", with_method("TRACE"), METHOD),
+        open("CONNECT", with_method("CONNECT"), METHOD),
+        open("a method of one's own", with_method("M-SEARCH"), METHOD),
         open("GET", head("GET / HTTP/1.1", ""), "200"),
-        open("GET with a body", by("GET"), "200"),
+        open("GET with a body", with_method("GET"), "200"),
         open("GET of an unknown path", head("GET /nowhere HTTP/1.1", ""), NOWHERE),
         open("OPTIONS", head("OPTIONS /eth HTTP/1.1", "Origin: https://a.example\r\n"), "204"),
         open(
@@ -317,11 +322,11 @@ fn targets_methods_and_types_are_distinguished() {
             framed("", ""),
             "200 null -32700 empty body where a json-rpc call is needed",
         ),
-        closed("HTTP/1.0", old(""), CALL_OK),
-        open("HTTP/1.0 that stays", old("Connection: keep-alive\r\n"), CALL_OK),
+        closed("HTTP/1.0", http10(""), CALL_OK),
+        open("HTTP/1.0 that stays", http10("Connection: keep-alive\r\n"), CALL_OK),
         closed(
             "a connection to close",
-            to("/").replace("Host:", "Connection: x, Close\r\nHost:"),
+            to_target("/").replace("Host:", "Connection: x, Close\r\nHost:"),
             CALL_OK,
         ),
         open(
@@ -350,7 +355,7 @@ fn targets_methods_and_types_are_distinguished() {
 
 #[test]
 fn packed_bodies_are_bounded() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let (before, _) = gateway.memory();
     let gzip = |body: &[u8]| {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
@@ -361,12 +366,12 @@ fn packed_bodies_are_bounded() {
     let packed = |coding: &str, body: &[u8]| {
         post_with("/", &format!("Content-Encoding: {coding}\r\n"), body)
     };
-    // Twelve times the limit when decompressed, but less than the limit as sent.
+    // Decompressed, each bomb is twelve times the size limit. Compressed, it is below the limit.
     let blank = vec![b' '; 64 << 20];
     let (gzip_bomb, zstd_bomb) = (gzip(&blank), zstd(&blank));
     drop(blank);
     assert!(gzip_bomb.len() < 1 << 20 && zstd_bomb.len() < 1 << 20);
-    // RFC 9659 limits the window to 8 MiB, unless both sides agree on another. This is 128 MiB.
+    // RFC 9659 limits the window of zstd to 8 MiB by default. This window is 128 MiB.
     let mut wide = zstd::Encoder::new(Vec::new(), 1).unwrap();
     wide.window_log(27).unwrap();
     wide.write_all(CALL.as_bytes()).unwrap();

@@ -1,5 +1,5 @@
-//! A Kubernetes API server for a test: kube-apiserver and the etcd that it stores objects in.
-//! Neither controllers nor a kubelet run: the server validates objects, and nothing acts on them.
+//! A Kubernetes API server for a test: kube-apiserver, and the etcd in which it stores objects. The
+//! server validates objects, but nothing acts on them, because no controllers and no kubelet run.
 
 use std::fs::File;
 use std::io;
@@ -13,10 +13,11 @@ use test_support::programs;
 use test_support::running::{command_killed_with_test, spawn};
 use test_support::wait::{pause, wait_until};
 
-use crate::support::authority::{Authority, Files, Kind};
-use crate::support::guest::Guest;
+use crate::support::authority::{Authority, ConfigFiles, KeyType};
+use crate::support::tls_client::TlsClient;
 
-/// The namespace of the objects. The server warns about pods in it that are not restricted.
+/// The namespace of the objects. The server warns about pods in it that do not meet the pod
+/// security standard `restricted`.
 const NAMESPACE: &str = "apiVersion: v1
 kind: Namespace
 metadata:
@@ -24,16 +25,18 @@ metadata:
   labels:
     pod-security.kubernetes.io/warn: restricted
 ";
-/// Media types of requests that create an object, and that apply one on the server.
+/// Media type of a request that creates an object.
 const YAML: &str = "application/yaml";
+/// Media type of a server-side apply.
 const APPLY: &str = "application/apply-patch+yaml";
-/// The server validates an object without storing it, and rejects unknown and duplicate fields.
+/// Query parameters: the server validates an object without storing it, and rejects unknown and
+/// duplicate fields.
 const DRY_RUN: &str = "dryRun=All&fieldValidation=Strict";
 /// Host name in the server's certificate.
 const HOST: &str = "localhost";
 /// Token of the server's only user.
 const TOKEN: &str = "sekrit0123456789";
-/// Interval between two requests that wait for the server.
+/// Interval between two requests of a test that waits for the server.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A Kubernetes object as YAML.
@@ -45,8 +48,8 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// Reads the documents of a YAML stream. Keys at the top and `name` of the metadata must be
-    /// written as Helm writes them.
+    /// Reads the documents of a YAML stream. The top-level keys and `metadata.name` must be
+    /// formatted as Helm formats them, because this is no YAML parser.
     pub(super) fn parse_all(stream: &str) -> Vec<Object> {
         let documents = stream.split("---\n").filter(|document| document.contains("kind: "));
         documents.map(Object::parse).collect()
@@ -66,7 +69,7 @@ impl Object {
         }
     }
 
-    /// Returns the path of all objects of this kind.
+    /// Returns the URL path of all objects of this kind.
     fn collection(&self) -> String {
         let prefix = if self.api_version.contains('/') { "apis" } else { "api" };
         let kind = self.kind.to_ascii_lowercase();
@@ -104,8 +107,8 @@ pub(super) struct ApiServer {
     server: Child,
     etcd: Child,
     address: String,
-    client: Guest,
-    files: Files,
+    client: TlsClient,
+    files: ConfigFiles,
     _reserved: [ReservedPort; 3],
 }
 
@@ -117,13 +120,13 @@ impl ApiServer {
         let reserved = [(); 3].map(|()| ReservedPort::new());
         let [store, peers, address] = reserved.each_ref().map(|port| port.address.to_string());
         let authority = Authority::new("authority");
-        let mut files = Files::new();
-        files.certificate("server", &authority, Kind::Ecdsa, &[HOST]);
+        let mut files = ConfigFiles::new();
+        files.write_certificate("server", &authority, KeyType::Ecdsa, &[HOST]);
         files.write("tokens.csv", format!("{TOKEN},tester,1,system:masters\n").as_bytes());
         let etcd = start_etcd(&etcd, files.folder(), &store, &peers);
         wait_until("etcd listens", || TcpStream::connect(&store).is_ok());
         let server = start_server(&program, files.folder(), &store, reserved[2].address.port());
-        let client = Guest::new(&authority);
+        let client = TlsClient::new(&authority);
         let mut server = ApiServer { server, etcd, address, client, files, _reserved: reserved };
         server.wait_until_ready();
         Some(server)
@@ -160,8 +163,8 @@ impl ApiServer {
         assert!(response.is_success(), "{}{}", response.head, response.body);
     }
 
-    /// Returns the responses to an object that is created, and to one that is applied. The server
-    /// stores nothing.
+    /// Sends a request that creates the object, and a server-side apply of the object. Returns both
+    /// responses. The server stores nothing.
     pub(super) fn validate(&self, object: &Object) -> [Response; 2] {
         let collection = object.collection();
         let create = format!("{collection}?{DRY_RUN}");
@@ -179,8 +182,8 @@ impl ApiServer {
              Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}"
         );
         let mut connection = self.client.connect(&self.address, HOST)?;
-        let head = connection.ask(request.as_bytes())?;
-        Ok(Response { head, body: connection.rest()? })
+        let head = connection.request_head(request.as_bytes())?;
+        Ok(Response { head, body: connection.read_to_end()? })
     }
 }
 

@@ -1,33 +1,37 @@
 //! The scenarios of nginx's tests of `proxy_cache` that apply to Weir.
 //!
 //! nginx caches the response to a GET for as long as headers or the configuration allow. A JSON-RPC
-//! call is a POST, whose response no HTTP cache may reuse (RFC 9110, section 9.3.3). Weir's cache
-//! entries depend on a block and are valid as long as the block is canonical. So the scenarios of
-//! keys, misses, hits, locks and errors apply; those of origin headers, ranges, variants,
-//! conditional requests and stale responses do not.
+//! call is a POST, whose response no HTTP cache may reuse (RFC 9110, section 9.3.3). A cache entry
+//! of Weir depends on a block, and is valid while that block is canonical. So the scenarios about
+//! keys, misses, hits, locks and errors apply. The scenarios about origin headers, ranges,
+//! variants, conditional requests and stale responses do not apply.
 
-use super::{Group, Judged};
-use crate::support::line::{Instead, Line};
-use crate::support::scene::{
-    READ, Scene, Served, account, ask, body, mark, polled_once, result, wait_for_quiet,
+use super::{Coverage, Group};
+use crate::support::harness::{
+    GET_BALANCE, NodeRuntime, TestGateway, ask, balance_params, body, cache_status,
+    chain_polled_once, result, wait_until_idle,
 };
+use crate::support::tampering_proxy::{Tampering, TamperingProxy};
 use test_support::raw::post_with;
 use test_support::wait::wait_until;
 
-const FILES: Judged = Judged::Not(
+const FILES: Coverage = Coverage::NotApplicable(
     "the cache is in memory, or in Redis: there are no files, paths or managers of them",
 );
-const HEADS: Judged =
-    Judged::Not("HEAD is no call: it is answered as the health check is, and never cached");
-const RANGES: Judged =
-    Judged::Not("an answer to a call has no ranges (RFC 9110, section 14.2: they are of GET)");
-const CONDITIONS: Judged =
-    Judged::Not("a call cannot be asked on a condition (RFC 9110, section 13.2.1)");
-const STALE: Judged = Judged::Not("nothing is served that may not be true any more");
-const TIMES: Judged = Judged::Not("an answer lasts as long as its block, not for a time by status");
+const HEADS: Coverage = Coverage::NotApplicable(
+    "HEAD is no call: it is answered as the health check is, and never cached",
+);
+const RANGES: Coverage = Coverage::NotApplicable(
+    "an answer to a call has no ranges (RFC 9110, section 14.2: they are of GET)",
+);
+const CONDITIONS: Coverage =
+    Coverage::NotApplicable("a call cannot be asked on a condition (RFC 9110, section 13.2.1)");
+const STALE: Coverage = Coverage::NotApplicable("nothing is served that may not be true any more");
+const TIMES: Coverage =
+    Coverage::NotApplicable("an answer lasts as long as its block, not for a time by status");
 
-const fn elsewhere(file: &'static str, test: &'static str) -> Judged {
-    Judged::Elsewhere { file, test }
+const fn elsewhere(file: &'static str, test: &'static str) -> Coverage {
+    Coverage::Elsewhere { file, test }
 }
 
 const COALESCING: &str = "crates/weir/tests/gateway/serving/coalescing.rs";
@@ -37,19 +41,19 @@ pub(super) const GROUPS: [Group; 38] = [
         "proxy_cache.t",
         2,
         "a miss, then a hit",
-        Judged::here("caching", "a_miss_is_followed_by_hits_of_the_same_bytes"),
+        Coverage::here("caching", "a_miss_is_followed_by_hits_of_the_same_bytes"),
     ),
     Group::new(
         "proxy_cache.t",
         2,
         "an empty answer",
-        Judged::here("caching", "an_empty_answer_is_kept_as_any_other"),
+        Coverage::here("caching", "an_empty_answer_is_kept_as_any_other"),
     ),
     Group::new(
         "proxy_cache.t",
         2,
         "a HEAD leaves its connection as it was",
-        Judged::here("caching", "a_head_leaves_its_connection_as_it_was"),
+        Coverage::here("caching", "a_head_leaves_its_connection_as_it_was"),
     ),
     Group::new("proxy_cache.t", 5, "HEAD and GET share entries", HEADS),
     Group::new("proxy_cache.t", 2, "ranges of entries", RANGES),
@@ -58,7 +62,7 @@ pub(super) const GROUPS: [Group; 38] = [
         "proxy_cache_bypass.t",
         4,
         "a bypass, and entries behind it",
-        Judged::here("caching", "bypassing_calls_do_not_change_entries"),
+        Coverage::here("caching", "bypassing_calls_do_not_change_entries"),
     ),
     Group::new(
         "proxy_cache_bypass.t",
@@ -73,13 +77,13 @@ pub(super) const GROUPS: [Group; 38] = [
         "proxy_cache_chunked.t",
         2,
         "an answer in chunks",
-        Judged::here("caching", "a_response_in_chunks_is_kept"),
+        Coverage::here("caching", "a_response_in_chunks_is_kept"),
     ),
     Group::new(
         "proxy_cache_control.t",
         22,
         "what nodes' headers say of keeping",
-        Judged::here("caching", "headers_of_nodes_decide_nothing"),
+        Coverage::here("caching", "headers_of_nodes_decide_nothing"),
     ),
     Group::new("proxy_cache_convert_head.t", 8, "HEAD asked as GET", HEADS),
     Group::new("proxy_cache_error.t", 1, "a HEAD whose GET takes too long", HEADS),
@@ -87,7 +91,7 @@ pub(super) const GROUPS: [Group; 38] = [
         "proxy_cache_lock.t",
         5,
         "one after the other",
-        Judged::here("caching", "a_miss_is_followed_by_hits_of_the_same_bytes"),
+        Coverage::here("caching", "a_miss_is_followed_by_hits_of_the_same_bytes"),
     ),
     Group::new(
         "proxy_cache_lock.t",
@@ -111,13 +115,15 @@ pub(super) const GROUPS: [Group; 38] = [
         "proxy_cache_lock_age.t",
         4,
         "a second request beside an old one",
-        Judged::Not("a call that takes long is hedged, whoever waits for it; a lock has no age"),
+        Coverage::NotApplicable(
+            "a call that takes long is hedged, whoever waits for it; a lock has no age",
+        ),
     ),
     Group::new(
         "proxy_cache_lock_ssi.t",
         2,
         "locks of subrequests",
-        Judged::Not("there are no subrequests"),
+        Coverage::NotApplicable("there are no subrequests"),
     ),
     Group::new("proxy_cache_manager.t", 3, "how files are deleted", FILES),
     Group::new("proxy_cache_max_range_offset.t", 6, "ranges beyond an offset", RANGES),
@@ -125,7 +131,7 @@ pub(super) const GROUPS: [Group; 38] = [
         "proxy_cache_max_range_offset.t",
         2,
         "a miss, then a hit",
-        Judged::here("caching", "a_miss_is_followed_by_hits_of_the_same_bytes"),
+        Coverage::here("caching", "a_miss_is_followed_by_hits_of_the_same_bytes"),
     ),
     Group::new("proxy_cache_min_free.t", 2, "space on a disk", FILES),
     Group::new("proxy_cache_path.t", 6, "where files are", FILES),
@@ -146,7 +152,7 @@ pub(super) const GROUPS: [Group; 38] = [
         "proxy_cache_variables.t",
         4,
         "two caches",
-        Judged::here("caching", "chains_share_no_entries"),
+        Coverage::here("caching", "chains_share_no_entries"),
     ),
     Group::new("proxy_cache_variables.t", 1, "HEAD", HEADS),
     Group::new(
@@ -162,19 +168,19 @@ pub(super) const GROUPS: [Group; 38] = [
         "proxy_cache_variables.t",
         2,
         "no cache",
-        Judged::here("caching", "without_a_cache_each_call_is_asked"),
+        Coverage::here("caching", "without_a_cache_each_call_is_asked"),
     ),
     Group::new(
         "proxy_cache_vary.t",
         2,
         "`Vary` that is ignored",
-        Judged::here("caching", "codings_share_an_entry"),
+        Coverage::here("caching", "codings_share_an_entry"),
     ),
     Group::new(
         "proxy_cache_vary.t",
         24,
         "variants by request header",
-        Judged::Not(
+        Coverage::NotApplicable(
             "an answer is kept unpacked, once, and packed for each client: there are no variants",
         ),
     ),
@@ -185,7 +191,7 @@ pub(super) const GROUPS: [Group; 38] = [
         "proxy_cache_key",
         6,
         "calls of the same meaning, and others",
-        Judged::here("caching", "a_key_is_the_meaning_of_a_call"),
+        Coverage::here("caching", "a_key_is_the_meaning_of_a_call"),
     ),
     Group::new(
         "proxy_cache, stale while all are down",
@@ -200,14 +206,14 @@ pub(super) const GROUPS: [Group; 38] = [
 
 #[test]
 fn a_miss_is_followed_by_hits_of_the_same_bytes() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
-    let served = Served::before(&[&node], &polled_once(""));
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
+    let gateway = TestGateway::in_front_of(&[&node], &chain_polled_once(""));
     let before = node.calls();
     let mut answers = Vec::new();
     for expected in ["miss", "hit", "hit", "hit", "hit"] {
-        let answer = ask(&mut served.client(), READ, &account(1, "0x10"));
-        assert_eq!(mark(&answer), expected);
+        let answer = ask(&mut gateway.client(), GET_BALANCE, &balance_params(1, "0x10"));
+        assert_eq!(cache_status(&answer), expected);
         answers.push(answer.body);
     }
     assert_eq!(node.calls() - before, 1);
@@ -216,36 +222,37 @@ fn a_miss_is_followed_by_hits_of_the_same_bytes() {
 
 #[test]
 fn an_empty_answer_is_kept_as_any_other() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
-    let served = Served::before(&[&node], &polled_once(""));
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
+    let gateway = TestGateway::in_front_of(&[&node], &chain_polled_once(""));
     let nobody = format!(r#"[{{"fromBlock":"0x10","toBlock":"0x10","address":"0x{:040x}"}}]"#, 1);
     for expected in ["miss", "hit"] {
-        let answer = ask(&mut served.client(), "eth_getLogs", &nobody);
-        assert_eq!((result(&answer).as_str(), mark(&answer)), ("[]", expected));
+        let answer = ask(&mut gateway.client(), "eth_getLogs", &nobody);
+        assert_eq!((result(&answer).as_str(), cache_status(&answer)), ("[]", expected));
     }
 }
 
 #[test]
 fn a_head_leaves_its_connection_as_it_was() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
-    let served = Served::before(&[&node], &polled_once(""));
-    let mut client = served.client();
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
+    let gateway = TestGateway::in_front_of(&[&node], &chain_polled_once(""));
+    let mut client = gateway.client();
     client.send(b"HEAD /big.html?e=1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let head = client.read_head_response().unwrap();
     assert_eq!((head.status, head.header("connection")), (200, None));
-    assert_eq!(mark(&ask(&mut client, READ, &account(1, "0x10"))), "miss");
+    assert_eq!(cache_status(&ask(&mut client, GET_BALANCE, &balance_params(1, "0x10"))), "miss");
 }
 
 #[test]
 fn bypassing_calls_do_not_change_entries() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
-    let served = Served::before(&[&node], &polled_once(""));
-    let mut client = served.client();
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
+    let gateway = TestGateway::in_front_of(&[&node], &chain_polled_once(""));
+    let mut client = gateway.client();
     let before = node.calls();
-    // Pending state belongs to no block yet: each call is sent, and no response is cached.
+    // Pending state belongs to no block yet, so the gateway sends each such call to the node and
+    // caches no response.
     for (block, expected) in [
         ("0x10", "miss"),
         ("0x10", "hit"),
@@ -253,8 +260,8 @@ fn bypassing_calls_do_not_change_entries() {
         ("pending", "bypass"),
         ("0x10", "hit"),
     ] {
-        let answer = ask(&mut client, READ, &account(1, block));
-        assert_eq!(mark(&answer), expected, "{block}");
+        let answer = ask(&mut client, GET_BALANCE, &balance_params(1, block));
+        assert_eq!(cache_status(&answer), expected, "{block}");
         result(&answer);
     }
     assert_eq!(node.calls() - before, 3);
@@ -262,23 +269,23 @@ fn bypassing_calls_do_not_change_entries() {
 
 #[test]
 fn a_response_in_chunks_is_kept() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
-    let line = Line::before(&node, READ, Instead::Chunks);
-    let served = Served::start(&format!("{}{}", polled_once(""), line.entry("")));
-    served.wait_for_candidates(&["a"]);
-    wait_for_quiet(&[&node]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
+    let proxy = TamperingProxy::in_front_of(&node, GET_BALANCE, Tampering::RespondInChunks);
+    let gateway = TestGateway::start(&format!("{}{}", chain_polled_once(""), proxy.to_toml("")));
+    gateway.wait_for_candidates(&["a"]);
+    wait_until_idle(&[&node]);
     for expected in ["miss", "hit"] {
-        let answer = ask(&mut served.client(), READ, &account(1, "0x10"));
+        let answer = ask(&mut gateway.client(), GET_BALANCE, &balance_params(1, "0x10"));
         assert_eq!(
-            (result(&answer), mark(&answer)),
-            (node.result(READ, &account(1, "0x10")), expected)
+            (result(&answer), cache_status(&answer)),
+            (node.call(GET_BALANCE, &balance_params(1, "0x10")), expected)
         );
     }
-    assert_eq!(line.met(), 1);
+    assert_eq!(proxy.matching_calls(), 1);
 }
 
-/// Cache headers of a node's response, in nginx's scenarios.
+/// Header lines that a node adds to its response, one item for each scenario of nginx.
 const CACHE_HEADERS: [&str; 22] = [
     "Expires: Thu, 31 Dec 2037 23:55:55 GMT\r\n",
     "Cache-Control: max-age=60\r\n",
@@ -306,46 +313,47 @@ const CACHE_HEADERS: [&str; 22] = [
 
 #[test]
 fn headers_of_nodes_decide_nothing() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
     for headers in CACHE_HEADERS {
-        let line = Line::before(&node, READ, Instead::Headers(headers));
-        let served = Served::start(&format!("{}{}", polled_once(""), line.entry("")));
-        served.wait_for_candidates(&["a"]);
+        let proxy = TamperingProxy::in_front_of(&node, GET_BALANCE, Tampering::AddHeaders(headers));
+        let text = format!("{}{}", chain_polled_once(""), proxy.to_toml(""));
+        let gateway = TestGateway::start(&text);
+        gateway.wait_for_candidates(&["a"]);
         for expected in ["miss", "hit"] {
-            let answer = ask(&mut served.client(), READ, &account(1, "0x10"));
-            assert_eq!(mark(&answer), expected, "{headers:?}");
+            let answer = ask(&mut gateway.client(), GET_BALANCE, &balance_params(1, "0x10"));
+            assert_eq!(cache_status(&answer), expected, "{headers:?}");
             for name in ["cache-control", "expires", "x-accel-expires", "set-cookie"] {
                 assert_eq!(answer.header(name), None, "{headers:?} was passed on");
             }
         }
-        assert_eq!(line.met(), 1, "{headers:?}");
+        assert_eq!(proxy.matching_calls(), 1, "{headers:?}");
     }
 }
 
 #[test]
 fn chains_share_no_entries() {
-    let scene = Scene::set();
-    let [a] = scene.nodes(["a"]);
-    let [b] = scene.nodes(["b"]);
-    let served = Served::start(&format!(
+    let runtime = NodeRuntime::start();
+    let [a] = runtime.nodes(["a"]);
+    let [b] = runtime.nodes(["b"]);
+    let gateway = TestGateway::start(&format!(
         "[chain.one]\npoll_interval = \"1h\"\n[chain.two]\npoll_interval = \"1h\"\n{}{}",
-        a.entry("chain = \"one\""),
-        b.entry("chain = \"two\"")
+        a.to_toml("chain = \"one\""),
+        b.to_toml("chain = \"two\"")
     ));
     for chain in 0..2 {
         wait_until("both heads are seen", || {
-            !served.status(&format!("/chains/{chain}/head")).is_null()
+            !gateway.status(&format!("/chains/{chain}/head")).is_null()
         });
     }
-    let mut client = served.client();
+    let mut client = gateway.client();
     for (path, node) in [("/one", "a"), ("/two", "b")] {
         for expected in ["miss", "hit"] {
-            client.send(&post_with(path, "", &body(READ, &account(1, "0x10"))));
+            client.send(&post_with(path, "", &body(GET_BALANCE, &balance_params(1, "0x10"))));
             let answer = client.read_response().unwrap();
-            assert_eq!(mark(&answer), expected, "{path}");
+            assert_eq!(cache_status(&answer), expected, "{path}");
             if expected == "miss" {
-                assert_eq!(crate::support::scene::by(&answer), node);
+                assert_eq!(crate::support::harness::upstream_of(&answer), node);
             }
         }
     }
@@ -353,32 +361,33 @@ fn chains_share_no_entries() {
 
 #[test]
 fn without_a_cache_each_call_is_asked() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
-    let served = Served::before(&[&node], &polled_once("[cache]\nenabled = false"));
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
+    let text = chain_polled_once("[cache]\nenabled = false");
+    let gateway = TestGateway::in_front_of(&[&node], &text);
     let before = node.calls();
     for _ in 0..2 {
-        result(&ask(&mut served.client(), READ, &account(1, "0x10")));
+        result(&ask(&mut gateway.client(), GET_BALANCE, &balance_params(1, "0x10")));
     }
     assert_eq!(node.calls() - before, 2);
-    assert_eq!(served.count("/cache/entries"), 0);
+    assert_eq!(gateway.status_u64("/cache/entries"), 0);
 }
 
 #[test]
 fn codings_share_an_entry() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
-    let served = Served::before(&[&node], &polled_once(""));
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
+    let gateway = TestGateway::in_front_of(&[&node], &chain_polled_once(""));
     let params = r#"["0x64",true]"#;
-    let theirs = node.result("eth_getBlockByNumber", params);
-    let mut client = served.client();
+    let theirs = node.call("eth_getBlockByNumber", params);
+    let mut client = gateway.client();
     for (coding, expected) in
         [("gzip", "miss"), ("zstd", "hit"), ("deflate", "hit"), ("gzip", "hit"), ("*;q=0", "hit")]
     {
         let line = format!("Accept-Encoding: {coding}\r\n");
         client.send(&post_with("/", &line, &body("eth_getBlockByNumber", params)));
         let answer = client.read_response().unwrap();
-        assert_eq!(mark(&answer), expected, "{coding}");
+        assert_eq!(cache_status(&answer), expected, "{coding}");
         let plain = match answer.header("content-encoding") {
             Some("gzip") => {
                 let mut plain = Vec::new();
@@ -399,30 +408,30 @@ fn codings_share_an_entry() {
 
 #[test]
 fn a_key_is_the_meaning_of_a_call() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
-    let served = Served::before(&[&node], &polled_once(""));
-    let mut client = served.client();
-    let one = account(1, "0x10");
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
+    let gateway = TestGateway::in_front_of(&[&node], &chain_polled_once(""));
+    let mut client = gateway.client();
+    let one = balance_params(1, "0x10");
     let cases = [
         ("the first", one.clone(), "miss"),
         ("the same bytes", one.clone(), "hit"),
         ("spaces", one.replace(',', " , "), "hit"),
         ("an escape", one.replace("0x10", "\\u0030x10"), "hit"),
-        ("another block", account(1, "0x11"), "miss"),
-        ("another account", account(2, "0x10"), "miss"),
+        ("another block", balance_params(1, "0x11"), "miss"),
+        ("another account", balance_params(2, "0x10"), "miss"),
     ];
     assert_eq!(cases.len(), 6);
     for (name, params, expected) in cases {
-        assert_eq!(mark(&ask(&mut client, READ, &params)), expected, "{name}");
+        assert_eq!(cache_status(&ask(&mut client, GET_BALANCE, &params)), expected, "{name}");
     }
     // The id is not part of the key.
     client.send(&post_with(
         "/",
         "",
-        format!(r#"{{"id":"x","method":"{READ}","params":{one}}}"#).as_bytes(),
+        format!(r#"{{"id":"x","method":"{GET_BALANCE}","params":{one}}}"#).as_bytes(),
     ));
     let answer = client.read_response().unwrap();
-    assert_eq!(mark(&answer), "hit");
+    assert_eq!(cache_status(&answer), "hit");
     assert!(answer.text().contains(r#""id":"x""#));
 }

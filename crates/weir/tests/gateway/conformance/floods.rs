@@ -1,7 +1,9 @@
-//! Floods and slow clients over HTTP/2: each connection is closed, memory stays bounded, and other
-//! clients are served. `crates/weir/tests/gateway/bad_input/connections.rs` has those over HTTP/1.1
-//! (slow heads and bodies, idle connections, unread responses), `requests.rs` has large headers
-//! (10,000 headers, 10 MB in one), and `http2.rs` has unread streams.
+//! Floods and slow clients over HTTP/2: the gateway closes each of their connections, its memory
+//! stays bounded, and it serves other clients.
+//!
+//! Related tests are in `crates/weir/tests/gateway/bad_input`: slow and idle clients and unread
+//! responses over HTTP/1.1 in `connections.rs`, large headers (10,000 headers, 10 MB in one) in
+//! `requests.rs`, and unread streams in `http2.rs`.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -14,31 +16,33 @@ use super::frames::{
 use test_support::raw::Client;
 use test_support::running::{Running, Weir};
 
-/// Timeouts that are short enough for a test to wait for.
-const SHORT_TIMES: &str = "[downstream]
+/// Timeouts that are so short that a test can wait for them.
+const SHORT_TIMEOUTS: &str = "[downstream]
     header_timeout = \"600ms\"
     body_timeout = \"600ms\"
     idle_timeout = \"600ms\"
     write_timeout = \"600ms\"";
-/// The longest allowed time for something that happens after these timeouts, on a busy machine.
+/// The longest allowed time until the gateway acts on a timeout, on a busy machine.
 const LATE: Duration = Duration::from_secs(15);
-/// Allowed growth of the gateway's memory by all floods, with what the allocator retains.
+/// Allowed growth of the gateway's memory by all floods, in bytes. It includes memory that the
+/// allocator retains.
 const GROWTH_BYTES_MAX: u64 = 96 << 20;
 /// Minimum bytes of one write of a flood.
 const WRITE_BYTES: usize = 64 * 1024;
 
 const CALL: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 
-/// A client that sends some bytes and then the same kind of frame without end.
+/// A client that sends some bytes, and then an endless sequence of frames of the same kind.
 struct Flood {
     name: &'static str,
     start: Vec<u8>,
-    /// Returns the frames of a repetition, by its number. `None` sends nothing after `start`.
-    again: Option<fn(u32) -> Vec<u8>>,
-    /// Pause between two repetitions; zero sends as fast as possible.
-    every: Duration,
+    /// Returns the frames of a repetition. The argument is the number of the repetition. If this is
+    /// `None`, the client sends nothing after `start`.
+    next_frames: Option<fn(u32) -> Vec<u8>>,
+    /// Pause between two repetitions. With zero, the client sends as fast as possible.
+    interval: Duration,
     /// True if the client reads the gateway's frames.
-    reads: bool,
+    reads_responses: bool,
     /// True if the client acknowledges pings and settings, as an honest client does.
     acknowledges: bool,
 }
@@ -51,7 +55,8 @@ struct FloodEnd {
     code: Option<u32>,
 }
 
-/// Floods until the gateway closes the connection. `None` if it does not within [`LATE`].
+/// Runs a flood until the gateway closes the connection. Returns `None` if the gateway does not
+/// close it within [`LATE`].
 fn flood(address: &str, flood: &Flood) -> Option<FloodEnd> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -67,13 +72,13 @@ fn flood(address: &str, flood: &Flood) -> Option<FloodEnd> {
         code: received.code,
     };
     while began.elapsed() < LATE {
-        while let Some(again) = flood.again
+        while let Some(next_frames) = flood.next_frames
             && pending.len() < WRITE_BYTES
         {
-            pending.extend(again(repetition));
+            pending.extend(next_frames(repetition));
             repetition += 1;
-            if !flood.every.is_zero() {
-                test_support::wait::pause(flood.every); // Sleeps: the rate of the flood.
+            if !flood.interval.is_zero() {
+                test_support::wait::pause(flood.interval); // Sleeps: the rate of the flood.
                 break;
             }
         }
@@ -84,11 +89,12 @@ fn flood(address: &str, flood: &Flood) -> Option<FloodEnd> {
             }
             Err(error) if is_late(&error) => {}
             Err(_) => {
-                while flood.reads && !received.has_ended(&mut stream) {}
+                while flood.reads_responses && !received.has_ended(&mut stream) {}
                 return Some(end(bytes, &received));
             }
         }
-        if (flood.reads || flood.again.is_none()) && received.has_ended(&mut stream) {
+        if (flood.reads_responses || flood.next_frames.is_none()) && received.has_ended(&mut stream)
+        {
             return Some(end(bytes, &received));
         }
         let acknowledgements = std::mem::take(&mut received.acknowledgements);
@@ -108,7 +114,8 @@ fn is_late(error: &std::io::Error) -> bool {
 struct ReceivedFrames {
     /// Received bytes that are not yet parsed.
     unparsed: Vec<u8>,
-    /// The code of the last GOAWAY. The gateway sends a graceful one with code 0 first.
+    /// The error code of the last GOAWAY frame. For a graceful close, the gateway first sends one
+    /// with the code 0.
     code: Option<u32>,
     /// Acknowledgements that an honest client would send.
     acknowledgements: Vec<u8>,
@@ -128,7 +135,7 @@ impl ReceivedFrames {
         }
     }
 
-    /// Parses one frame; `None` if it is not complete.
+    /// Parses one frame. Returns `None` if it is not complete.
     fn frame(&mut self) -> Option<()> {
         let [a, b, c, kind, flags] = *self.unparsed.first_chunk()?;
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
@@ -146,39 +153,39 @@ impl ReceivedFrames {
     }
 }
 
-fn gateway() -> (Running, Running) {
+fn start_gateway() -> (Running, Running) {
     let node = Weir::node().start();
     let url = node.url();
-    let text = format!("[server]\nthreads = 1\n[[upstream]]\nurl = \"{url}\"\n{SHORT_TIMES}");
+    let text = format!("[server]\nthreads = 1\n[[upstream]]\nurl = \"{url}\"\n{SHORT_TIMEOUTS}");
     (node, Weir::serve().config(&text).start())
 }
 
-/// The start of a connection, and headers of a request whose body is still missing.
+/// The start of a connection, and the headers of a request whose body is still missing.
 fn open() -> Vec<u8> {
     [beginning(), frame(HEADERS, END_HEADERS, 1, &post_block())].concat()
 }
 
-/// The id of a client's stream by its number from 0; ids are odd.
+/// The id of a client's stream. `number` counts the streams from 0. The ids are odd.
 fn stream(number: u32) -> u32 {
     2 * number + 1
 }
 
 fn floods() -> Vec<Flood> {
-    let fast = |name, start, again: fn(u32) -> Vec<u8>, reads| Flood {
+    let fast = |name, start, next_frames: fn(u32) -> Vec<u8>, reads_responses| Flood {
         name,
         start,
-        again: Some(again),
-        every: Duration::ZERO,
-        reads,
+        next_frames: Some(next_frames),
+        interval: Duration::ZERO,
+        reads_responses,
         acknowledges: false,
     };
     let headers = [beginning(), frame(HEADERS, 0, 1, &post_block())].concat();
     let ping: fn(u32) -> Vec<u8> = |_| frame(PING, 0, 0, &[7; 8]);
     let settings: fn(u32) -> Vec<u8> = |_| frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0xff, 0xff]);
     let drip = Duration::from_millis(50);
-    let honest = |name, again: fn(u32) -> Vec<u8>| Flood {
+    let honest = |name, next_frames: fn(u32) -> Vec<u8>| Flood {
         acknowledges: true,
-        ..fast(name, beginning(), again, true)
+        ..fast(name, beginning(), next_frames, true)
     };
     vec![
         // CVE-2024-27316 and similar attacks.
@@ -193,29 +200,30 @@ fn floods() -> Vec<Flood> {
         fast(
             "rapid reset",
             beginning(),
-            |turn| {
-                let head = frame(HEADERS, END_HEADERS, stream(turn), &post_block());
-                [head, frame(RST_STREAM, 0, stream(turn), &8_u32.to_be_bytes())].concat()
+            |number| {
+                let head = frame(HEADERS, END_HEADERS, stream(number), &post_block());
+                [head, frame(RST_STREAM, 0, stream(number), &8_u32.to_be_bytes())].concat()
             },
             true,
         ),
         fast(
             "rapid reset of whole requests",
             beginning(),
-            |turn| {
-                let head = frame(HEADERS, END_HEADERS, stream(turn), &post_block());
-                let body = frame(DATA, END_STREAM, stream(turn), CALL);
-                [head, body, frame(RST_STREAM, 0, stream(turn), &8_u32.to_be_bytes())].concat()
+            |number| {
+                let head = frame(HEADERS, END_HEADERS, stream(number), &post_block());
+                let body = frame(DATA, END_STREAM, stream(number), CALL);
+                [head, body, frame(RST_STREAM, 0, stream(number), &8_u32.to_be_bytes())].concat()
             },
             true,
         ),
-        // Streams that the gateway must reset (CVE-2025-8671): a window update of 0 is an error.
+        // Streams that the gateway must reset, because a window update of 0 is an error
+        // (CVE-2025-8671).
         fast(
             "resets that the gateway is made to send",
             beginning(),
-            |turn| {
-                let head = frame(HEADERS, END_HEADERS, stream(turn), &post_block());
-                [head, frame(WINDOW_UPDATE, 0, stream(turn), &[0; 4])].concat()
+            |number| {
+                let head = frame(HEADERS, END_HEADERS, stream(number), &post_block());
+                [head, frame(WINDOW_UPDATE, 0, stream(number), &[0; 4])].concat()
             },
             true,
         ),
@@ -229,65 +237,65 @@ fn floods() -> Vec<Flood> {
         fast(
             "PRIORITY",
             beginning(),
-            |turn| frame(PRIORITY, 0, stream(turn % 1000), &[0, 0, 0, 0, 7]),
+            |number| frame(PRIORITY, 0, stream(number % 1000), &[0, 0, 0, 0, 7]),
             true,
         ),
         fast("WINDOW_UPDATE", open(), |_| frame(WINDOW_UPDATE, 0, 1, &1_u32.to_be_bytes()), true),
         fast("frames of an unknown type", beginning(), |_| frame(0xbb, 0, 0, &[7; 8]), true),
-        // A client that acknowledges pings, but sends no requests, is disconnected after the idle
-        // timeout.
+        // These clients acknowledge pings, but send no requests. So the gateway disconnects them
+        // after the idle timeout.
         honest("SETTINGS, by who answers", settings),
         honest("PING, by who answers", ping),
-        honest("PRIORITY, by who answers", |turn| {
-            frame(PRIORITY, 0, stream(turn % 1000), &[0, 0, 0, 0, 7])
+        honest("PRIORITY, by who answers", |number| {
+            frame(PRIORITY, 0, stream(number % 1000), &[0, 0, 0, 0, 7])
         }),
         Flood {
             name: "nothing, by who answers",
             start: beginning(),
-            again: None,
-            every: drip,
-            reads: true,
+            next_frames: None,
+            interval: drip,
+            reads_responses: true,
             acknowledges: true,
         },
         // Slow clients.
         Flood {
             name: "a preface and silence",
             start: PREFACE.to_vec(),
-            again: None,
-            every: drip,
-            reads: true,
+            next_frames: None,
+            interval: drip,
+            reads_responses: true,
             acknowledges: false,
         },
         Flood {
             name: "settings and silence",
             start: beginning(),
-            again: None,
-            every: drip,
-            reads: true,
+            next_frames: None,
+            interval: drip,
+            reads_responses: true,
             acknowledges: false,
         },
         Flood {
             name: "half a frame and silence",
             start: headers[..headers.len() - 5].to_vec(),
-            again: None,
-            every: drip,
-            reads: true,
+            next_frames: None,
+            interval: drip,
+            reads_responses: true,
             acknowledges: false,
         },
         Flood {
             name: "headers in drips",
             start: headers,
-            again: Some(|_| frame(CONTINUATION, 0, 1, &literal("x", "y"))),
-            every: drip,
-            reads: true,
+            next_frames: Some(|_| frame(CONTINUATION, 0, 1, &literal("x", "y"))),
+            interval: drip,
+            reads_responses: true,
             acknowledges: false,
         },
         Flood {
             name: "a body in drips",
             start: open(),
-            again: Some(|_| frame(DATA, 0, 1, b" ")),
-            every: drip,
-            reads: true,
+            next_frames: Some(|_| frame(DATA, 0, 1, b" ")),
+            interval: drip,
+            reads_responses: true,
             acknowledges: false,
         },
     ]
@@ -296,14 +304,15 @@ fn floods() -> Vec<Flood> {
 #[test]
 fn floods_are_cut() {
     let floods = floods();
-    let (_node, mut gateway) = gateway();
+    let (_node, mut gateway) = start_gateway();
     let (before, _) = gateway.memory();
     let mut wrong = Vec::new();
     for case in &floods {
         match flood(&gateway.address, case) {
             Some(FloodEnd { took, bytes, code }) => {
                 println!("{}: cut after {took:?} and {bytes} bytes, code {code:?}", case.name);
-                // The frames were valid, only too many: no error, or ENHANCE_YOUR_CALM (11).
+                // Most floods consist of valid frames. So the gateway reports no error, or
+                // ENHANCE_YOUR_CALM (11), but no protocol error.
                 let is_expected =
                     matches!(code, None | Some(0 | 11)) || case.name.contains("made to send");
                 assert!(is_expected, "{} ended as a protocol error: {code:?}", case.name);
@@ -325,9 +334,9 @@ fn floods_are_cut() {
 
 #[test]
 fn others_are_served_during_a_flood() {
-    let (_node, mut gateway) = gateway();
+    let (_node, mut gateway) = start_gateway();
     let floods = floods();
-    let fast: Vec<&Flood> = floods.iter().filter(|flood| flood.every.is_zero()).collect();
+    let fast: Vec<&Flood> = floods.iter().filter(|flood| flood.interval.is_zero()).collect();
     assert!(fast.len() > 10, "only {} floods", fast.len());
     let address = gateway.address.clone();
     std::thread::scope(|scope| {
@@ -350,11 +359,11 @@ fn others_are_served_during_a_flood() {
 
 #[test]
 fn a_header_bomb_is_refused_and_its_connection_goes_on_or_ends() {
-    let (_node, mut gateway) = gateway();
+    let (_node, mut gateway) = start_gateway();
     let (before, _) = gateway.memory();
     let mut framed = Framed::begin(&gateway.address);
-    // A field of 4,000 bytes goes into the dynamic table. References to it of one byte each follow:
-    // 16 kB expand to 60 MB (RFC 7541, section 7.3).
+    // A field of 4,000 bytes goes into HPACK's dynamic table. Then references to that field follow,
+    // each of one byte. So 16 kB expand to 60 MB (RFC 7541, section 7.3).
     let mut block = post_block();
     block.extend([0x40, 1, b'x', 0x7f, 0xa1, 0x1e]);
     block.extend(std::iter::repeat_n(b'y', 4_000));
@@ -372,15 +381,15 @@ fn a_header_bomb_is_refused_and_its_connection_goes_on_or_ends() {
 
 #[test]
 fn a_client_with_rare_or_slow_calls_stays_connected() {
-    // A call takes longer than the idle timeout.
+    // A call that the gateway forwards takes longer than the idle timeout.
     let node = Weir::node().args(&["--latency", "1500ms"]).start();
     let url = node.url();
     let gateway =
-        Weir::serve().config(&format!("[[upstream]]\nurl = \"{url}\"\n{SHORT_TIMES}")).start();
+        Weir::serve().config(&format!("[[upstream]]\nurl = \"{url}\"\n{SHORT_TIMEOUTS}")).start();
     let mut framed = Framed::begin(&gateway.address);
     let read = br#"{"id":1,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","0x1"]}"#;
-    for (turn, call) in [CALL, CALL, CALL, CALL, CALL, read].into_iter().enumerate() {
-        let stream = stream(u32::try_from(turn).unwrap());
+    for (number, call) in [CALL, CALL, CALL, CALL, CALL, read].into_iter().enumerate() {
+        let stream = stream(u32::try_from(number).unwrap());
         framed.send(&frame(HEADERS, END_HEADERS, stream, &post_block()));
         framed.send(&frame(DATA, END_STREAM, stream, call));
         let (is_ok, body) = framed.answer(stream).expect("the connection is still open");

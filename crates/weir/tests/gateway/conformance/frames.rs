@@ -1,17 +1,17 @@
 //! A minimal HTTP/2 client (RFC 9113, section 4.1) that sends single frames, including invalid ones
-//! that no library sends. Also the scenarios of `h2_limit_req.t`, which depend on how a body is
-//! split into frames.
+//! that no library sends. Also the scenarios of nginx's `h2_limit_req.t`, which depend on how the
+//! client splits a body into frames.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::support::scene::{Scene, Served, body, polled_once};
+use crate::support::harness::{NodeRuntime, TestGateway, body, chain_polled_once};
 use test_support::wait::pause;
 
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Types of frames.
+// Types of frames.
 pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 pub(super) const PRIORITY: u8 = 2;
@@ -22,7 +22,7 @@ pub(super) const GOAWAY: u8 = 7;
 pub(super) const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
 
-/// Flags of frames. `END_STREAM` and `ACK` are the same bit, in different types of frames.
+// Flags of frames. `END_STREAM` and `ACK` are the same bit in different types of frames.
 pub(super) const END_STREAM: u8 = 1;
 pub(super) const ACK: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
@@ -39,12 +39,13 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&head[..], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The preface and empty settings, as every client begins.
+/// The preface and an empty SETTINGS frame, with which every client begins.
 pub(super) fn beginning() -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()
 }
 
-/// A block of header fields: a POST of JSON to `/`, without any compression.
+/// The encoded header fields of a POST request with a JSON body to `/`. The encoding uses only the
+/// static table of HPACK.
 pub(super) fn post_block() -> Vec<u8> {
     // :method POST, :scheme http, :path /, then literals without indexing.
     let mut block = vec![0x83, 0x86, 0x84];
@@ -54,7 +55,8 @@ pub(super) fn post_block() -> Vec<u8> {
     block
 }
 
-/// A header field as a literal that is not indexed; name and value below 127 bytes.
+/// Encodes a header field as a literal without indexing. The name and the value must be shorter
+/// than 127 bytes.
 pub(super) fn literal(name: &str, value: &str) -> Vec<u8> {
     let mut field = vec![0, u8::try_from(name.len()).unwrap()];
     field.extend_from_slice(name.as_bytes());
@@ -95,7 +97,7 @@ impl Framed {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// Waits for the next frame; `None` at the end of the connection.
+    /// Waits for the next frame. Returns `None` at the end of the connection.
     pub(super) fn next(&mut self) -> Option<Frame> {
         loop {
             if self.unparsed.len() >= 9 {
@@ -124,7 +126,8 @@ impl Framed {
     }
 
     /// Waits for the response on a stream, and acknowledges settings and pings meanwhile. Returns
-    /// true if its status is 200, and its body. `None` if the stream or connection ends before.
+    /// the body, and true if the status is 200. Returns `None` if the stream or the connection ends
+    /// before the response.
     pub(super) fn answer(&mut self, stream: u32) -> Option<(bool, String)> {
         let (mut is_ok, mut body) = (false, Vec::new());
         loop {
@@ -150,66 +153,66 @@ impl Framed {
     }
 }
 
-/// Opens a stream with the call's headers.
+/// Opens a stream: sends the headers of a POST request.
 fn open(framed: &mut Framed, stream: u32, flags: u8) {
     framed.send(&frame(HEADERS, flags | END_HEADERS, stream, &post_block()));
 }
 
 #[test]
 fn bodies_of_h2_limit_req() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
     let limit =
         "[zone.req]\nkey = [\"client\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"req\"\nburst = 2\n";
-    let served = Served::before(&[&node], &format!("{}{limit}", polled_once("")));
+    let gateway = TestGateway::in_front_of(&[&node], &format!("{}{limit}", chain_polled_once("")));
     let call = body("eth_chainId", "[]");
     let wait = Duration::from_millis(1100);
-    let right = |answer: Option<(bool, String)>, what: &str| {
+    let assert_result = |answer: Option<(bool, String)>, what: &str| {
         let (is_ok, text) = answer.unwrap_or_else(|| panic!("{what}: no answer"));
         assert!(is_ok && text.contains("\"result\":\"0x"), "{what}: {text}");
     };
 
-    let mut framed = Framed::begin(&served.address);
+    let mut framed = Framed::begin(&gateway.address);
     open(&mut framed, 1, 0);
     framed.send(&frame(DATA, END_STREAM, 1, &call));
-    right(framed.answer(1), "a body behind its headers");
+    assert_result(framed.answer(1), "a body behind its headers");
 
-    let mut framed = Framed::begin(&served.address);
+    let mut framed = Framed::begin(&gateway.address);
     open(&mut framed, 1, 0);
     pause(wait); // Sleeps: the client is late with its body.
     framed.send(&frame(DATA, END_STREAM, 1, &call));
-    right(framed.answer(1), "a body that comes late");
+    assert_result(framed.answer(1), "a body that comes late");
 
-    let mut framed = Framed::begin(&served.address);
+    let mut framed = Framed::begin(&gateway.address);
     open(&mut framed, 1, 0);
     framed.send(&frame(DATA, END_STREAM, 1, b""));
     let (is_ok, text) = framed.answer(1).unwrap();
     assert!(is_ok && text.contains("-32700"), "an empty body is no call, and is told so: {text}");
 
     let began = Instant::now();
-    let mut framed = Framed::begin(&served.address);
+    let mut framed = Framed::begin(&gateway.address);
     open(&mut framed, 1, 0);
     framed.send(&frame(DATA, END_STREAM, 1, &call));
-    right(framed.answer(1), "a body at once, of a call that waits");
+    assert_result(framed.answer(1), "a body at once, of a call that waits");
     assert!(began.elapsed() > Duration::from_millis(300), "it did not wait");
 
     // A frame in two parts, and then another stream.
-    let mut framed = Framed::begin(&served.address);
+    let mut framed = Framed::begin(&gateway.address);
     open(&mut framed, 1, 0);
     let whole = frame(DATA, END_STREAM, 1, &call);
     framed.send(&whole[..30]);
     pause(wait); // Sleeps: the client is late with its body.
     framed.send(&whole[30..]);
-    right(framed.answer(1), "half a frame, and the other half later");
+    assert_result(framed.answer(1), "half a frame, and the other half later");
     open(&mut framed, 3, 0);
     framed.send(&frame(DATA, END_STREAM, 3, &call));
-    right(framed.answer(3), "the next stream");
+    assert_result(framed.answer(3), "the next stream");
 
     // A client that disconnects in the middle of a frame.
-    let mut framed = Framed::begin(&served.address);
+    let mut framed = Framed::begin(&gateway.address);
     open(&mut framed, 1, 0);
     framed.send(&whole[..30]);
     pause(wait); // Sleeps: the client is late with its body.
     drop(framed);
-    assert_eq!(served.client().call("/", &call).status, 200, "a client that left harms nobody");
+    assert_eq!(gateway.client().call("/", &call).status, 200, "a client that left harms nobody");
 }

@@ -1,9 +1,10 @@
-//! The scenarios of the two suites named h1spec: bytes on a new connection, the responses, and the
-//! state of the connection afterwards. Scenarios of both suites run with the bytes of each.
+//! The scenarios of the two suites named h1spec. Each scenario has the bytes that a client sends on
+//! a new connection, the statuses of the responses, and the state of the connection afterwards. If
+//! both suites have a scenario, it runs with the bytes of each.
 //!
-//! GET is the gateway's health check, so that a plain GET has the response 200 without a body.
+//! A GET request is the gateway's health check. Its response is 200 without a body.
 
-use super::{Group, Judged};
+use super::{Coverage, Group};
 use test_support::raw::{Client, Response, post};
 use test_support::running::{Running, Weir};
 
@@ -16,41 +17,43 @@ pub(super) const GROUPS: [Group; 4] = [
         UNETWORKING,
         17,
         "whole requests, right and wrong",
-        Judged::here("h1spec", "whole_requests_of_unetworking"),
+        Coverage::here("h1spec", "whole_requests_of_unetworking"),
     ),
     Group::new(
         DROPSEED,
         31,
         "request lines, headers, bodies, connections, hardening",
-        Judged::here("h1spec", "requests_of_dropseed"),
+        Coverage::here("h1spec", "requests_of_dropseed"),
     ),
     Group::new(
         DROPSEED,
         2,
         "answers to HEAD, and who waits for 100",
-        Judged::here("h1spec", "heads_and_expectations_of_dropseed"),
+        Coverage::here("h1spec", "heads_and_expectations_of_dropseed"),
     ),
 ];
 
-const FRAGMENTS_IN: Judged = Judged::here("h1spec", "incomplete_requests_are_waited_for");
+const FRAGMENTS_IN: Coverage = Coverage::here("h1spec", "incomplete_requests_are_waited_for");
 
 /// The state of a connection after the responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FinalState {
     /// The gateway responds to another request on the connection.
     Open,
-    /// The gateway closed it, and announced the close in its response, if any.
+    /// The gateway closed the connection. If it sent a response, the response had the header
+    /// `Connection: close`.
     Closed,
 }
 
 use FinalState::{Closed, Open};
 
-/// A scenario: its name, the bytes, the statuses of all responses, and the connection's final
-/// state.
+/// A scenario.
 struct Case {
     name: &'static str,
     bytes: Vec<u8>,
+    /// The expected statuses of all responses.
     statuses: &'static [u16],
+    /// The expected state of the connection after the responses.
     final_state: FinalState,
 }
 
@@ -66,21 +69,21 @@ fn case(
 const ALIVE: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const CALL: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 
-fn gateway(more: &str) -> (Running, Running) {
+fn start_gateway(more: &str) -> (Running, Running) {
     let node = Weir::node().start();
     let gateway =
         Weir::serve().config(&format!("[[upstream]]\nurl = \"{}\"\n{more}", node.url())).start();
     (node, gateway)
 }
 
-/// A GET with these lines after its request line.
-fn get(lines: &str) -> String {
-    format!("GET / HTTP/1.1\r\n{lines}\r\n")
+/// A GET request with these header lines.
+fn get(headers: &str) -> String {
+    format!("GET / HTTP/1.1\r\n{headers}\r\n")
 }
 
-/// A POST with these lines and this body.
-fn post_of(lines: &str, body: &str) -> String {
-    format!("POST / HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n{body}")
+/// A POST request with these header lines and this body.
+fn post_of(headers: &str, body: &str) -> String {
+    format!("POST / HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n{body}")
 }
 
 /// Runs the cases. Panics with a list of all unexpected results.
@@ -97,7 +100,7 @@ fn run(gateway: &mut Running, cases: &[Case]) {
             ));
         }
         gateway.assert_sound();
-        // The next client must be served, whatever this one sent.
+        // The gateway must serve the next client, whatever this client sent.
         let mut next = Client::connect(&gateway.address);
         next.send(ALIVE);
         assert_eq!(
@@ -111,10 +114,10 @@ fn run(gateway: &mut Running, cases: &[Case]) {
     println!("{} cases", cases.len());
 }
 
-/// Reads up to this many responses. Returns their statuses and the state of the connection.
-fn outcome(client: &mut Client, answers: usize) -> (Vec<u16>, FinalState) {
+/// Reads up to `count` responses. Returns their statuses and the state of the connection.
+fn outcome(client: &mut Client, count: usize) -> (Vec<u16>, FinalState) {
     let mut statuses = Vec::new();
-    for _ in 0..answers {
+    for _ in 0..count {
         let Some(answer) = client.read_response() else { return (statuses, Closed) };
         statuses.push(answer.status);
         if says_close(&answer) {
@@ -141,7 +144,7 @@ fn says_close(answer: &Response) -> bool {
 
 #[test]
 fn incomplete_requests_are_waited_for() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let whole = "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let fragments = [
         ("a part of the method", "G"),
@@ -180,14 +183,14 @@ fn incomplete_requests_are_waited_for() {
 
 #[test]
 fn whole_requests_of_unetworking() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let with_host = |lines: &str| get(&format!("Host: example.com\r\n{lines}"));
     let length = |value: &str| with_host(&format!("Content-Length: {value}\r\n"));
     let cases = [
-        // An empty version is not a supported one.
+        // The version is empty, and the gateway does not support an empty version.
         case("no version", "GET / \r\n\r\n", &[505], Closed),
-        // RFC 9110, section 10.1.1: a request without content needs no 100, so the gateway sends
-        // the final response. The suite accepts 100 or 2xx.
+        // RFC 9110, section 10.1.1: a server need not send 100 if the request has no content. The
+        // gateway sends the final response. The suite accepts 100 or 2xx.
         case("an expectation without a body", with_host("Expect: 100-continue\r\n"), &[200], Open),
         case("a plain GET", with_host(""), &[200], Open),
         case(
@@ -205,7 +208,8 @@ fn whole_requests_of_unetworking() {
         case("a value of one space", with_host("X-Empty-Header: \r\n"), &[200], Open),
         case("a bell in a value", with_host("X-Bad-Control-Char: test\x07\r\n"), &[400], Closed),
         case("HTTP/9.9", with_host("").replace("1.1", "9.9"), &[505], Closed),
-        // The parser reads the text before `/` as method and target, and the text after as version.
+        // The parser reads the text before `/` as the method and the target, and the text after it
+        // as the version.
         case("words before the method", format!("Extra line{}", with_host("")), &[505], Closed),
         case(
             "a carriage return alone before a name",
@@ -213,8 +217,8 @@ fn whole_requests_of_unetworking() {
             &[400],
             Closed,
         ),
-        // RFC 9110, section 15.5.16: by default the gateway accepts only JSON content types. The
-        // lenient gateway below accepts others.
+        // RFC 9110, section 15.5.16: by default, the gateway accepts only JSON content types. With
+        // `content_type = "lenient"`, the gateway below accepts others.
         case(
             "a body of five bytes",
             "POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\n\r\nhello",
@@ -231,15 +235,16 @@ fn whole_requests_of_unetworking() {
     assert_eq!(cases.len(), GROUPS[1].scenarios);
     run(&mut gateway, &cases);
 
-    let (_node, mut lenient) = self::gateway("[downstream]\ncontent_type = \"lenient\"");
-    // The body is not a call, so the response is 200 with a JSON-RPC error. The suite expects 200.
+    let (_node, mut lenient) = start_gateway("[downstream]\ncontent_type = \"lenient\"");
+    // The body is not a call, so the response is a JSON-RPC error with the status 200, which is the
+    // status that the suite expects.
     let bytes = "POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\n\r\nhello";
     run(&mut lenient, &[case("a body of five bytes", bytes, &[200], Open)]);
 }
 
 #[test]
 fn requests_of_dropseed() {
-    let (_node, mut gateway) = gateway("");
+    let (_node, mut gateway) = start_gateway("");
     let with_host = |lines: &str| get(&format!("Host: localhost\r\n{lines}"));
     let line = |line: &str| format!("{line}\r\nHost: localhost\r\n\r\n");
     let hello = "5\r\nhello\r\n0\r\n\r\n";
@@ -253,8 +258,7 @@ fn requests_of_dropseed() {
         case("a POST with a length", post("/", CALL), &[200], Open),
         case("OPTIONS of the server as a whole", line("OPTIONS * HTTP/1.1"), &[204], Open),
         case("a target with scheme and host", line("GET http://localhost/ HTTP/1.1"), &[200], Open),
-        // RFC 9110, section 9.3.6: a server that is not a tunnel refuses CONNECT. It still
-        // parses the target.
+        // RFC 9110, section 9.3.6: a server that is no tunnel refuses CONNECT.
         case("CONNECT", line("CONNECT example.com:443 HTTP/1.1"), &[405], Open),
         case("HTTP/2.0 as text", line("GET / HTTP/2.0"), &[505], Closed),
         case("a request line of two words", line("GET /"), &[400], Closed),
@@ -266,8 +270,8 @@ fn requests_of_dropseed() {
         case("a folded line", get("Host: localhost\r\n  continued\r\n"), &[400], Closed),
         case("a space before the colon", get("Host : localhost\r\n"), &[400], Closed),
         case("a zero byte in a value", get("Host: local\0host\r\n"), &[400], Closed),
-        // Bodies (sections 6 and 7). A body without a content type is refused, but read to its end,
-        // so the connection stays open.
+        // Bodies (sections 6 and 7). The gateway refuses a body without a content type. It still
+        // reads the body to its end, so the connection stays open.
         case("chunks", chunked(hello), &[415], Open),
         case("chunks in HTTP/1.0", chunked(hello).replace("HTTP/1.1", "HTTP/1.0"), &[400], Closed),
         case("both lengths", &both, &[400], Closed),
@@ -303,13 +307,15 @@ fn requests_of_dropseed() {
             &[400],
             Closed,
         ),
-        // Responses declare their length; the test's client rejects others.
+        // The suite also requires that responses declare their length. The test's client panics if
+        // one does not.
         case("a method in small letters", line("get / HTTP/1.1"), &[405], Open),
         // Connections (section 9).
         case("two requests on one connection", [ALIVE, ALIVE].concat(), &[200, 200], Open),
         case("a connection to close", next, &[200], Closed),
         case("HTTP/1.0", line("GET / HTTP/1.0"), &[200], Closed),
-        // Limits: all three heads are within 16 KiB, and one has too many lines.
+        // Limits: all three header sections are below the limit of 16 KiB, but one has too many
+        // lines.
         case(
             "a target of 9,000 bytes",
             line(&format!("GET /{} HTTP/1.1", "a".repeat(9000))),
@@ -330,7 +336,7 @@ fn requests_of_dropseed() {
 
 #[test]
 fn heads_and_expectations_of_dropseed() {
-    let (_node, gateway) = gateway("");
+    let (_node, gateway) = start_gateway("");
     let mut client = Client::connect(&gateway.address);
     client.send(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(client.read_head_response().map(|answer| answer.status), Some(200));

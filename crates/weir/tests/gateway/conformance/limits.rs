@@ -1,12 +1,18 @@
 //! The scenarios of nginx's own tests of `limit_req` and `limit_conn`, over sockets.
 //!
-//! nginx selects limits by location, Weir by method, so a location of the source is a method here.
-//! The statuses of the source (501, 503) are configured; the default is 429 (RFC 6585, section 4).
+//! nginx selects limits by location, and Weir by method. So each location of a scenario is a method
+//! here. The tests configure the statuses of the scenarios (501 and 503). Weir's default is 429
+//! (RFC 6585, section 4).
+//!
+//! As in nginx, a limit counts calls in a zone. A zone has a rate and one counter for each key,
+//! such as a client address.
 
 use std::time::{Duration, Instant};
 
-use super::{Group, Judged};
-use crate::support::scene::{READ, Scene, Served, SimNode, account, body, polled_once, send};
+use super::{Coverage, Group};
+use crate::support::harness::{
+    GET_BALANCE, NodeRuntime, SimNode, TestGateway, balance_params, body, chain_polled_once, send,
+};
 use test_support::raw::{Client, post_with};
 use test_support::wait::{pause, wait_until};
 
@@ -15,95 +21,99 @@ pub(super) const GROUPS: [Group; 13] = [
         "limit_req.t",
         7,
         "rates, statuses, delays and keys",
-        Judged::here("limits", "rates_of_limit_req"),
+        Coverage::here("limits", "rates_of_limit_req"),
     ),
-    // nginx marks this scenario as failing: it lets such a request through.
+    // nginx marks this scenario as failing, because it accepts a request with such a key.
     Group::new(
         "limit_req.t",
         1,
         "a key that is too long",
-        Judged::here("limits", "a_key_that_is_too_long_is_refused"),
+        Coverage::here("limits", "a_key_that_is_too_long_is_refused"),
     ),
     Group::new(
         "limit_req2.t",
         14,
         "two limits at once, and calls without a key",
-        Judged::here("limits", "two_limits_of_limit_req2"),
+        Coverage::here("limits", "two_limits_of_limit_req2"),
     ),
     Group::new(
         "limit_req_delay.t",
         4,
         "a part of a burst waits",
-        Judged::here("limits", "the_delay_of_limit_req_delay"),
+        Coverage::here("limits", "the_delay_of_limit_req_delay"),
     ),
     Group::new(
         "limit_req_dry_run.t",
         6,
         "a dry run only counts",
-        Judged::here("limits", "the_dry_run_of_limit_req"),
+        Coverage::here("limits", "the_dry_run_of_limit_req"),
     ),
     Group::new(
         "h2_limit_req.t",
         7,
         "bodies of calls that wait, over HTTP/2",
-        Judged::here("frames", "bodies_of_h2_limit_req"),
+        Coverage::here("frames", "bodies_of_h2_limit_req"),
     ),
     Group::new(
         "limit_conn.t",
         8,
         "zones, keys and statuses",
-        Judged::here("limits", "zones_of_limit_conn"),
+        Coverage::here("limits", "zones_of_limit_conn"),
     ),
     Group::new(
         "limit_conn.t",
         1,
         "a key that is too long",
-        Judged::here("limits", "a_key_that_is_too_long_is_refused"),
+        Coverage::here("limits", "a_key_that_is_too_long_is_refused"),
     ),
     Group::new(
         "limit_conn.t",
         1,
         "the level at which a refusal is logged",
-        Judged::Not("refusals are counted by zone and written to the access log, not to the log"),
+        Coverage::NotApplicable(
+            "refusals are counted by zone and written to the access log, not to the log",
+        ),
     ),
     Group::new(
         "limit_conn_complex.t",
         2,
         "keys of several parts, for rates",
-        Judged::here("limits", "keys_of_several_parts"),
+        Coverage::here("limits", "keys_of_several_parts"),
     ),
     Group::new(
         "limit_conn_complex.t",
         2,
         "keys of several parts, in flight",
-        Judged::here("limits", "keys_of_several_parts"),
+        Coverage::here("limits", "keys_of_several_parts"),
     ),
     Group::new(
         "limit_conn_dry_run.t",
         5,
         "a dry run only counts",
-        Judged::here("limits", "the_dry_run_of_limit_conn"),
+        Coverage::here("limits", "the_dry_run_of_limit_conn"),
     ),
     Group::new(
         "limit_conn_dry_run.t",
         1,
         "the outcome as a variable of an answer that was not found",
-        Judged::Not("there is no variable of a limit's outcome; metrics have it by zone"),
+        Coverage::NotApplicable(
+            "there is no variable of a limit's outcome; metrics have it by zone",
+        ),
     ),
 ];
 
-/// Methods that the gateway responds to without a node, so that only the limits affect them.
+// Methods that the gateway answers without a node, so that only the limits affect them.
 const ONE: &str = "eth_chainId";
 const OTHER: &str = "eth_blockNumber";
 const THIRD: &str = "net_version";
 
-fn served(node: &SimNode, limits: &str) -> Served {
-    Served::before(&[node], &format!("{}{limits}", polled_once("")))
+fn start_gateway(node: &SimNode, limits: &str) -> TestGateway {
+    TestGateway::in_front_of(&[node], &format!("{}{limits}", chain_polled_once("")))
 }
 
 /// The HTTP status of a call with these header lines, on a new connection.
-fn status(served: &Served, lines: &str, method: &str) -> u16 {
-    let mut client = served.client();
+fn status(gateway: &TestGateway, lines: &str, method: &str) -> u16 {
+    let mut client = gateway.client();
     client.send(&post_with("/", lines, &body(method, "[]")));
     client.read_response().unwrap().status
 }
@@ -116,17 +126,18 @@ fn limit(zone: &str, methods: &str, more: &str) -> String {
     format!("[[limit]]\nzone = \"{zone}\"\nmethods = [\"{methods}\"]\n{more}\n")
 }
 
-/// The count of an outcome in a zone, by the zone's position.
-fn counted(served: &Served, zone: usize, outcome: &str) -> u64 {
-    served.count(&format!("/zones/{zone}/{outcome}"))
+/// Number of calls with this outcome in a zone. `zone` is the position of the zone in the
+/// configuration.
+fn outcome_count(gateway: &TestGateway, zone: usize, outcome: &str) -> u64 {
+    gateway.status_u64(&format!("/zones/{zone}/{outcome}"))
 }
 
 #[test]
 fn rates_of_limit_req() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
     let client = "\"client\"";
-    let served = served(
+    let gateway = start_gateway(
         &node,
         &[
             zone("one", client, "2r/s"),
@@ -137,18 +148,18 @@ fn rates_of_limit_req() {
             limit("one", OTHER, "burst = 1\nnodelay = true\nstatus = 501"),
             limit("long", "eth_getBlockByNumber", "burst = 5"),
             limit("fast", THIRD, "burst = 1"),
-            limit("key", READ, "burst = 100"),
+            limit("key", GET_BALANCE, "burst = 100"),
         ]
         .concat(),
     );
-    let status_of = |method| status(&served, "", method);
+    let status_of = |method| status(&gateway, "", method);
     assert_eq!(status_of(ONE), 200, "the first");
     status_of(ONE);
     assert_eq!(status_of(ONE), 503, "one too many");
     assert_eq!(status_of(OTHER), 501, "one too many, with a status of its own");
     status_of(ONE);
     status_of(ONE);
-    // A delayed response that fills the client's buffers arrives complete.
+    // A delayed response that is larger than the client's buffers must arrive complete.
     let long = || {
         let calls: Vec<String> = (1..=60)
             .map(|at| {
@@ -159,7 +170,7 @@ fn rates_of_limit_req() {
             )
             .collect();
         let body = format!("[{}]", calls.join(","));
-        let mut client = Client::with_small_receive_buffer(&served.address);
+        let mut client = Client::with_small_receive_buffer(&gateway.address);
         client.send(&post_with("/", "", body.as_bytes()));
         client
     };
@@ -171,21 +182,22 @@ fn rates_of_limit_req() {
         first,
         "a delayed response is incomplete"
     );
-    assert_eq!(counted(&served, 1, "delayed"), 1);
+    assert_eq!(outcome_count(&gateway, 1, "delayed"), 1);
     assert_eq!(status_of(ONE), 200, "refused calls count for nothing");
     status_of(THIRD);
     pause(Duration::from_millis(100)); // Sleeps: the excess drains by real time.
     assert_eq!(status_of(THIRD), 200, "an excess below zero is none");
-    let mut client = served.client();
-    client.send(&post_with("/", "x-key: short\r\n", &body(READ, &account(1, "0x10"))));
+    let mut client = gateway.client();
+    let call = body(GET_BALANCE, &balance_params(1, "0x10"));
+    client.send(&post_with("/", "x-key: short\r\n", &call));
     assert_eq!(client.read_response().unwrap().status, 200, "a key");
 }
 
 #[test]
 fn a_key_that_is_too_long_is_refused() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
-    let served = served(
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
+    let gateway = start_gateway(
         &node,
         &[
             zone("rate", "\"header:x-key\"", "1r/m"),
@@ -195,23 +207,24 @@ fn a_key_that_is_too_long_is_refused() {
         ]
         .concat(),
     );
-    assert_eq!(status(&served, "x-key: short\r\n", OTHER), 200);
-    // Such a request does not reach the limits: a head has at most 16 KiB (RFC 6585, section 5).
+    assert_eq!(status(&gateway, "x-key: short\r\n", OTHER), 200);
+    // A request with such a key does not reach the limits, because the gateway refuses a header
+    // section above 16 KiB (RFC 6585, section 5).
     for method in [ONE, OTHER] {
         let line = format!("x-key: {}\r\n", "x".repeat(65_600));
-        assert_eq!(status(&served, &line, method), 431);
+        assert_eq!(status(&gateway, &line, method), 431);
     }
     // A key of 300 bytes works, although nginx's `limit_conn` supports at most 255.
     let line = format!("x-key: {}\r\n", "x".repeat(300));
-    assert_eq!([ONE, ONE, OTHER].map(|method| status(&served, &line, method)), [200, 429, 200]);
+    assert_eq!([ONE, ONE, OTHER].map(|method| status(&gateway, &line, method)), [200, 429, 200]);
 }
 
 #[test]
 fn two_limits_of_limit_req2() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
     for (method, more) in [(ONE, "status = 503"), (OTHER, "nodelay = true\nstatus = 503")] {
-        let served = served(
+        let gateway = start_gateway(
             &node,
             &[
                 zone("slow", "\"header:x-a\"", "1r/m"),
@@ -222,7 +235,7 @@ fn two_limits_of_limit_req2() {
             .concat(),
         );
         let status_of = |lines| {
-            let status = status(&served, lines, method);
+            let status = status(&gateway, lines, method);
             pause(Duration::from_millis(100)); // Sleeps: the excess drains by real time.
             status
         };
@@ -239,31 +252,32 @@ fn two_limits_of_limit_req2() {
 
 #[test]
 fn the_delay_of_limit_req_delay() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
     let limits = [
         zone("one", "\"client\"", "30r/m"),
         limit("one", ONE, "delay = 1\nburst = 2\nstatus = 503"),
     ];
-    let served = served(&node, &limits.concat());
-    assert_eq!(status(&served, "", ONE), 200);
+    let gateway = start_gateway(&node, &limits.concat());
+    assert_eq!(status(&gateway, "", ONE), 200);
     let began = Instant::now();
-    assert_eq!(status(&served, "", ONE), 200);
+    assert_eq!(status(&gateway, "", ONE), 200);
     assert!(began.elapsed() < Duration::from_secs(1), "it waited {:?}", began.elapsed());
-    let mut delayed = served.client();
+    let mut delayed = gateway.client();
     send(&mut delayed, ONE, "[]");
-    wait_until("one call is delayed", || served.count("/totals/waiting") == 1);
-    assert_eq!(status(&served, "", ONE), 503);
+    wait_until("one call is delayed", || gateway.status_u64("/totals/waiting") == 1);
+    assert_eq!(status(&gateway, "", ONE), 503);
     assert_eq!(delayed.read_response().unwrap().status, 200);
-    // Two calls exceed the rate of one in two seconds. `delay = 1` lets one of them pass at once.
+    // Two calls exceed the rate, which is one call in two seconds. With `delay = 1`, one of them
+    // passes at once.
     assert!(began.elapsed() > Duration::from_millis(1500), "after {:?}", began.elapsed());
 }
 
 #[test]
 fn the_dry_run_of_limit_req() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
-    let served = served(
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
+    let gateway = start_gateway(
         &node,
         &[
             zone("one", "\"client\"", "1r/m"),
@@ -274,28 +288,28 @@ fn the_dry_run_of_limit_req() {
         .concat(),
     );
     let began = Instant::now();
-    assert_eq!([ONE, ONE, OTHER].map(|method| status(&served, "", method)), [200; 3]);
+    assert_eq!([ONE, ONE, OTHER].map(|method| status(&gateway, "", method)), [200; 3]);
     assert!(began.elapsed() < Duration::from_secs(10), "a dry run waited {:?}", began.elapsed());
-    assert_eq!(status(&served, "", THIRD), 503, "what a dry run lets through counts");
-    // nginx logs the outcomes of a dry run; the gateway counts them.
-    assert_eq!(counted(&served, 0, "delayed_dry_run"), 1);
-    assert_eq!(counted(&served, 0, "rejected_dry_run"), 1);
-    assert_eq!(counted(&served, 0, "rejected"), 1);
+    assert_eq!(status(&gateway, "", THIRD), 503, "what a dry run lets through counts");
+    // nginx logs the outcomes of a dry run. The gateway counts them.
+    assert_eq!(outcome_count(&gateway, 0, "delayed_dry_run"), 1);
+    assert_eq!(outcome_count(&gateway, 0, "rejected_dry_run"), 1);
+    assert_eq!(outcome_count(&gateway, 0, "rejected"), 1);
 }
 
-/// A node that takes 3 s for each [`READ`].
-fn slow(scene: &Scene) -> SimNode {
-    let [node] = scene.nodes(["a"]);
-    node.slow(READ, 3_000.0);
+/// Starts a node that takes 3 s for each call of [`GET_BALANCE`].
+fn start_slow_node(runtime: &NodeRuntime) -> SimNode {
+    let [node] = runtime.nodes(["a"]);
+    node.set_latency(GET_BALANCE, 3_000.0);
     node
 }
 
 /// Sends a slow call and waits until it is in flight.
-fn start_slow_call(served: &Served, lines: &str, number: u64) -> Client {
-    let before = counted(served, 0, "passed");
-    let mut client = served.client();
-    client.send(&post_with("/", lines, &body(READ, &account(number, "0x10"))));
-    wait_until("the call is in flight", || counted(served, 0, "passed") > before);
+fn start_slow_call(gateway: &TestGateway, headers: &str, account: u64) -> Client {
+    let before = outcome_count(gateway, 0, "passed");
+    let mut client = gateway.client();
+    client.send(&post_with("/", headers, &body(GET_BALANCE, &balance_params(account, "0x10"))));
+    wait_until("the call is in flight", || outcome_count(gateway, 0, "passed") > before);
     client
 }
 
@@ -306,16 +320,16 @@ fn in_flight_zone(name: &str, key: &str) -> String {
 
 #[test]
 fn zones_of_limit_conn() {
-    let scene = Scene::set();
-    let node = slow(&scene);
+    let runtime = NodeRuntime::start();
+    let node = start_slow_node(&runtime);
     let client = "\"client\"";
-    let served = served(
+    let gateway = start_gateway(
         &node,
         &[
             in_flight_zone("zone", client),
             in_flight_zone("zone2", client),
             in_flight_zone("key", "\"header:x-key\""),
-            limit("zone", READ, "concurrent = 1\nstatus = 503"),
+            limit("zone", GET_BALANCE, "concurrent = 1\nstatus = 503"),
             limit("zone", ONE, "concurrent = 1\nstatus = 503"),
             limit("zone", "eth_syncing", "concurrent = 1\nstatus = 501"),
             limit("zone", "eth_gasPrice", "concurrent = 5\nstatus = 503"),
@@ -324,72 +338,74 @@ fn zones_of_limit_conn() {
         ]
         .concat(),
     );
-    let status_of = |method| status(&served, "", method);
-    let first = start_slow_call(&served, "", 1);
-    let mut client = served.client();
-    client.send(&post_with("/", "", &body(READ, &account(2, "0x10"))));
+    let status_of = |method| status(&gateway, "", method);
+    let first = start_slow_call(&gateway, "", 1);
+    let mut client = gateway.client();
+    client.send(&post_with("/", "", &body(GET_BALANCE, &balance_params(2, "0x10"))));
     assert_eq!(client.read_response().unwrap().status, 503, "the same limit");
     assert_eq!(status_of(ONE), 503, "another limit of the zone");
     assert_eq!(status_of(OTHER), 200, "another zone");
     assert_eq!(status_of("eth_syncing"), 501, "a status of its own");
     assert_eq!(status_of("eth_gasPrice"), 200, "a limit of five");
     assert_eq!(status_of(ONE), 503, "a limit of one behind a limit of five");
-    assert_eq!(status(&served, "x-key: short\r\n", THIRD), 200, "a key");
+    assert_eq!(status(&gateway, "x-key: short\r\n", THIRD), 200, "a key");
     drop(first);
-    wait_until("the call of the disconnected client ends", || counted(&served, 0, "keys") == 0);
+    wait_until("the call of the disconnected client ends", || {
+        outcome_count(&gateway, 0, "keys") == 0
+    });
     assert_eq!(status_of(ONE), 200, "no other call is in flight");
 }
 
 #[test]
 fn keys_of_several_parts() {
-    let scene = Scene::set();
-    let node = slow(&scene);
+    let runtime = NodeRuntime::start();
+    let node = start_slow_node(&runtime);
     let both = "\"client\", \"header:x-c\"";
-    let served = served(
+    let gateway = start_gateway(
         &node,
         &[
             in_flight_zone("flight", both),
             zone("rate", "\"client\", \"header:x-r\"", "1r/m"),
-            limit("flight", READ, "concurrent = 1\nstatus = 503"),
+            limit("flight", GET_BALANCE, "concurrent = 1\nstatus = 503"),
             limit("flight", ONE, "concurrent = 1\nstatus = 503"),
             limit("rate", OTHER, "burst = 2"),
         ]
         .concat(),
     );
-    assert_eq!(status(&served, "", OTHER), 200);
-    let mut waits = served.client();
+    assert_eq!(status(&gateway, "", OTHER), 200);
+    let mut waits = gateway.client();
     send(&mut waits, OTHER, "[]");
-    wait_until("the same key waits", || served.count("/totals/waiting") == 1);
+    wait_until("the same key waits", || gateway.status_u64("/totals/waiting") == 1);
     assert!(waits.is_silent());
-    assert_eq!(status(&served, "x-r: 2\r\n", OTHER), 200, "another key");
-    let _first = start_slow_call(&served, "", 1);
-    assert_eq!(status(&served, "", ONE), 503, "the same key");
-    assert_eq!(status(&served, "x-c: 2\r\n", ONE), 200, "another key");
+    assert_eq!(status(&gateway, "x-r: 2\r\n", OTHER), 200, "another key");
+    let _first = start_slow_call(&gateway, "", 1);
+    assert_eq!(status(&gateway, "", ONE), 503, "the same key");
+    assert_eq!(status(&gateway, "x-c: 2\r\n", ONE), 200, "another key");
 }
 
 #[test]
 fn the_dry_run_of_limit_conn() {
-    let scene = Scene::set();
-    let node = slow(&scene);
-    let served = served(
+    let runtime = NodeRuntime::start();
+    let node = start_slow_node(&runtime);
+    let gateway = start_gateway(
         &node,
         &[
             in_flight_zone("zone", "\"client\""),
             in_flight_zone("dry", "\"client\""),
-            limit("zone", READ, "concurrent = 1\nstatus = 503"),
-            limit("dry", READ, "concurrent = 1\ndry_run = true"),
+            limit("zone", GET_BALANCE, "concurrent = 1\nstatus = 503"),
+            limit("dry", GET_BALANCE, "concurrent = 1\ndry_run = true"),
             limit("dry", ONE, "concurrent = 1\ndry_run = true"),
         ]
         .concat(),
     );
-    let _first = start_slow_call(&served, "", 1);
-    assert_eq!(counted(&served, 0, "passed"), 1);
-    let mut client = served.client();
-    client.send(&post_with("/", "", &body(READ, &account(2, "0x10"))));
+    let _first = start_slow_call(&gateway, "", 1);
+    assert_eq!(outcome_count(&gateway, 0, "passed"), 1);
+    let mut client = gateway.client();
+    client.send(&post_with("/", "", &body(GET_BALANCE, &balance_params(2, "0x10"))));
     assert_eq!(client.read_response().unwrap().status, 503);
-    assert_eq!(counted(&served, 0, "rejected"), 1);
-    assert_eq!(status(&served, "", ONE), 200, "a dry run refuses nobody");
-    assert_eq!(counted(&served, 1, "rejected_dry_run"), 1);
-    assert_eq!(status(&served, "", OTHER), 200, "no limit");
-    assert_eq!(counted(&served, 0, "passed"), 1);
+    assert_eq!(outcome_count(&gateway, 0, "rejected"), 1);
+    assert_eq!(status(&gateway, "", ONE), 200, "a dry run refuses nobody");
+    assert_eq!(outcome_count(&gateway, 1, "rejected_dry_run"), 1);
+    assert_eq!(status(&gateway, "", OTHER), 200, "no limit");
+    assert_eq!(outcome_count(&gateway, 0, "passed"), 1);
 }

@@ -1,12 +1,12 @@
-//! A DNS server that knows one name.
+//! A DNS server that resolves one name.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Attempts to find a loopback address whose port 53 is free.
+/// Maximum number of loopback addresses on which the server tries port 53.
 const ATTEMPTS: u8 = 20;
-/// Length of a DNS message's header.
+/// Length of the header of a DNS message.
 const HEADER_BYTES: usize = 12;
 /// The record type of an IPv4 address (RFC 1035, section 3.2.2).
 const TYPE_A: [u8; 2] = [0, 1];
@@ -64,12 +64,14 @@ fn respond(message: &[u8], name: &[u8], target: Ipv4Addr) -> Vec<u8> {
     let is_known = message[HEADER_BYTES..end] == *name;
     let has_answer = is_known && message[end..end + 2] == TYPE_A;
     let mut response = message[..2].to_vec();
-    // A response, recursion available; code 3 means that the name does not exist.
+    // Flags: this is a response, and recursion is available. The code 3 means that the name does
+    // not exist.
     response.extend_from_slice(&[0x81, if is_known { 0x80 } else { 0x83 }]);
     response.extend_from_slice(&[0, 1, 0, u8::from(has_answer), 0, 0, 0, 0]);
     response.extend_from_slice(&message[HEADER_BYTES..end + 4]);
     if has_answer {
-        // The name as a pointer to the question, type A, class IN, a TTL of 60 s, four bytes.
+        // The name as a pointer to the question, type A, class IN, a TTL of 60 s, and the length of
+        // the address, which is four bytes.
         response.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
         response.extend_from_slice(&target.octets());
     }

@@ -1,4 +1,5 @@
-//! Three nodes of one chain that index blocks late, balance over two backends, or prune.
+//! Three nodes of one chain. In random phases, they index blocks late or balance calls over two
+//! backends. Some nodes also prune old data.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -28,6 +29,7 @@ pub(crate) enum Trouble {
     SecondBackend(f64, Duration),
 }
 
+/// A time during which each node has one trouble. It ends when the next phase begins.
 struct Phase {
     from: Instant,
     troubles: [Trouble; 3],
@@ -36,28 +38,29 @@ struct Phase {
 pub(crate) struct Nodes {
     world: Arc<World>,
     pub(crate) nodes: Vec<Arc<Node>>,
-    /// For how many blocks each node keeps logs and receipts; `None` keeps all. Constant for a
-    /// whole run.
-    keeps: [Option<u64>; 3],
+    /// Number of newest blocks whose logs and receipts each node keeps. `None` keeps all. It stays
+    /// the same for the whole test.
+    kept_blocks: [Option<u64>; 3],
     phases: RefCell<Vec<Phase>>,
 }
 
 impl Nodes {
-    /// Up to two nodes prune. At least one keeps all logs, so no data is lost for all.
+    /// Starts three nodes. Up to two of them prune. At least one keeps all logs, so that the
+    /// gateway can always find them.
     pub(crate) fn new(world: &Arc<World>, rng: &mut SmallRng) -> Nodes {
-        let mut keeps = [None; 3];
-        for keeps in keeps.iter_mut().take(rng.random_range(0..=2)) {
-            *keeps = Some(rng.random_range(8..120));
+        let mut kept_blocks = [None; 3];
+        for kept in kept_blocks.iter_mut().take(rng.random_range(0..=2)) {
+            *kept = Some(rng.random_range(8..120));
         }
-        keeps.shuffle(rng);
+        kept_blocks.shuffle(rng);
         let node = |name| Node::new(name, Arc::clone(world));
         let nodes = Nodes {
             world: Arc::clone(world),
             nodes: ["a", "b", "c"].map(node).into(),
-            keeps,
+            kept_blocks,
             phases: RefCell::default(),
         };
-        nodes.go_right();
+        nodes.make_healthy();
         nodes
     }
 
@@ -74,28 +77,28 @@ impl Nodes {
     }
 
     /// Starts a new random phase every few seconds, without end.
-    pub(crate) async fn go_wrong(&self, mut rng: SmallRng) {
+    pub(crate) async fn run_random_phases(&self, mut rng: SmallRng) {
         loop {
-            let mut troubles = draw(&mut rng);
+            let mut troubles = random_troubles(&mut rng);
             troubles.shuffle(&mut rng);
-            self.begin(troubles);
+            self.begin_phase(troubles);
             // Sleeps: virtual time.
             sleep(Duration::from_millis(rng.random_range(2_000..9_000))).await;
         }
     }
 
     /// Ends the trouble of all nodes.
-    pub(crate) fn go_right(&self) {
-        self.begin([Trouble::None; 3]);
+    pub(crate) fn make_healthy(&self) {
+        self.begin_phase([Trouble::None; 3]);
     }
 
-    fn begin(&self, troubles: [Trouble; 3]) {
-        for ((node, keeps), trouble) in self.nodes.iter().zip(self.keeps).zip(troubles) {
-            let set = node.set(|settings| {
+    fn begin_phase(&self, troubles: [Trouble; 3]) {
+        for ((node, kept), trouble) in self.nodes.iter().zip(self.kept_blocks).zip(troubles) {
+            let changed = node.set(|settings| {
                 settings.latency = Latency::Lognormal { median_ms: 3.0, sigma: 0.5 };
                 settings.index_delay = Duration::ZERO;
                 settings.inside = None;
-                settings.keeping.logs_blocks = keeps;
+                settings.keeping.logs_blocks = kept;
                 match trouble {
                     Trouble::None => {}
                     Trouble::Late(delay) => settings.index_delay = delay,
@@ -105,7 +108,7 @@ impl Nodes {
                     }
                 }
             });
-            set.unwrap();
+            changed.unwrap();
         }
         self.phases.borrow_mut().push(Phase { from: Instant::now(), troubles });
     }
@@ -114,9 +117,9 @@ impl Nodes {
         self.phases.borrow().len()
     }
 
-    /// True if some node had the logs and receipts of a block during the whole time from `from` to
-    /// `until`.
-    pub(crate) fn had(&self, number: u64, from: Instant, until: Instant) -> bool {
+    /// True if at least one node had the logs and receipts of a block for the whole time between
+    /// `from` and `until`.
+    pub(crate) fn had_logs_of(&self, number: u64, from: Instant, until: Instant) -> bool {
         let appeared = self.world.instant_of(number);
         let head = self.world.height_at(until);
         let phases = self.phases.borrow();
@@ -130,8 +133,8 @@ impl Nodes {
             .map(|(_, phase)| (phase.from.max(from), &phase.troubles))
             .collect();
         (0..self.nodes.len()).any(|node| {
-            let keeps = self.keeps[node].is_none_or(|blocks| number + blocks >= head);
-            keeps
+            let is_kept = self.kept_blocks[node].is_none_or(|blocks| number + blocks >= head);
+            is_kept
                 && overlapping.iter().all(|(since, troubles)| match troubles[node] {
                     Trouble::None => appeared <= *since,
                     Trouble::Late(delay) => appeared + delay <= *since,
@@ -140,9 +143,9 @@ impl Nodes {
         })
     }
 
-    /// Describes the phases from 12 seconds before an instant on.
+    /// Describes the phases that began at most 12 seconds before `at`, or later.
     pub(crate) fn describe_phases(&self, at: Instant) -> String {
-        let mut text = format!("  keep {:?}\n", self.keeps);
+        let mut text = format!("  keep {:?}\n", self.kept_blocks);
         let since = at.checked_sub(Duration::from_secs(12)).unwrap_or(self.world.origin());
         for phase in self.phases.borrow().iter().filter(|phase| phase.from >= since) {
             let from = phase.from.saturating_duration_since(self.world.origin());
@@ -152,8 +155,8 @@ impl Nodes {
     }
 }
 
-/// Draws the troubles of the next phase. Often all three nodes are in trouble.
-fn draw(rng: &mut SmallRng) -> [Trouble; 3] {
+/// Returns random troubles for the next phase. Often all three nodes have one.
+fn random_troubles(rng: &mut SmallRng) -> [Trouble; 3] {
     let other = |rng: &mut SmallRng| {
         let late = Duration::from_millis(rng.random_range(200..3_000));
         match rng.random_range(0..3) {

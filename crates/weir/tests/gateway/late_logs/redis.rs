@@ -1,4 +1,4 @@
-//! The same test in real time, with two gateways that share a cache in Redis.
+//! The test of `late_logs` in real time, with two gateways that share a cache in Redis.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,15 +9,16 @@ use rand::rngs::SmallRng;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use super::{CLIENTS, Crowd, config, runtime, world};
+use super::{CLIENTS, SharedState, config, runtime, world};
 use crate::sim::connection::Connection;
 use crate::support::redis_server::Redis;
 
 /// How long the nodes misbehave.
 const REAL_TIME: Duration = Duration::from_secs(6);
-/// Longer than a response to a call about a young block is cached, and than a few polls.
+/// Time without trouble at the start and at the end. It is longer than a few polls, and longer than
+/// the gateway caches a response about a new block.
 const CALM: Duration = Duration::from_secs(1);
-/// More calls than the clients can send in that time.
+/// More calls than the clients can send in [`REAL_TIME`].
 const CALLS: u64 = 1_000_000;
 
 #[test]
@@ -27,10 +28,10 @@ fn gateways_share_nothing_that_lacks_logs() {
     runtime(false).block_on(async {
         let world = world(seed);
         let mut rng = SmallRng::seed_from_u64(seed);
-        let crowd = Crowd::new(&world, CALLS, &mut rng);
+        let state = SharedState::new(&world, CALLS, &mut rng);
         let any = "127.0.0.1:0".parse().unwrap();
         let ports: Vec<_> =
-            crowd.nodes.nodes.iter().map(|node| node.listen(any).unwrap()).collect();
+            state.nodes.nodes.iter().map(|node| node.listen(any).unwrap()).collect();
         let urls: Vec<_> = ports.iter().map(|port| format!("http://{}", port.addr())).collect();
         let more = format!("[redis]\nurl = \"{}\"\ntimeout = \"500ms\"", redis.url());
         let start = || {
@@ -44,33 +45,34 @@ fn gateways_share_nothing_that_lacks_logs() {
             let address = gateways[client as usize % 2].listen;
             move || TcpStream::connect(address)
         };
-        let phases = Rc::clone(&crowd);
-        let phases = tokio::task::spawn_local(async move { phases.nodes.go_wrong(rng).await });
+        let phases = Rc::clone(&state);
+        let phases =
+            tokio::task::spawn_local(async move { phases.nodes.run_random_phases(rng).await });
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
-                let crowd = Rc::clone(&crowd);
-                tokio::task::spawn_local(crowd.ask_on(seed * 1_000 + client, connect(client)))
+                let state = Rc::clone(&state);
+                tokio::task::spawn_local(state.run_client(seed * 1_000 + client, connect(client)))
             })
             .collect();
         sleep(REAL_TIME).await; // Sleeps: how long the test lasts.
-        crowd.calls_left.set(0);
+        state.calls_left.set(0);
         for client in clients {
             client.await.unwrap();
         }
         phases.abort();
-        let during = crowd.account();
-        crowd.nodes.go_right();
+        let during = state.results();
+        state.nodes.make_healthy();
         sleep(CALM).await; // Sleeps: what is cached briefly expires.
         for client in 0..2 {
-            crowd.repeat(&mut Connection::new(connect(client)().await.unwrap())).await;
+            state.repeat_calls(&mut Connection::new(connect(client)().await.unwrap())).await;
         }
-        let account = crowd.account();
-        println!("{during}\n  after: {account}");
+        let results = state.results();
+        println!("{during}\n  after: {results}");
         for gateway in gateways {
             tokio::task::spawn_blocking(move || gateway.stop()).await.unwrap();
         }
-        assert!(account.findings.is_empty(), "{account}\n{}", account.findings.join("\n"));
+        assert!(results.findings.is_empty(), "{results}\n{}", results.findings.join("\n"));
         assert!(during.lacking_early > 0, "no node was late: nothing is tested");
-        assert!(!redis.answers().is_empty(), "Redis has no response");
+        assert!(!redis.response_keys().is_empty(), "Redis has no response");
     });
 }

@@ -9,21 +9,21 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 const TEXT: u8 = 0x81;
 const PING: u8 = 0x89;
 const PONG: u8 = 0x8a;
-/// Maximum length of a frame; notifications are shorter.
+/// Maximum length of a frame. Notifications are shorter.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
-pub(crate) struct Socket<S> {
+pub(crate) struct WebSocketClient<S> {
     stream: S,
     read: Vec<u8>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketClient<S> {
     /// Sends the opening handshake, with the example key of RFC 6455.
-    pub(crate) async fn open(mut stream: S) -> Result<Socket<S>> {
+    pub(crate) async fn open(mut stream: S) -> Result<WebSocketClient<S>> {
         let request = "GET / HTTP/1.1\r\nHost: weir\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
         stream.write_all(request.as_bytes()).await?;
-        let mut socket = Socket { stream, read: Vec::new() };
+        let mut socket = WebSocketClient { stream, read: Vec::new() };
         let end = loop {
             if let Some(head_end) = socket.read.windows(4).position(|four| four == b"\r\n\r\n") {
                 break head_end + 4;
@@ -38,7 +38,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         self.write(TEXT, text.as_bytes()).await
     }
 
-    /// Returns the next text message, and responds to pings before it.
+    /// Waits for the next text message, and responds to pings meanwhile.
     pub(crate) async fn next(&mut self) -> Result<Value> {
         loop {
             let (kind, payload) = self.frame().await?;
@@ -70,7 +70,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         Ok((kind, payload))
     }
 
-    /// Writes a frame whose mask is zero.
+    /// Writes a frame. Its mask is zero, so the payload stays readable.
     async fn write(&mut self, kind: u8, payload: &[u8]) -> Result<()> {
         let mut frame = vec![kind];
         match payload.len() {

@@ -20,7 +20,7 @@ pub(crate) struct Arrival {
     pub(crate) key: String,
 }
 
-/// A Poisson process for each key, with `rate` requests per second on average.
+/// Plans a Poisson process for each key, with `rate` requests per second on average.
 pub(crate) fn poisson(seed: u64, keys: usize, rate: f64, length: Duration) -> Vec<Arrival> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut all = Vec::new();
@@ -37,8 +37,8 @@ pub(crate) fn poisson(seed: u64, keys: usize, rate: f64, length: Duration) -> Ve
     sorted(all)
 }
 
-/// For each key, bursts of `size` simultaneous requests. The time between bursts is random, from
-/// half to one and a half times `gap`.
+/// Plans bursts of `size` simultaneous requests for each key. The time between two bursts is
+/// random: half to one and a half times `gap`.
 pub(crate) fn bursts(
     seed: u64,
     keys: usize,
@@ -71,7 +71,7 @@ pub(crate) struct ConnectionPool {
 }
 
 impl ConnectionPool {
-    pub(crate) fn to(address: SocketAddr) -> ConnectionPool {
+    pub(crate) fn new(address: SocketAddr) -> ConnectionPool {
         ConnectionPool { address, idle: Rc::default() }
     }
 
@@ -97,22 +97,22 @@ impl ConnectionPool {
     }
 
     /// Returns a connection to the pool.
-    pub(crate) fn give(&self, stream: TcpStream) {
+    pub(crate) fn put_back(&self, stream: TcpStream) {
         self.idle.borrow_mut().push(stream);
     }
 
-    /// Waits for a response and returns the connection to the pool. Returns the HTTP status and the
-    /// time of the response.
-    pub(crate) async fn answer(&self, mut stream: TcpStream) -> (u16, Instant) {
-        let status = status(&mut stream).await;
+    /// Waits for a response and puts the connection back into the pool. Returns the HTTP status and
+    /// the time of the response.
+    pub(crate) async fn read_response(&self, mut stream: TcpStream) -> (u16, Instant) {
+        let status = read_status(&mut stream).await;
         let received_at = Instant::now();
-        self.give(stream);
+        self.put_back(stream);
         (status, received_at)
     }
 }
 
 /// Reads a whole response and returns its status.
-pub(crate) async fn status(stream: &mut TcpStream) -> u16 {
+pub(crate) async fn read_status(stream: &mut TcpStream) -> u16 {
     let mut received = Vec::with_capacity(512);
     loop {
         assert!(stream.read_buf(&mut received).await.unwrap() > 0, "the server closed");
@@ -128,9 +128,9 @@ pub(crate) async fn status(stream: &mut TcpStream) -> u16 {
     }
 }
 
-/// A GET of a location of nginx, with further header lines.
-pub(crate) fn get(location: &str, lines: &str) -> Vec<u8> {
-    format!("GET /{location} HTTP/1.1\r\nHost: a\r\n{lines}\r\n").into_bytes()
+/// A GET request for a location of nginx, with further header lines.
+pub(crate) fn get(location: &str, headers: &str) -> Vec<u8> {
+    format!("GET /{location} HTTP/1.1\r\nHost: a\r\n{headers}\r\n").into_bytes()
 }
 
 /// Sends a request on a connection.

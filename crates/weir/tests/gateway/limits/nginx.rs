@@ -1,4 +1,5 @@
-//! Runs nginx with limits on locations that respond at once. It ends with the test.
+//! Runs nginx with limits on locations. The locations respond at once. nginx stops when the test
+//! ends.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -24,13 +25,14 @@ pub(crate) struct Nginx {
     _running_lock: MutexGuard<'static, ()>,
 }
 
-/// `keepalive_timeout` of nginx. No delay of a test is as long, so the two timers can be told apart
-/// in nginx's log.
+/// `keepalive_timeout` of nginx. It is longer than every delay of a test. So the test can
+/// distinguish the keep-alive timer from the timer of a delay in nginx's log.
 pub(crate) const KEEP_ALIVE_MS: u64 = 75_000;
 
 impl Nginx {
-    /// Starts nginx with these zones, and these locations as names with their lines. `level` is the
-    /// level of the error log. Returns `None` if nginx is not installed.
+    /// Starts nginx with these zones and locations. A location is a name and lines of
+    /// configuration. `level` is the level of the error log. Returns `None` if nginx is not
+    /// installed.
     pub(crate) fn start(zones: &str, locations: &[(&str, &str)], level: &str) -> Option<Nginx> {
         let program = programs::require("nginx")?;
         let running_lock = RUNNING_LOCK.lock();
@@ -42,7 +44,7 @@ impl Nginx {
             .iter()
             .map(|(name, lines)| format!("location = /{name} {{ {lines} empty_gif; }}\n"))
             .collect();
-        // `empty_gif` responds after nginx has applied the limits; `return` would respond before.
+        // `empty_gif` responds after nginx has applied the limits. `return` would respond before.
         let config = format!(
             "daemon off; worker_processes 1; pid {dir}/pid; error_log {dir}/error.log {level};\n\
              events {{ worker_connections 8192; }}\n\
@@ -61,7 +63,7 @@ impl Nginx {
         Some(nginx)
     }
 
-    /// The error log, once it does not grow any more, or after ten seconds.
+    /// Waits until the error log stops growing, for at most ten seconds. Returns the log.
     pub(crate) fn log(&self) -> String {
         let read = || fs::read_to_string(self.folder.path().join("error.log")).unwrap();
         let mut text = read();

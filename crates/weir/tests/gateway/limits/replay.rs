@@ -1,9 +1,10 @@
-//! Repeats every decision that a running nginx logs with the gateway's limit function. The code,
-//! the excess in thousandths and the delay in milliseconds must all be equal.
+//! Repeats every decision in the log of a running nginx with the gateway's limit function. nginx's
+//! code, the excess in thousandths of a call, and the delay in milliseconds must all be equal.
 //!
-//! The lines of nginx's debug log have no milliseconds. But in the same iteration of its event loop
-//! as the decision, nginx arms a timer for the delay or for the keep-alive connection. It logs the
-//! timer's length and its end. The difference is the time that the decision used.
+//! The function needs the time of the decision in milliseconds, but the lines of nginx's debug log
+//! have no milliseconds. In the same iteration of its event loop, nginx sets a timer: for the
+//! delay, or for the keep-alive connection. It logs the timer's length and end. The end minus the
+//! length is the time of the decision.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,10 +16,10 @@ use gateway::policy::limit::{
 use super::arrivals::{Arrival, ConnectionPool, bursts, get, poisson, run, send};
 use super::nginx::{KEEP_ALIVE_MS, Nginx};
 
-/// A zone: its name, the name of its key, its rate for nginx, its rate for the gateway.
+/// A zone: its name, the name of its key, its rate as nginx writes it, its rate for the gateway.
 type Zone = (&'static str, &'static str, &'static str, Rate);
 
-/// A limit of a location: zone, burst, delay (`None` means `nodelay`).
+/// A limit of a location: zone, burst, and delay. Without a delay, the limit is `nodelay`.
 type Limit = (&'static str, u64, Option<u64>);
 
 fn zones() -> [Zone; 8] {
@@ -56,11 +57,12 @@ type LimitAssessment = (usize, (&'static str, String), (ChargedState, LimitTerms
 struct Decision {
     location: String,
     keys: HashMap<String, String>,
-    /// For each assessed limit: its position, nginx's code, and the excess in thousandths.
+    /// For each limit that nginx assessed: its position, nginx's code, and the excess in
+    /// thousandths of a call.
     assessments: Vec<(usize, i64, u64)>,
     /// Time of the decision on nginx's clock, in ms.
     now: u64,
-    /// In ms; 0 if nginx did not delay the request.
+    /// In ms. It is 0 if nginx did not delay the request.
     delay: u64,
 }
 
@@ -76,7 +78,7 @@ fn every_logged_decision_of_nginx_is_the_rules_own() {
     let locations: Vec<(&str, String)> = LOCATIONS
         .iter()
         .map(|(name, limits)| {
-            let mut lines: String = limits.iter().map(line).collect();
+            let mut lines: String = limits.iter().map(config_line).collect();
             if *name == "dry" {
                 lines.push_str("limit_req_dry_run on; ");
             }
@@ -86,13 +88,14 @@ fn every_logged_decision_of_nginx_is_the_rules_own() {
     let locations: Vec<(&str, &str)> =
         locations.iter().map(|(name, lines)| (*name, lines.as_str())).collect();
     let Some(nginx) = Nginx::start(&zone_lines, &locations, "debug") else { return };
-    run(arrive(&nginx));
+    run(send_requests(&nginx));
     let decisions = decisions(&nginx.log());
     assert!(decisions.len() > 2000, "only {} decisions were logged", decisions.len());
-    judge_all(&decisions);
+    repeat_decisions(&decisions);
 }
 
-fn line((zone, burst, delay): &Limit) -> String {
+/// The configuration of a limit in nginx.
+fn config_line((zone, burst, delay): &Limit) -> String {
     let delay = match delay {
         None => " nodelay".to_owned(),
         Some(0) => String::new(),
@@ -102,10 +105,11 @@ fn line((zone, burst, delay): &Limit) -> String {
     format!("limit_req zone={zone}{burst}{delay}; ")
 }
 
-/// Sends random arrivals and bursts to every location. Every third request has a second key.
-async fn arrive(nginx: &Nginx) {
+/// Sends requests at random times, and bursts of requests, to every location. Every third request
+/// has a second key.
+async fn send_requests(nginx: &Nginx) {
     let length = Duration::from_secs(4);
-    let pool = ConnectionPool::to(nginx.address);
+    let pool = ConnectionPool::new(nginx.address);
     pool.open(50).await;
     let begin = tokio::time::Instant::now();
     let mut tasks = Vec::new();
@@ -121,7 +125,7 @@ async fn arrive(nginx: &Nginx) {
                 tokio::time::sleep_until(begin + arrival.at).await;
                 let mut stream = pool.take().await;
                 send(&mut stream, &request).await;
-                pool.answer(stream).await.0
+                pool.read_response(stream).await.0
             }));
         }
     }
@@ -134,9 +138,10 @@ async fn arrive(nginx: &Nginx) {
 
 /// Parses the decisions in nginx's log, in their order.
 fn decisions(log: &str) -> Vec<Decision> {
+    // By connection: the current request.
     let mut open: HashMap<&str, Decision> = HashMap::new();
     let mut parsed: Vec<Decision> = Vec::new();
-    // By connection: the position of the decision whose timer is not logged yet.
+    // By connection: the position in `parsed` of a decision whose timer the log has not had yet.
     let mut untimed: HashMap<&str, usize> = HashMap::new();
     for line in log.lines() {
         let Some((_, after_pid)) = line.split_once("#") else { continue };
@@ -176,8 +181,8 @@ fn decisions(log: &str) -> Vec<Decision> {
     parsed
 }
 
-/// Repeats every decision with the gateway's limit function, in order. Panics at a difference.
-fn judge_all(decisions: &[Decision]) {
+/// Repeats every decision with the gateway's limit function, in order. Panics if one differs.
+fn repeat_decisions(decisions: &[Decision]) {
     let zones = zones();
     let mut states: HashMap<(&'static str, String), KeyState> = HashMap::new();
     let mut counts: HashMap<(&str, &str), usize> = HashMap::new();
@@ -197,15 +202,15 @@ fn judge_all(decisions: &[Decision]) {
             let assessment = assess(states.get(&zone_key).copied(), *rate, now, 1);
             assessed.push((position, zone_key, (assessment, terms)));
         }
-        let judged: Vec<(ChargedState, LimitTerms)> =
-            assessed.iter().map(|(.., judged)| *judged).collect();
-        let judgement = decide(&judged);
-        let refused = match judgement {
+        let assessments: Vec<(ChargedState, LimitTerms)> =
+            assessed.iter().map(|(.., assessment)| *assessment).collect();
+        let limit_decision = decide(&assessments);
+        let refused = match limit_decision {
             LimitDecision::Refused { limit_index } => Some(limit_index),
             _ => None,
         };
-        // nginx's codes: -3 is refused; -2 is passed, charged later if all limits pass; 0 is passed
-        // and charged, for the last limit.
+        // nginx's codes: -3 means refused. -2 means passed, and nginx charges the call if all
+        // limits pass. 0 means passed and charged, for the last limit.
         let expected: Vec<(usize, i64, u64)> = assessed
             .iter()
             .enumerate()
@@ -220,7 +225,7 @@ fn judge_all(decisions: &[Decision]) {
             })
             .collect();
         assert_eq!(decision.assessments, expected, "{decision:?}");
-        let delay = match judgement {
+        let delay = match limit_decision {
             // A dry run does not delay.
             LimitDecision::Delayed { ms, .. } if *name != "dry" => ms,
             _ => 0,
@@ -233,7 +238,7 @@ fn judge_all(decisions: &[Decision]) {
                     .map(|(_, zone_key, (assessment, _))| (zone_key, assessment.state)),
             );
         }
-        let outcome = match judgement {
+        let outcome = match limit_decision {
             LimitDecision::Passed => "passed",
             LimitDecision::Delayed { .. } => "delayed",
             LimitDecision::Refused { .. } => "refused",
@@ -242,8 +247,8 @@ fn judge_all(decisions: &[Decision]) {
     }
     println!("{} decisions of nginx, all equal: {counts:?}", decisions.len());
     for (name, limits) in LOCATIONS {
-        let waits = limits.iter().any(|(_, burst, delay)| delay.is_some_and(|d| d < *burst));
-        for outcome in ["passed", "refused"].into_iter().chain(waits.then_some("delayed")) {
+        let can_delay = limits.iter().any(|(_, burst, delay)| delay.is_some_and(|d| d < *burst));
+        for outcome in ["passed", "refused"].into_iter().chain(can_delay.then_some("delayed")) {
             assert!(counts.contains_key(&(name, outcome)), "no call of {name} was {outcome}");
         }
     }
@@ -258,9 +263,9 @@ fn a_wrong_decision_is_found() {
         now,
         delay: 0,
     };
-    let caught = |decisions: Vec<Decision>| {
-        std::panic::catch_unwind(|| judge_all(&decisions)).unwrap_err();
+    let assert_found = |decisions: Vec<Decision>| {
+        std::panic::catch_unwind(|| repeat_decisions(&decisions)).unwrap_err();
     };
-    caught(vec![decision(1000, 0), decision(1050, 501)]);
-    caught(vec![decision(1000, 0), decision(1050, 0)]);
+    assert_found(vec![decision(1000, 0), decision(1050, 501)]);
+    assert_found(vec![decision(1000, 0), decision(1050, 0)]);
 }

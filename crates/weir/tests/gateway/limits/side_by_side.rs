@@ -1,9 +1,9 @@
 //! Sends the same requests to nginx and to the gateway at the same time. Both must pass, delay or
-//! refuse the same ones.
+//! refuse the same requests.
 //!
-//! The decision about a key changes at certain instants. Near such an instant the servers may
-//! decide differently, because their clocks may read different milliseconds. The test counts these
-//! differences and checks that each is close enough to such an instant.
+//! As time passes, a refused key becomes an allowed one at a certain instant. Near such an instant
+//! the servers may decide differently, because their clocks may differ by a millisecond. The test
+//! counts these differences, and checks that each is close enough to such an instant.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,14 +14,17 @@ use tokio::time::Instant;
 
 use super::arrivals::{Arrival, ConnectionPool, bursts, get, poisson, run, send};
 use super::nginx::Nginx;
-use crate::support::scene::{Scene, Served, SimNode, body, polled_once};
-use crate::support::stalls::Stalls;
+use crate::support::harness::{
+    NEWEST_BLOCK, NodeRuntime, SimNode, TestGateway, body, chain_polled_once,
+};
+use crate::support::stall_detector::StallDetector;
 use test_support::raw::post_with;
 
-/// A limit of both servers, and the requests that are sent.
+/// A limit of both servers, and the requests that the test sends.
 struct Case {
     name: &'static str,
     rate: Rate,
+    /// The same rate as nginx writes it.
     nginx_rate: &'static str,
     burst: u64,
     /// `None` means `nodelay`.
@@ -29,8 +32,8 @@ struct Case {
     plan: Vec<Arrival>,
 }
 
-/// Rates are low, because with higher rates a larger share of the calls is within a millisecond of
-/// a change of the decision.
+/// The rates are low. With higher rates, more calls would be within a millisecond of an instant at
+/// which the decision changes.
 fn cases() -> Vec<Case> {
     let length = Duration::from_secs(5);
     let (minute, second) = (Rate::per_minute, Rate::per_second);
@@ -54,7 +57,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Number of tries until the machine delays neither server.
+/// Maximum number of tries. A try fails if the machine delays one of the servers.
 const TRIES: usize = 4;
 
 /// The response of one server to a call.
@@ -68,8 +71,9 @@ struct Outcome {
 #[derive(Debug)]
 struct Pair {
     key: String,
-    /// When the call was planned and sent, from the start of the try.
+    /// The planned time of the call, from the start of the try.
     planned: Duration,
+    /// The time at which the test sent the call, from the start of the try.
     sent: Duration,
     nginx: Outcome,
     weir: Outcome,
@@ -100,17 +104,17 @@ fn nginx_and_the_gateway_decide_alike_side_by_side() {
     let locations: Vec<(&str, &str)> = lines.iter().map(|(name, line)| (*name, &**line)).collect();
     let Some(nginx) = Nginx::start(&zones, &locations, "error") else { return };
 
-    let scene = Scene::set();
-    let [node] = scene.nodes(["a"]);
-    let served: Vec<Served> = cases.iter().map(|case| gateway(&node, case)).collect();
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["a"]);
+    let gateways: Vec<TestGateway> = cases.iter().map(|case| start_gateway(&node, case)).collect();
     let weir: Vec<SocketAddr> =
-        served.iter().map(|served| served.address.parse().unwrap()).collect();
+        gateways.iter().map(|gateway| gateway.address.parse().unwrap()).collect();
 
     for attempt in 1..=TRIES {
         let (mut calls, mut differences, mut farthest) = (0, 0, 0.0f64);
-        let stalls = Stalls::watch();
-        let pairs = run(arrive(&cases, attempt, nginx.address, &weir));
-        let stalled = stalls.worst();
+        let stalls = StallDetector::start();
+        let pairs = run(send_to_both(&cases, attempt, nginx.address, &weir));
+        let stalled = stalls.longest_stall();
         for (case, pairs) in cases.iter().zip(pairs) {
             let refused = pairs.iter().filter(|pair| pair.nginx.status == 429).count();
             assert!(refused > pairs.len() / 10 && refused < pairs.len() * 9 / 10, "{}", case.name);
@@ -125,8 +129,8 @@ fn nginx_and_the_gateway_decide_alike_side_by_side() {
              the decision changes"
         );
         assert!(calls > 2000, "only {calls} calls");
-        // Every difference is explained. That there are few can be checked only in a try in which
-        // both servers get enough of the processor.
+        // Every difference is explained now. There must also be few, but only if the machine gave
+        // both servers enough processor time.
         if differences * 1000 <= calls {
             return;
         }
@@ -135,7 +139,7 @@ fn nginx_and_the_gateway_decide_alike_side_by_side() {
 }
 
 /// Starts a gateway with the limit of a case.
-fn gateway(node: &SimNode, case: &Case) -> Served {
+fn start_gateway(node: &SimNode, case: &Case) -> TestGateway {
     let delay = match case.delay {
         None => "nodelay = true".to_owned(),
         Some(delay) => format!("delay = {delay}"),
@@ -145,22 +149,23 @@ fn gateway(node: &SimNode, case: &Case) -> Served {
          [[limit]]\nzone = \"z\"\nburst = {}\n{delay}\n",
         case.nginx_rate, case.burst
     );
-    let served = Served::start(&format!("{}{limit}{}", polled_once(""), node.entry("")));
-    served.wait_for_head(Some(crate::support::scene::HEAD));
-    served
+    let text = format!("{}{limit}{}", chain_polled_once(""), node.to_toml(""));
+    let gateway = TestGateway::start(&text);
+    gateway.wait_for_head(Some(NEWEST_BLOCK));
+    gateway
 }
 
 /// Sends the plans of all cases to both servers at the same time. Returns the pairs by case.
-async fn arrive(
+async fn send_to_both(
     cases: &[Case],
     attempt: usize,
     nginx: SocketAddr,
     weir: &[SocketAddr],
 ) -> Vec<Vec<Pair>> {
-    let nginx = ConnectionPool::to(nginx);
+    let nginx = ConnectionPool::new(nginx);
     nginx.open(200).await;
     let gateways: Vec<ConnectionPool> =
-        weir.iter().map(|address| ConnectionPool::to(*address)).collect();
+        weir.iter().map(|address| ConnectionPool::new(*address)).collect();
     for gateway in &gateways {
         gateway.open(50).await;
     }
@@ -185,7 +190,7 @@ async fn arrive(
                     send(&mut first, &to_nginx).await;
                     send(&mut second, &to_weir).await;
                     let (nginx_response, weir_response) =
-                        tokio::join!(nginx.answer(first), weir.answer(second));
+                        tokio::join!(nginx.read_response(first), weir.read_response(second));
                     let to_outcome = |(status, received_at): (u16, Instant)| Outcome {
                         status,
                         took: received_at - sent,
@@ -213,9 +218,9 @@ async fn arrive(
     all
 }
 
-/// Sorts the pairs by their sending time. The calls of a burst use different connections, so each
-/// server may receive them in another order. Therefore the responses of each server to a burst are
-/// sorted and paired again.
+/// Sorts the pairs by their sending time. The calls of a burst use different connections, so the
+/// two servers may receive them in different orders. So this function sorts the responses of each
+/// server to a burst, and pairs them again.
 fn pair_bursts_in_order(mut pairs: Vec<Pair>) -> Vec<Pair> {
     pairs.sort_by(|a, b| (a.planned, &a.key, a.sent).cmp(&(b.planned, &b.key, b.sent)));
     for burst_pairs in pairs.chunk_by_mut(|a, b| a.key == b.key && a.planned == b.planned) {
@@ -237,22 +242,23 @@ struct KeyState {
     excess: f64,
     /// Time of the last call that passed, in ms.
     last: f64,
-    /// By how many ms `last` may be wrong.
+    /// Maximum error of `last`, in ms.
     slack: f64,
 }
 
-/// Finds the calls that the servers decided differently. Returns the distance in ms of each from
-/// the instant at which the decision changes.
+/// Finds the calls that the servers decided differently. For each, returns the time in ms between
+/// the call and the instant at which the decision changes.
 ///
 /// # Panics
-/// If a distance is larger than clocks and sockets explain.
+///
+/// If such a time is longer than clocks and sockets explain.
 fn explain(case: &Case, pairs: &[Pair], stalled: Duration) -> Vec<f64> {
     // In thousandths of a call per ms.
     let rate = case.rate.thousandths() as f64 / 1000.0;
     let burst = (case.burst * 1000) as f64;
     let mut key_states: HashMap<&str, [Option<KeyState>; 2]> = HashMap::new();
-    // Keys for which one server has passed a call more than the other: the index of that server,
-    // and the distance of that call from the change of the decision.
+    // Keys for which one server has passed one call more than the other. The value is the index of
+    // that server, and the time between that call and the change of the decision.
     let mut apart: HashMap<&str, (usize, f64)> = HashMap::new();
     let mut distances = Vec::new();
     for pair in pairs {
@@ -267,8 +273,8 @@ fn explain(case: &Case, pairs: &[Pair], stalled: Duration) -> Vec<f64> {
             assert!(matches!(outcome.status, 200 | 429), "{pair:?}");
             outcome.status == 200
         });
-        // How many ms after the sending a server may have decided: at most the response time
-        // without the delay of the limit.
+        // The longest time in ms between the sending and a server's decision. It is the response
+        // time without the delay that the limit causes.
         let mut decision_delay = [0.0; 2];
         for (decision_delay, (state, outcome)) in
             decision_delay.iter_mut().zip(states.iter().zip([pair.nginx, pair.weir]))
@@ -284,7 +290,7 @@ fn explain(case: &Case, pairs: &[Pair], stalled: Duration) -> Vec<f64> {
         if passed[0] != passed[1] {
             let more = usize::from(passed[1]);
             let distance = match apart.remove(&*pair.key) {
-                // The other server now passes a call more, which ends the earlier difference.
+                // The other server has now passed one call more, which ends the earlier difference.
                 Some((other, distance)) => {
                     assert_ne!(other, more, "{pair:?} widens a difference");
                     distance
@@ -292,13 +298,14 @@ fn explain(case: &Case, pairs: &[Pair], stalled: Duration) -> Vec<f64> {
                 None => {
                     let distance = states.map(|state| (excess(state) - burst).abs() / rate);
                     let distance = distance[0].min(distance[1]);
-                    // A clock of whole ms may be wrong by one at both ends of a span. A server
-                    // decides at some time between the sending and the response. A server that was
-                    // stalled between reading its clock and the request uses an older time.
+                    // Three causes allow a distance. A clock of whole ms may be wrong by one at
+                    // both ends of a span. A server decides at an unknown time between the sending
+                    // and the response. If a server stalls after it has read its clock, it uses an
+                    // old time.
                     let since = states.map(|state| state.map_or(0.0, |key_state| key_state.slack));
-                    let held_up = stalled.as_secs_f64() * 1000.0;
+                    let stall_ms = stalled.as_secs_f64() * 1000.0;
                     let slack = 2.0
-                        + held_up
+                        + stall_ms
                         + decision_delay[0].max(decision_delay[1])
                         + since[0].max(since[1]);
                     assert!(distance < slack, "{distance} ms away, at most {slack}: {pair:?}");
@@ -308,15 +315,16 @@ fn explain(case: &Case, pairs: &[Pair], stalled: Duration) -> Vec<f64> {
             };
             distances.push(distance);
         } else if passed[0] && case.delay.is_some() && !apart.contains_key(&*pair.key) {
-            // At one call per second, delays differ by a second if the servers count differently.
+            // The rate is one call per second. So if the servers counted differently, the delays
+            // would differ by a second.
             let difference = pair.nginx.took.abs_diff(pair.weir.took);
             assert!(difference < Duration::from_millis(800), "the delays differ: {pair:?}");
         }
         for ((state, passed), decision_delay) in states.iter_mut().zip(passed).zip(decision_delay) {
             if passed {
                 let excess = excess(*state);
-                // The next span begins where this one ends, so only the start of the first span
-                // adds to the slack.
+                // The next span begins where this one ends. So only the start of the first span has
+                // an error.
                 let slack = state
                     .filter(|_| excess > 0.0)
                     .map_or(decision_delay, |key_state| key_state.slack);

@@ -6,13 +6,14 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::stalls::Stalls;
+use crate::support::stall_detector::StallDetector;
 use test_support::running::Weir;
 
 /// Secret of the API key of the higher class.
 const KEY: &str = "0123456789abcdef0123";
 
-/// Responses per second of the node: it serves 8 calls at a time, each in 10 ms.
+/// Capacity of the node in responses per second. The node serves 8 calls at a time, and each takes
+/// 10 ms.
 const CAPACITY: f64 = 800.0;
 
 /// Measurements of one run.
@@ -22,14 +23,16 @@ struct Measurements {
     goodput: f64,
     /// Share of the higher class's calls that failed.
     high_failed: f64,
-    /// The higher class's p99 before the overload, and during it.
+    /// The p99 latency of the higher class before the overload.
     calm_p99_ms: f64,
+    /// The p99 latency of the higher class during the overload.
     high_p99_ms: f64,
     /// Resident memory two seconds after the start of the overload, and at its end, in bytes.
     memory_bytes: (u64, u64),
 }
 
-/// Starts the load of one class, in its own process, because a target has only one API key.
+/// Starts the load of one priority class. Each class needs its own process, because a target of
+/// `weir load` has only one API key.
 fn start_load(folder: &TempDir, name: &str, url: &str, rate: u32, seconds: u32) -> Child {
     let key = match name {
         "high" => format!("headers = {{ authorization = \"Bearer {KEY}\" }}\n"),
@@ -109,8 +112,8 @@ fn faults(measured: &Measurements) -> Vec<&'static str> {
     let checks = [
         (measured.goodput < 0.8 * CAPACITY, "goodput"),
         (measured.high_failed > 0.02, "better calls shed"),
-        // The margin covers stalls of the test's machine. Without the limit, latency is 20 times as
-        // high.
+        // The margin is for stalls of the test's machine. Without the limit, the latency would be
+        // 20 times as high.
         (measured.high_p99_ms > 5.0 * measured.calm_p99_ms.max(15.0), "better calls late"),
         (after > before + (24 << 20), "memory"),
     ];
@@ -123,9 +126,9 @@ fn overload_harms_neither_goodput_nor_the_higher_class() {
     const STALL: Duration = Duration::from_millis(20);
     const TRIES: usize = 3;
     let passed = (0..TRIES).any(|_| {
-        let stalls = Stalls::watch();
+        let stalls = StallDetector::start();
         let measured = measure("");
-        let (faults, stalled) = (faults(&measured), stalls.worst());
+        let (faults, stalled) = (faults(&measured), stalls.longest_stall());
         println!("{faults:?} {measured:?}; the machine stalled for {stalled:?} at the worst");
         assert!(faults.is_empty() || stalled >= STALL, "{faults:?} {measured:?}");
         faults.is_empty()

@@ -1,5 +1,5 @@
-//! No call is shed without overload: when nodes become slower below their capacity, and when a few
-//! slow calls run beside many fast ones.
+//! Without overload, the gateway sheds no call. In one test, nodes become slower, but the load is
+//! still below their capacity. In the other, a few slow calls run beside many fast ones.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -35,7 +35,7 @@ fn failed_share(mut child: Child) -> f64 {
     result["overall"]["failed_share"].as_f64().unwrap()
 }
 
-fn gateway(nodes: &[Running]) -> Running {
+fn start_gateway(nodes: &[Running]) -> Running {
     let urls: Vec<String> = nodes.iter().map(Running::url).collect();
     Weir::serve().upstreams(&urls).args(&["--no-cache"]).start()
 }
@@ -43,7 +43,7 @@ fn gateway(nodes: &[Running]) -> Running {
 #[test]
 fn nodes_that_become_500_times_slower_below_capacity_fail_no_call() {
     let nodes = nodes();
-    let gateway = gateway(&nodes);
+    let gateway = start_gateway(&nodes);
     let load = start_load(&gateway, 500, 8, "eth_getBalance");
     pause(Duration::from_secs(2)); // Sleeps: load goes on meanwhile.
     for node in &nodes {
@@ -60,7 +60,7 @@ fn few_slow_calls_beside_many_fast_ones_fail_no_call() {
             r#"{"method_latency":{"eth_getTransactionCount":{"shape":"constant","ms":5000}}}"#,
         );
     }
-    let gateway = gateway(&nodes);
+    let gateway = start_gateway(&nodes);
     let slow = start_load(&gateway, 10, 12, "eth_getTransactionCount");
     let fast = start_load(&gateway, 500, 12, "eth_getBalance");
     let (slow, fast) = (failed_share(slow), failed_share(fast));

@@ -6,18 +6,20 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use simnode::node::settings::{Fault, FaultRule};
 
-use super::{UNCACHED, ask_all, read_call};
-use crate::support::scene::{
-    READ, Scene, Served, SimNode, account, ask, entry, error, polled_once, result, wait_for_quiet,
+use super::{UNCACHED, ask_all, balance_call};
+use crate::support::harness::{
+    GET_BALANCE, NodeRuntime, SimNode, TestGateway, ask, balance_params, chain_polled_once, error,
+    result, upstream_toml, wait_until_idle,
 };
 use test_support::proxy::start_proxy;
 
-/// The requests that a node received, in order.
+/// The bodies of the requests that a node received, in order.
 #[derive(Clone, Default)]
 struct NodeRequests(Arc<Mutex<Vec<Value>>>);
 
 impl NodeRequests {
-    /// Returns the sizes of the requests with client calls; 0 for a call outside of a batch.
+    /// Returns the number of calls in each request that has calls of clients. It is 0 for a call
+    /// outside of a batch.
     fn sizes(&self) -> Vec<usize> {
         let requests = self.0.lock();
         requests
@@ -32,11 +34,12 @@ impl NodeRequests {
     }
 }
 
+/// Returns the calls of a batch. Returns none for a single call.
 fn calls_of(body: &Value) -> &[Value] {
     body.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns true if a request is a client's, not a poll of the gateway.
+/// Returns true if a request has calls of clients. Returns false for a poll of the gateway.
 fn is_client_request(body: &Value) -> bool {
     let is_poll = |call: &Value| {
         let method = call["method"].as_str().unwrap();
@@ -47,13 +50,14 @@ fn is_client_request(body: &Value) -> bool {
     !calls_of(body).first().map_or_else(|| is_poll(body), is_poll)
 }
 
-/// Starts a gateway and a proxy in front of a node. The proxy records requests, and `change` may
-/// replace the response to a batch.
+/// Starts a proxy in front of a node, and a gateway in front of the proxy. The proxy records
+/// requests. `change` gets each batch and its response, and returns the response to send. `keys`
+/// are keys of the `[[upstream]]` table.
 fn start_batching(
     node: &SimNode,
     keys: &str,
     change: impl Fn(&Value, Value) -> Value + Clone + Send + 'static,
-) -> (Served, NodeRequests) {
+) -> (TestGateway, NodeRequests) {
     let requests = NodeRequests::default();
     let recorded = requests.clone();
     let url = start_proxy(&node.address.to_string(), move |request, response| {
@@ -65,12 +69,12 @@ fn start_batching(
         recorded.0.lock().push(request);
         response
     });
-    let node_entry = entry("node", &url, keys);
-    let served = Served::start(&format!("{}{UNCACHED}{node_entry}", polled_once("")));
-    served.wait_for_candidates(&["node"]);
-    wait_for_quiet(&[node]);
+    let upstream = upstream_toml("node", &url, keys);
+    let gateway = TestGateway::start(&format!("{}{UNCACHED}{upstream}", chain_polled_once("")));
+    gateway.wait_for_candidates(&["node"]);
+    wait_until_idle(&[node]);
     requests.clear();
-    (served, requests)
+    (gateway, requests)
 }
 
 fn unchanged(_: &Value, response: Value) -> Value {
@@ -79,41 +83,42 @@ fn unchanged(_: &Value, response: Value) -> Value {
 
 #[test]
 fn the_calls_of_a_clients_batch_are_sent_as_one_request() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let keys = "batch_calls_max = 100\nbatch_wait = \"0ms\"";
-    let (served, requests) = start_batching(&node, keys, unchanged);
-    ask_all(&mut served.client(), &node, 0..60);
+    let (gateway, requests) = start_batching(&node, keys, unchanged);
+    ask_all(&mut gateway.client(), &node, 0..60);
     assert_eq!(requests.sizes(), [60]);
     assert_eq!(
-        (served.upstream(0, "batches"), served.upstream(0, "batched_calls")),
+        (gateway.upstream(0, "batches"), gateway.upstream(0, "batched_calls")),
         (json!(1), json!(60))
     );
     // A single call is not sent as a batch.
     requests.clear();
-    let answer = ask(&mut served.client(), READ, &account(7, "0x64"));
-    assert_eq!(result(&answer), node.result(READ, &account(7, "0x64")));
+    let answer = ask(&mut gateway.client(), GET_BALANCE, &balance_params(7, "0x64"));
+    assert_eq!(result(&answer), node.call(GET_BALANCE, &balance_params(7, "0x64")));
     assert_eq!(requests.sizes(), [0]);
     // More calls than the maximum are sent in several batches.
     requests.clear();
-    ask_all(&mut served.client(), &node, 0..250);
+    ask_all(&mut gateway.client(), &node, 0..250);
     assert_eq!(requests.sizes().iter().sum::<usize>(), 250, "{:?}", requests.sizes());
     assert!(requests.sizes().iter().all(|size| *size <= 100), "{:?}", requests.sizes());
 }
 
 #[test]
 fn calls_of_several_clients_are_sent_together() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let keys = "batch_calls_max = 8\nbatch_wait = \"1s\"";
-    let (served, requests) = start_batching(&node, keys, unchanged);
+    let (gateway, requests) = start_batching(&node, keys, unchanged);
     // Eight calls fill the batch long before `batch_wait` ends.
     std::thread::scope(|scope| {
-        for number in 0..8 {
-            let (served, node) = (&served, &node);
+        for account in 0..8 {
+            let (gateway, node) = (&gateway, &node);
             scope.spawn(move || {
-                let answer = ask(&mut served.client(), READ, &account(number, "0x64"));
-                assert_eq!(result(&answer), node.result(READ, &account(number, "0x64")));
+                let params = balance_params(account, "0x64");
+                let answer = ask(&mut gateway.client(), GET_BALANCE, &params);
+                assert_eq!(result(&answer), node.call(GET_BALANCE, &params));
             });
         }
     });
@@ -122,9 +127,10 @@ fn calls_of_several_clients_are_sent_together() {
 
 #[test]
 fn a_refused_batch_is_sent_call_by_call_and_the_next_ones_are_smaller() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    // Geth rejects a batch with an array of one error, with the first call's id.
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    // The proxy rejects a batch as Geth does: with an array of one error, which has the id of the
+    // first call.
     let refuse = |request: &Value, response: Value| match calls_of(request) {
         calls if calls.len() > 5 => {
             let refusal = json!({"code": -32600, "message": "batch too large"});
@@ -133,8 +139,8 @@ fn a_refused_batch_is_sent_call_by_call_and_the_next_ones_are_smaller() {
         _ => response,
     };
     let keys = "batch_calls_max = 16\nbatch_wait = \"0ms\"";
-    let (served, requests) = start_batching(&node, keys, refuse);
-    let mut client = served.client();
+    let (gateway, requests) = start_batching(&node, keys, refuse);
+    let mut client = gateway.client();
     ask_all(&mut client, &node, 0..16);
     let mut expected = vec![16];
     expected.extend([0; 16]);
@@ -149,12 +155,12 @@ fn a_refused_batch_is_sent_call_by_call_and_the_next_ones_are_smaller() {
 
 #[test]
 fn calls_without_a_response_in_a_batch_are_sent_alone() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let spoil = |_: &Value, response: Value| {
         let Value::Array(mut answers) = response else { return response };
-        // Another order, a missing response, a duplicate id, a response that was too large, and an
-        // invalid one.
+        // The responses get another order. One is missing, one has a duplicate id, one is an error
+        // because the response was too large, and one is invalid.
         answers.reverse();
         answers.remove(0);
         answers[1]["id"] = answers[2]["id"].clone();
@@ -164,42 +170,42 @@ fn calls_without_a_response_in_a_batch_are_sent_alone() {
         Value::Array(answers)
     };
     let keys = "batch_calls_max = 10\nbatch_wait = \"0ms\"";
-    let (served, requests) = start_batching(&node, keys, spoil);
-    ask_all(&mut served.client(), &node, 0..10);
+    let (gateway, requests) = start_batching(&node, keys, spoil);
+    ask_all(&mut gateway.client(), &node, 0..10);
     assert_eq!(requests.sizes(), [10, 0, 0, 0, 0, 0]);
 }
 
 #[test]
 fn a_rate_limit_of_a_batch_applies_to_each_call() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let limit = |_: &Value, _: Value| {
         let refusal = json!({"code": -32005, "message": "daily request count exceeded"});
         json!({"jsonrpc": "2.0", "id": null, "error": refusal})
     };
     let keys = "batch_calls_max = 10\nbatch_wait = \"0ms\"";
-    let (served, requests) = start_batching(&node, keys, limit);
-    let calls: Vec<String> = (0..10).map(|number| read_call(number, number)).collect();
-    let answer = served.client().call("/", format!("[{}]", calls.join(",")).as_bytes());
+    let (gateway, requests) = start_batching(&node, keys, limit);
+    let calls: Vec<String> = (0..10).map(|account| balance_call(account, account)).collect();
+    let answer = gateway.client().call("/", format!("[{}]", calls.join(",")).as_bytes());
     let answers: Vec<Value> = serde_json::from_str(answer.text()).unwrap();
     assert_eq!(answers.len(), 10);
     for (id, answer) in answers.iter().enumerate() {
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(id), &json!(-32005)));
     }
     assert_eq!(requests.sizes(), [10], "a rate-limited batch is not retried");
-    assert_eq!(served.upstream(0, "rate_limited"), json!(10));
+    assert_eq!(gateway.upstream(0, "rate_limited"), json!(10));
 }
 
 #[test]
 fn writes_and_heavy_calls_are_not_batched() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let keys = "batch_calls_max = 10\nbatch_wait = \"0ms\"";
-    let (served, requests) = start_batching(&node, keys, unchanged);
+    let (gateway, requests) = start_batching(&node, keys, unchanged);
     let logs = r#"{"jsonrpc":"2.0","id":20,"method":"eth_getLogs","params":[{"fromBlock":"0x1","toBlock":"0x2"}]}"#;
     let sent = r#"{"jsonrpc":"2.0","id":21,"method":"eth_sendRawTransaction","params":["0x00"]}"#;
-    let batch = format!("[{},{logs},{},{sent}]", read_call(1, 1), read_call(2, 2));
-    let answer = served.client().call("/", batch.as_bytes());
+    let batch = format!("[{},{logs},{},{sent}]", balance_call(1, 1), balance_call(2, 2));
+    let answer = gateway.client().call("/", batch.as_bytes());
     let answers: Vec<Value> = serde_json::from_str(answer.text()).unwrap();
     let ids: Vec<&Value> = answers.iter().map(|answer| &answer["id"]).collect();
     assert_eq!(ids, [1, 20, 2, 21]);
@@ -213,36 +219,41 @@ fn writes_and_heavy_calls_are_not_batched() {
 
 #[test]
 fn a_failed_batch_is_retried_at_another_node() {
-    let scene = Scene::set();
-    let nodes = scene.nodes(["first", "second"]);
+    let runtime = NodeRuntime::start();
+    let nodes = runtime.nodes(["first", "second"]);
     let keys = "batch_calls_max = 50\nbatch_wait = \"0ms\"";
-    let entries = nodes.each_ref().map(|node| node.entry(keys)).concat();
-    let served = Served::start(&format!("{}{UNCACHED}{entries}", polled_once("")));
-    served.wait_for_candidates(&["first", "second"]);
+    let upstreams = nodes.each_ref().map(|node| node.to_toml(keys)).concat();
+    let gateway = TestGateway::start(&format!("{}{UNCACHED}{upstreams}", chain_polled_once("")));
+    gateway.wait_for_candidates(&["first", "second"]);
     for fault in [Fault::Close, Fault::Truncate, Fault::NotJson, Fault::Html, Fault::WrongId] {
-        nodes[0].fail(FaultRule { method: Some(READ.into()), ..FaultRule::always(fault) });
-        ask_all(&mut served.client(), &nodes[1], 0..20);
+        let method = Some(GET_BALANCE.into());
+        nodes[0].set_fault(FaultRule { method, ..FaultRule::always(fault) });
+        ask_all(&mut gateway.client(), &nodes[1], 0..20);
     }
 }
 
 #[test]
 fn each_call_keeps_its_own_deadline() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let keys = "batch_calls_max = 10\nbatch_wait = \"0ms\"";
-    let node_entry = node.entry(keys);
+    let upstream = node.to_toml(keys);
     let call = "[call]\ndeadline = \"300ms\"\nattempt_deadline = \"300ms\"\nretries_max = 0\n";
-    let served = Served::start(&format!("{}{UNCACHED}{call}{node_entry}", polled_once("")));
-    served.wait_for_candidates(&["node"]);
-    node.fail(FaultRule { method: Some(READ.into()), ..FaultRule::always(Fault::Hang) });
-    let batch = format!("[{},{}]", read_call(1, 1), read_call(2, 2));
-    let answer = served.client().call("/", batch.as_bytes());
+    let text = format!("{}{UNCACHED}{call}{upstream}", chain_polled_once(""));
+    let gateway = TestGateway::start(&text);
+    gateway.wait_for_candidates(&["node"]);
+    let method = Some(GET_BALANCE.into());
+    node.set_fault(FaultRule { method, ..FaultRule::always(Fault::Hang) });
+    let batch = format!("[{},{}]", balance_call(1, 1), balance_call(2, 2));
+    let answer = gateway.client().call("/", batch.as_bytes());
     let answers: Vec<Value> = serde_json::from_str(answer.text()).unwrap();
     assert!(answers.iter().all(|answer| answer["error"]["code"].is_i64()), "{answers:?}");
     // A hanging batch blocks no other call.
     node.set(|settings| settings.faults.clear());
-    let answer = ask(&mut served.client(), READ, &account(3, "0x64"));
-    assert_eq!(result(&answer), node.result(READ, &account(3, "0x64")), "{:?}", error_of(&answer));
+    let params = balance_params(3, "0x64");
+    let answer = ask(&mut gateway.client(), GET_BALANCE, &params);
+    let expected = node.call(GET_BALANCE, &params);
+    assert_eq!(result(&answer), expected, "{:?}", error_of(&answer));
 }
 
 fn error_of(answer: &test_support::raw::Response) -> Option<(u16, i64, String)> {

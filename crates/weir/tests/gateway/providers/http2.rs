@@ -9,19 +9,20 @@ use std::time::{Duration, Instant};
 use simnode::schedule::WorldOptions;
 
 use super::{UNCACHED, ask_all};
-use crate::support::authority::{Authority, Files, Kind};
-use crate::support::scene::{
-    READ, Scene, Served, SimNode, account, ask, entry, error, polled_once, result, still_world,
+use crate::support::authority::{Authority, ConfigFiles, KeyType};
+use crate::support::harness::{
+    GET_BALANCE, NodeRuntime, SimNode, TestGateway, ask, balance_params, chain_polled_once, error,
+    result, static_world, upstream_toml,
 };
 use test_support::port::ReservedPort;
 use test_support::programs;
 use test_support::wait::wait_until;
 
-/// nginx with TLS in front of a node. Dropping it ends nginx.
+/// A provider of nodes: nginx with TLS in front of a node. nginx stops when this is dropped.
 struct Provider {
     child: Child,
     address: SocketAddr,
-    files: Files,
+    files: ConfigFiles,
     /// Path of the certificate authority's file.
     ca: String,
     _port: ReservedPort,
@@ -34,12 +35,13 @@ struct LoggedRequest {
 }
 
 impl Provider {
-    /// Starts nginx, with HTTP/2 if `offers_http2`; `None` if nginx is not installed.
-    fn before(node: &SimNode, offers_http2: bool, more: &str) -> Option<Provider> {
+    /// Starts nginx. `more` has further lines of its `server` block. Returns `None` if nginx is not
+    /// installed.
+    fn in_front_of(node: &SimNode, offers_http2: bool, more: &str) -> Option<Provider> {
         let program = programs::require("nginx")?;
         let authority = Authority::new("provider");
-        let mut files = Files::new();
-        files.certificate("nginx", &authority, Kind::Ecdsa, &["127.0.0.1"]);
+        let mut files = ConfigFiles::new();
+        files.write_certificate("nginx", &authority, KeyType::Ecdsa, &["127.0.0.1"]);
         let ca = files.write("ca.pem", authority.pem().as_bytes());
         let port = ReservedPort::new();
         let address = port.address;
@@ -66,17 +68,18 @@ impl Provider {
         Some(Provider { child, address, files, ca, _port: port })
     }
 
-    fn entry(&self, name: &str, more: &str) -> String {
+    /// The `[[upstream]]` table of this nginx. `more` has further lines.
+    fn to_toml(&self, name: &str, more: &str) -> String {
         let more = format!("tls_ca = \"{}\"\n{more}", self.ca);
-        entry(name, &format!("https://{}", self.address), &more)
+        upstream_toml(name, &format!("https://{}", self.address), &more)
     }
 
     /// Starts a gateway whose upstream is this nginx.
-    fn served(&self, more: &str) -> Served {
-        let entry = self.entry("node", more);
-        let served = Served::start(&format!("{}{UNCACHED}{entry}", polled_once("")));
-        served.wait_for_candidates(&["node"]);
-        served
+    fn start_gateway(&self, more: &str) -> TestGateway {
+        let upstream = self.to_toml("node", more);
+        let gateway = TestGateway::start(&format!("{}{UNCACHED}{upstream}", chain_polled_once("")));
+        gateway.wait_for_candidates(&["node"]);
+        gateway
     }
 
     /// Returns the requests so far over this protocol, such as `HTTP/2.0`.
@@ -113,15 +116,15 @@ impl Drop for Provider {
 
 /// Sends `each` calls from each of several concurrent clients. Compares each response with the
 /// node's own.
-fn ask_from_many(served: &Served, node: &SimNode, clients: u64, each: u64) {
+fn ask_from_many(gateway: &TestGateway, node: &SimNode, clients: u64, each: u64) {
     std::thread::scope(|scope| {
         for client in 0..clients {
             scope.spawn(move || {
-                let mut connection = served.client();
+                let mut connection = gateway.client();
                 for number in client * each..(client + 1) * each {
-                    let params = account(number, "0x64");
-                    let answer = ask(&mut connection, READ, &params);
-                    assert_eq!(result(&answer), node.result(READ, &params));
+                    let params = balance_params(number, "0x64");
+                    let answer = ask(&mut connection, GET_BALANCE, &params);
+                    assert_eq!(result(&answer), node.call(GET_BALANCE, &params));
                 }
             });
         }
@@ -130,109 +133,115 @@ fn ask_from_many(served: &Served, node: &SimNode, clients: u64, each: u64) {
 
 #[test]
 fn calls_share_a_connection() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let Some(provider) = Provider::before(&node, true, "") else { return };
-    let served = provider.served("http2 = true");
-    node.slow(READ, 5.0);
-    ask_from_many(&served, &node, 8, 25);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let Some(provider) = Provider::in_front_of(&node, true, "") else { return };
+    let gateway = provider.start_gateway("http2 = true");
+    node.set_latency(GET_BALANCE, 5.0);
+    ask_from_many(&gateway, &node, 8, 25);
     assert_eq!(provider.connections_of(200), 1);
-    assert_eq!(served.upstream(0, "multiplexed_calls"), 200);
-    assert_eq!(served.upstream(0, "transports"), serde_json::json!(["http2"]));
+    assert_eq!(gateway.upstream(0, "multiplexed_calls"), 200);
+    assert_eq!(gateway.upstream(0, "transports"), serde_json::json!(["http2"]));
 }
 
 #[test]
 fn calls_beyond_the_stream_limit_open_another_connection() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let Some(provider) = Provider::before(&node, true, "http2_max_concurrent_streams 2;") else {
-        return;
-    };
-    let served = provider.served("http2 = true\nconnections_max = 3");
-    node.slow(READ, 20.0);
-    ask_from_many(&served, &node, 8, 10);
-    // The first calls are sent before nginx has announced its limit.
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let stream_limit = "http2_max_concurrent_streams 2;";
+    let Some(provider) = Provider::in_front_of(&node, true, stream_limit) else { return };
+    let gateway = provider.start_gateway("http2 = true\nconnections_max = 3");
+    node.set_latency(GET_BALANCE, 20.0);
+    ask_from_many(&gateway, &node, 8, 10);
+    // The gateway may send the first calls before nginx has sent its limit.
     let connections = provider.connections_of(80);
     assert!((2..=3).contains(&connections), "{connections}, of at most 3");
 }
 
-/// nginx ends a connection with GOAWAY after ten requests, while others are in flight.
+/// nginx closes a connection with GOAWAY after ten requests, while other calls are in flight.
 #[test]
 fn a_connection_that_the_node_ends_costs_no_call() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let Some(provider) = Provider::before(&node, true, "keepalive_requests 10;") else { return };
-    let served = provider.served("http2 = true");
-    ask_from_many(&served, &node, 8, 50);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let request_limit = "keepalive_requests 10;";
+    let Some(provider) = Provider::in_front_of(&node, true, request_limit) else { return };
+    let gateway = provider.start_gateway("http2 = true");
+    ask_from_many(&gateway, &node, 8, 50);
     assert!(provider.connections_of(400) >= 30);
 }
 
 #[test]
 fn a_node_without_http2_gets_http1() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let Some(provider) = Provider::before(&node, false, "") else { return };
-    let served = provider.served("http2 = true");
-    ask_from_many(&served, &node, 4, 10);
-    assert_eq!(served.upstream(0, "multiplexed_calls"), 0);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let Some(provider) = Provider::in_front_of(&node, false, "") else { return };
+    let gateway = provider.start_gateway("http2 = true");
+    ask_from_many(&gateway, &node, 4, 10);
+    assert_eq!(gateway.upstream(0, "multiplexed_calls"), 0);
     assert_eq!(provider.logged("HTTP/2.0").len(), 0);
 }
 
 #[test]
 fn large_responses_are_complete_and_too_large_ones_are_rejected() {
-    let scene = Scene::set();
-    let world = still_world(WorldOptions {
+    let runtime = NodeRuntime::start();
+    let world = static_world(WorldOptions {
         transactions_min: 2_000,
         transactions_max: 2_000,
         ..WorldOptions::default()
     });
-    let node = scene.node("node", &world);
-    let Some(provider) = Provider::before(&node, true, "") else { return };
+    let node = runtime.node("node", &world);
+    let Some(provider) = Provider::in_front_of(&node, true, "") else { return };
     let (method, params) = ("eth_getBlockByNumber", r#"["0x3e8",true]"#);
-    let theirs = node.result(method, params);
+    let theirs = node.call(method, params);
     assert!(theirs.len() > 500_000, "{}", theirs.len());
-    let served = provider.served("http2 = true");
+    let gateway = provider.start_gateway("http2 = true");
     for _ in 0..3 {
-        assert_eq!(result(&ask(&mut served.client(), method, params)), theirs);
+        assert_eq!(result(&ask(&mut gateway.client(), method, params)), theirs);
     }
-    drop(served);
+    drop(gateway);
     let call = "[call]\nresponse_bytes_max = \"100KiB\"\n";
-    let entry = provider.entry("node", "http2 = true");
-    let served = Served::start(&format!("{}{UNCACHED}{call}{entry}", polled_once("")));
-    served.wait_for_candidates(&["node"]);
-    let (_, _, message) = error(&ask(&mut served.client(), method, params));
+    let upstream = provider.to_toml("node", "http2 = true");
+    let text = format!("{}{UNCACHED}{call}{upstream}", chain_polled_once(""));
+    let gateway = TestGateway::start(&text);
+    gateway.wait_for_candidates(&["node"]);
+    let (_, _, message) = error(&ask(&mut gateway.client(), method, params));
     assert!(message.contains("exceeds the size limit"), "{message}");
-    let read = account(1, "0x3e8");
-    assert_eq!(result(&ask(&mut served.client(), READ, &read)), node.result(READ, &read));
+    let params = balance_params(1, "0x3e8");
+    let answer = ask(&mut gateway.client(), GET_BALANCE, &params);
+    assert_eq!(result(&answer), node.call(GET_BALANCE, &params));
 }
 
 #[test]
 fn batches_use_http2() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let Some(provider) = Provider::before(&node, true, "") else { return };
-    let served = provider.served("http2 = true\nbatch_calls_max = 100\nbatch_wait = \"0ms\"");
-    ask_all(&mut served.client(), &node, 0..40);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let Some(provider) = Provider::in_front_of(&node, true, "") else { return };
+    let keys = "http2 = true\nbatch_calls_max = 100\nbatch_wait = \"0ms\"";
+    let gateway = provider.start_gateway(keys);
+    ask_all(&mut gateway.client(), &node, 0..40);
     assert_eq!(provider.connections_of(1), 1);
 }
 
 /// A stopped nginx keeps the connection open and sends nothing, like a network that drops packets.
 #[test]
 fn a_silent_connection_is_closed() {
-    let scene = Scene::set();
-    let [node, other] = scene.nodes(["node", "other"]);
-    let Some(provider) = Provider::before(&node, true, "") else { return };
-    let entries = provider.entry("node", "http2 = true\nping_interval = \"100ms\"")
-        + &other.entry("backup = true");
+    let runtime = NodeRuntime::start();
+    let [node, other] = runtime.nodes(["node", "other"]);
+    let Some(provider) = Provider::in_front_of(&node, true, "") else { return };
+    let upstreams = provider.to_toml("node", "http2 = true\nping_interval = \"100ms\"")
+        + &other.to_toml("backup = true");
     let call = "[call]\nhedge = false\n";
-    let served = Served::start(&format!("{}{UNCACHED}{call}{entries}", polled_once("")));
-    served.wait_for_candidates(&["node"]);
-    let params = account(1, "0x64");
-    assert_eq!(result(&ask(&mut served.client(), READ, &params)), node.result(READ, &params));
+    let text = format!("{}{UNCACHED}{call}{upstreams}", chain_polled_once(""));
+    let gateway = TestGateway::start(&text);
+    gateway.wait_for_candidates(&["node"]);
+    let params = balance_params(1, "0x64");
+    let answer = ask(&mut gateway.client(), GET_BALANCE, &params);
+    assert_eq!(result(&answer), node.call(GET_BALANCE, &params));
     provider.signal("-STOP");
     let began = Instant::now();
-    assert_eq!(result(&ask(&mut served.client(), READ, &params)), node.result(READ, &params));
-    // Without pings, the call would wait for the much longer deadline of an attempt.
+    let answer = ask(&mut gateway.client(), GET_BALANCE, &params);
+    assert_eq!(result(&answer), node.call(GET_BALANCE, &params));
+    // Without pings, the gateway would wait for the much longer deadline of an attempt.
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     provider.signal("-CONT");
 }

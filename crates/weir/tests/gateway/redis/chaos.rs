@@ -1,5 +1,5 @@
-//! Redis fails in every possible way, one after the other, under load and reorgs. The oracle checks
-//! every response.
+//! Redis fails in five ways, one after the other, while clients send calls and the chain
+//! reorganises. An oracle, which knows the simulated chain, checks every response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,32 +13,32 @@ use simnode::world::World;
 use tokio::time::Instant;
 use wire::response::{Outcome, parse_response};
 
-use super::{metric, tier};
+use super::{metric, redis_table};
 use crate::sim::calls::random_call;
-use crate::support::redis_server::{Proxy, Redis};
-use crate::support::scene::{Scene, Served, body};
+use crate::support::harness::{NodeRuntime, TestGateway, body};
+use crate::support::redis_server::{DelayProxy, Redis};
 use test_support::raw::Client;
 use test_support::wait::{pause, wait_until};
 
 /// Maximum time that a call may wait for Redis.
 const TIMEOUT: Duration = Duration::from_millis(20);
-/// Noise of a percentile, because other tests run at the same time.
+/// Allowed noise of the p99 latency. Other tests run at the same time.
 const NOISE: Duration = Duration::from_millis(30);
 /// Length of each failure of Redis.
 const FAILURE: Duration = Duration::from_millis(600);
 /// Pause after each failure.
 const RECOVERY: Duration = Duration::from_millis(300);
-/// Clients of each gateway.
+/// Number of clients of each gateway.
 const CLIENTS: u64 = 2;
-/// Codes of the gateway's own errors. The nodes here never send them.
+/// Codes of the gateway's own errors. The nodes of this test never send them.
 const OWN_ERRORS: [i64; 3] = [-32603, -32002, -32005];
 
 /// The results of one client.
 #[derive(Default)]
 struct ClientResult {
     latencies: Vec<Duration>,
-    /// Number of correct responses.
-    right: usize,
+    /// Number of responses that the oracle found correct.
+    correct: usize,
     findings: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ fn load(
         let method = call.method;
         let exchange = Exchange { method, params, reply, sent, received, client };
         match oracle.judge(&exchange) {
-            Verdict::Right => result.right += 1,
+            Verdict::Right => result.correct += 1,
             Verdict::Unjudged(_) if !is_own_error && answer.status == 200 => {}
             verdict => {
                 let cache = answer.header("x-weir-cache");
@@ -97,8 +97,8 @@ fn p99(results: &[ClientResult]) -> Duration {
 #[test]
 fn whatever_happens_to_redis_answers_stay_right_and_in_time() {
     let Some(mut primary) = Redis::start(&[]) else { return };
-    let proxy = Proxy::before(primary.port);
-    let replication_proxy = Proxy::before(primary.port);
+    let proxy = DelayProxy::in_front_of(primary.port);
+    let replication_proxy = DelayProxy::in_front_of(primary.port);
     let replication_port = replication_proxy.port.to_string();
     let Some(replica) = Redis::start(&["--replicaof", "127.0.0.1", &replication_port]) else {
         return;
@@ -113,43 +113,44 @@ fn whatever_happens_to_redis_answers_stay_right_and_in_time() {
         ..WorldOptions::default()
     };
     let world = Arc::new(World::new(world).unwrap());
-    let scene = Scene::set();
-    let node = scene.node("node", &world);
-    let entry = node.entry("");
-    let gateway = |redis: &str| {
+    let runtime = NodeRuntime::start();
+    let node = runtime.node("node", &world);
+    let upstream = node.to_toml("");
+    let start_gateway = |redis: &str| {
         let chain = "[chain.sim]\npoll_interval = \"50ms\"\nblock_time = \"250ms\"\n";
-        Served::start(&format!("{chain}{redis}{entry}"))
+        TestGateway::start(&format!("{chain}{redis}{upstream}"))
     };
     let timeout = format!("timeout = \"{}ms\"", TIMEOUT.as_millis());
     let proxy_url = format!("redis://127.0.0.1:{}", proxy.port);
     let gateways = [
-        gateway(""),
-        gateway(&tier(&proxy_url, &timeout)),
-        gateway(&tier(&primary.url(), &format!("{timeout}\nread_replicas = true"))),
+        start_gateway(""),
+        start_gateway(&redis_table(&proxy_url, &timeout)),
+        start_gateway(&redis_table(&primary.url(), &format!("{timeout}\nread_replicas = true"))),
     ];
-    let hits = |served: &Served| metric(served, r#"weir_redis_lookups_total{outcome="hit"}"#);
+    let hits =
+        |gateway: &TestGateway| metric(gateway, r#"weir_redis_lookups_total{outcome="hit"}"#);
     let hits_of_both = || [hits(&gateways[1]), hits(&gateways[2])];
     let oracle = Oracle::new(Arc::clone(&world), OracleOptions::default());
     let stop = AtomicBool::new(false);
-    for served in &gateways {
-        wait_until("a head is served", || !served.status("/chains/0/head").is_null());
+    for gateway in &gateways {
+        wait_until("a head is served", || !gateway.status("/chains/0/head").is_null());
     }
     let (mut without_redis, mut with_redis) = (Vec::new(), Vec::new());
     std::thread::scope(|threads| {
         let (oracle, world, stop) = (&oracle, &world, &stop);
         let mut clients = Vec::new();
-        for (gateway_index, served) in gateways.iter().enumerate() {
+        for (gateway_index, gateway) in gateways.iter().enumerate() {
             for number in 0..CLIENTS {
                 let client = gateway_index as u64 * CLIENTS + number;
-                let run = move || load(&served.address, world, oracle, client, stop);
+                let run = move || load(&gateway.address, world, oracle, client, stop);
                 clients.push((gateway_index, threads.spawn(run)));
             }
         }
         wait_until("both gateways use the tier", || hits_of_both().iter().all(|hits| *hits > 0.0));
         // Redis is slow.
-        proxy.delay(40);
+        proxy.set_delay_ms(40);
         pause(FAILURE); // Sleeps: how long Redis is slow.
-        proxy.delay(0);
+        proxy.set_delay_ms(0);
         pause(RECOVERY); // Sleeps: how long Redis is healthy.
         // Redis hangs.
         primary.signal("-STOP");
@@ -157,9 +158,9 @@ fn whatever_happens_to_redis_answers_stay_right_and_in_time() {
         primary.signal("-CONT");
         pause(RECOVERY); // Sleeps: how long Redis is healthy.
         // The replica is behind.
-        replication_proxy.hold(true);
+        replication_proxy.set_held(true);
         pause(FAILURE); // Sleeps: how long the replica is behind.
-        replication_proxy.hold(false);
+        replication_proxy.set_held(false);
         pause(RECOVERY); // Sleeps: how long Redis is healthy.
         // The replica hangs.
         replica.signal("-STOP");
@@ -189,10 +190,10 @@ fn whatever_happens_to_redis_answers_stay_right_and_in_time() {
             { result.findings.iter().take(5).cloned().collect::<Vec<_>>().join("\n") }
         );
     }
-    let judged: usize = with_redis.iter().map(|result| result.right).sum();
+    let judged: usize = with_redis.iter().map(|result| result.correct).sum();
     let (without, with) = (p99(&without_redis), p99(&with_redis));
-    for served in &gateways[1..] {
-        assert!(metric(served, "weir_redis_breakers_opened_total") >= 1.0, "a breaker opened");
+    for gateway in &gateways[1..] {
+        assert!(metric(gateway, "weir_redis_breakers_opened_total") >= 1.0, "a breaker opened");
     }
     println!("{judged} answers right, p99 {without:?} without the tier and {with:?} with it");
     assert!(judged > 500, "only {judged} answers were judged");

@@ -1,11 +1,11 @@
-//! A real HAProxy in front of the replicas, which stands for a cluster's Service and probes.
+//! A real HAProxy in front of the replicas. It has the role of a Kubernetes Service with probes.
 
 use std::fs;
 use std::process::{Child, Stdio};
 
 use tempfile::TempDir;
 
-use super::PLACES;
+use super::SLOTS;
 use super::replicas::Address;
 use test_support::port::ReservedPort;
 use test_support::programs;
@@ -18,15 +18,17 @@ pub(super) struct Balancer {
     child: Child,
     /// Address for clients.
     pub(super) address: String,
+    /// Address of HAProxy's statistics.
     statistics: String,
     _folder: TempDir,
     _ports: [ReservedPort; 2],
 }
 
 impl Balancer {
-    /// Starts HAProxy; `None` if the program is missing, which is recorded. Probes are those of the
-    /// chart, ten times as often. Only a call that no replica has received is sent again.
-    pub(super) fn start(replicas: &[Address; PLACES]) -> Option<Balancer> {
+    /// Starts HAProxy. Returns `None` and records a skip if the program is missing. HAProxy probes
+    /// as the chart does, but ten times as often. It retries a call only if no replica has received
+    /// the call.
+    pub(super) fn start(replicas: &[Address; SLOTS]) -> Option<Balancer> {
         let program = programs::require("haproxy")?;
         let ports = [ReservedPort::new(), ReservedPort::new()];
         let [address, statistics] = ports.each_ref().map(|port| port.address.to_string());
@@ -40,8 +42,8 @@ impl Balancer {
              \x20 option httpchk GET /readyz\n  http-check expect status 200\n\
              \x20 default-server check inter 200ms fall 2 rise 1\n"
         );
-        for (place, Address { calls, health }) in replicas.iter().enumerate() {
-            config.push_str(&format!("  server r{place} {calls} port {}\n", health.port()));
+        for (slot, Address { calls, health }) in replicas.iter().enumerate() {
+            config.push_str(&format!("  server r{slot} {calls} port {}\n", health.port()));
         }
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("haproxy.cfg");
@@ -61,23 +63,23 @@ impl Balancer {
         wait_until(&format!("haproxy uses {replicas:?}"), || {
             // The state of a server: "UP", "UP 1/2" or "DOWN".
             let states = self.column(17);
-            (0..PLACES).all(|place| (states[place] == "UP") == replicas.contains(&place))
+            (0..SLOTS).all(|slot| (states[slot] == "UP") == replicas.contains(&slot))
         });
     }
 
-    /// Returns the number of response errors of each replica. HAProxy does not count every call
-    /// that it lost on a keep-alive connection.
-    pub(super) fn response_errors(&self) -> [u64; PLACES] {
+    /// Returns the number of response errors of each replica. HAProxy does not count all calls that
+    /// it lost on keep-alive connections.
+    pub(super) fn response_errors(&self) -> [u64; SLOTS] {
         self.column(14).map(|errors| errors.parse().unwrap())
     }
 
     /// Returns a column of HAProxy's statistics for each replica.
-    fn column(&self, column: usize) -> [String; PLACES] {
+    fn column(&self, column: usize) -> [String; SLOTS] {
         let mut client = raw::Client::connect(&self.statistics);
         client.send(b"GET /;csv HTTP/1.1\r\nHost: haproxy\r\nConnection: close\r\n\r\n");
         let answer = client.read_response().unwrap();
-        std::array::from_fn(|place| {
-            let name = format!("calls,r{place},");
+        std::array::from_fn(|slot| {
+            let name = format!("calls,r{slot},");
             let line = answer.text().lines().find(|line| line.starts_with(&name));
             line.and_then(|line| line.split(',').nth(column)).unwrap().to_owned()
         })
@@ -86,7 +88,8 @@ impl Balancer {
 
 impl Drop for Balancer {
     fn drop(&mut self) {
-        // An error means that HAProxy has ended already; then calls have failed.
+        // An error means that HAProxy has ended already. Then calls have failed, which the test
+        // reports.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::{BURST, RATE};
-use crate::support::open_loop::{Connection, Stop, call};
+use crate::support::open_loop::{KeepAliveConnection, StopGuard, call_body};
 
-/// Clients whose calls count in the shared zone. Together they send more than its rate.
+/// Number of clients whose calls count for the shared limit. Together they send more calls than the
+/// limit allows.
 const LIMITED: u32 = 20;
-/// Clients without a limit.
+/// Number of clients without a limit.
 const UNLIMITED: u32 = 10;
 
 /// One call.
@@ -24,17 +25,17 @@ pub(super) struct Record {
 /// The outcome of a call.
 #[derive(Debug, PartialEq)]
 pub(super) enum Outcome {
-    /// A call without a limit has a result.
+    /// The response has a result. The call is not limited.
     Unlimited,
-    /// A call that counts in the shared zone has a result.
+    /// The response has a result. The call counts for the shared limit.
     Passed,
     /// The shared limit rejected the call.
     Rejected,
     Failed(String),
 }
 
-/// Sends `rate` calls per second while `scenario` runs; returns all calls.
-pub(super) fn under_load(target: &str, rate: u32, scenario: impl FnOnce()) -> Vec<Record> {
+/// Sends `rate` calls per second while `scenario` runs. Returns all calls.
+pub(super) fn run_under_load(target: &str, rate: u32, scenario: impl FnOnce()) -> Vec<Record> {
     let interval = Duration::from_secs(1) * (LIMITED + UNLIMITED) / rate;
     let stop = AtomicBool::new(false);
     let calls = Mutex::new(Vec::new());
@@ -42,20 +43,21 @@ pub(super) fn under_load(target: &str, rate: u32, scenario: impl FnOnce()) -> Ve
         for number in 0..LIMITED + UNLIMITED {
             let (stop, calls) = (&stop, &calls);
             scope.spawn(move || {
-                let recorded = client(target, number, interval, stop);
-                calls.lock().extend(recorded);
+                let records = run_client(target, number, interval, stop);
+                calls.lock().extend(records);
             });
         }
         // Stops the clients even if the scenario panics.
-        let _stop = Stop(&stop);
+        let _stop = StopGuard(&stop);
         scenario();
     });
     calls.into_inner()
 }
 
-fn client(target: &str, number: u32, interval: Duration, stop: &AtomicBool) -> Vec<Record> {
+/// Sends the calls of one client until `stop` is set.
+fn run_client(target: &str, number: u32, interval: Duration, stop: &AtomicBool) -> Vec<Record> {
     let header_lines = if number < LIMITED { "X-Tenant: a\r\n" } else { "" };
-    let mut connection = Connection::default();
+    let mut connection = KeepAliveConnection::default();
     let mut records = Vec::new();
     let began = Instant::now() + interval * number / (LIMITED + UNLIMITED);
     for call_number in 0u32.. {
@@ -67,7 +69,7 @@ fn client(target: &str, number: u32, interval: Duration, stop: &AtomicBool) -> V
             std::thread::park_timeout(wait); // Sleeps: the planned rate.
         }
         let started = Instant::now();
-        let response = connection.call(target, header_lines, &call(number, call_number));
+        let response = connection.call(target, header_lines, &call_body(number, call_number));
         let outcome =
             match response {
                 Ok((head, body))
@@ -86,8 +88,8 @@ fn client(target: &str, number: u32, interval: Duration, stop: &AtomicBool) -> V
     records
 }
 
-/// Returns the least number of calls that a limit lets pass between two instants. It replays the
-/// recorded calls with a burst that is used up at first.
+/// Returns the least number of calls that a correct limit lets pass between two instants. Applies
+/// the limit again to the recorded calls, and assumes that the burst is used up at `from`.
 pub(super) fn passed_min(calls: &[Record], from: Instant, to: Instant) -> f64 {
     let is_limited = |call: &&Record| matches!(call.outcome, Outcome::Passed | Outcome::Rejected);
     let ends = calls.iter().filter(is_limited).map(|call| call.ended);

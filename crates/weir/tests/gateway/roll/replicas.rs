@@ -1,4 +1,4 @@
-//! Gateway processes with the chart's arguments and its table `[server]`.
+//! Gateway processes with the arguments and the `[server]` table of the Helm chart.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{BURST, PLACES, RATE};
+use super::{BURST, RATE, SLOTS};
 use crate::support::redis_server::Redis;
 use test_support::port::ReservedPort;
 use test_support::raw;
 use test_support::running::{Running, Weir};
 use test_support::wait::wait_until;
 
-/// The manifests that the chart renders from the fewest values.
+/// The manifests that the chart renders from only the required values.
 const CHART: &str = include_str!("../chart/rendered/least.expected");
-/// Longest time for a stop: the drain delay, the deadline and a busy machine.
+/// Maximum time of a stop: the drain delay, the drain deadline, and time for a busy machine.
 const STOP_MAX: Duration = Duration::from_secs(15);
 
 /// The addresses of a replica.
@@ -26,19 +26,20 @@ pub(super) struct Address {
     pub(super) health: SocketAddr,
 }
 
-/// A pod's address and configuration, with or without a running process.
-struct Place {
+/// The address and the configuration of a replica, with or without a running process.
+struct Slot {
+    /// The ports for calls and for health checks.
     ports: [ReservedPort; 2],
     file: PathBuf,
     running: Option<Running>,
 }
 
-/// All places, with the nodes behind them.
+/// All replicas, and the nodes behind them.
 pub(super) struct Replicas {
-    places: [Place; PLACES],
-    /// Calls that stopped replicas have judged by their shares.
-    judged_by_shares: f64,
-    /// Number of applied configurations after the first.
+    slots: [Slot; SLOTS],
+    /// Number of calls that stopped replicas have decided by their local shares, without Redis.
+    decided_by_shares: f64,
+    /// Number of configuration changes so far.
     reloads: u64,
     upstreams: String,
     redis_url: String,
@@ -55,35 +56,35 @@ impl Replicas {
             format!("[[upstream]]\nname = \"n{index}\"\nurl = \"{}\"\n", node.url())
         });
         let folder = TempDir::new().unwrap();
-        let places = std::array::from_fn(|index| Place {
+        let slots = std::array::from_fn(|index| Slot {
             ports: [ReservedPort::new(), ReservedPort::new()],
             file: folder.path().join(format!("gateway-{index}.toml")),
             running: None,
         });
         let replicas = Replicas {
-            places,
-            judged_by_shares: 0.0,
+            slots,
+            decided_by_shares: 0.0,
             reloads: 0,
             upstreams: upstreams.collect(),
             redis_url: redis.url(),
             _nodes: nodes,
             _folder: folder,
         };
-        replicas.write();
+        replicas.write_files();
         replicas
     }
 
-    pub(super) fn addresses(&self) -> [Address; PLACES] {
-        self.places.each_ref().map(Place::address)
+    pub(super) fn addresses(&self) -> [Address; SLOTS] {
+        self.slots.each_ref().map(Slot::address)
     }
 
-    /// Writes the configuration of each place, as the kubelet does.
-    fn write(&self) {
-        for place in &self.places {
-            let server = server_table(place.address());
+    /// Writes the configuration file of each slot, as the kubelet does for a pod.
+    fn write_files(&self) {
+        for slot in &self.slots {
+            let server = server_table(slot.address());
             let text = format!(
                 "{server}{}[redis]\nurl = \"{}\"\nresponses = false\ntimeout = \"500ms\"\n\
-                 gateways_assumed = {PLACES}\n\
+                 gateways_assumed = {SLOTS}\n\
                  [health]\nfailure_share_max = 0.{}\n\
                  [zone.tenants]\nkey = [\"header:x-tenant\"]\nrate = \"{RATE}r/s\"\nshared = true\n\
                  [[limit]]\nzone = \"tenants\"\nburst = {BURST}\nnodelay = true\n",
@@ -91,31 +92,31 @@ impl Replicas {
                 self.redis_url,
                 50 + self.reloads
             );
-            replace(&place.file, &text);
+            replace(&slot.file, &text);
         }
     }
 
     /// Starts a replica and waits until it is ready.
-    pub(super) fn start(&mut self, place: usize) {
-        let place = &mut self.places[place];
+    pub(super) fn start(&mut self, slot: usize) {
+        let slot = &mut self.slots[slot];
         let args = CHART.lines().find_map(|line| line.trim().strip_prefix("args: "));
         assert_eq!(args, Some(r#"["serve", "/etc/weir/gateway.toml"]"#), "the chart's arguments");
-        let weir = Weir::serve().listen_as_configured().admin().file(&place.file);
-        place.running = Some(weir.start());
-        let health = place.ports[1].address.to_string();
+        let weir = Weir::serve().listen_as_configured().admin().file(&slot.file);
+        slot.running = Some(weir.start());
+        let health = slot.ports[1].address.to_string();
         wait_until("the replica is ready", || get(&health, "/readyz").status == 200);
     }
 
-    /// Stops replicas at the same time, as a cluster does, and waits until they have ended.
-    pub(super) fn stop(&mut self, places: &[usize]) {
+    /// Stops replicas at the same time, as Kubernetes does, and waits until they have ended.
+    pub(super) fn stop(&mut self, slots: &[usize]) {
         let began = std::time::Instant::now();
-        for place in places {
-            let running = self.places[*place].running.as_ref().unwrap();
-            self.judged_by_shares += judged_calls(running, "share");
+        for slot in slots {
+            let running = self.slots[*slot].running.as_ref().unwrap();
+            self.decided_by_shares += decided_calls(running, "share");
             running.signal("-TERM");
         }
-        for place in places {
-            let mut running = self.places[*place].running.take().unwrap();
+        for slot in slots {
+            let mut running = self.slots[*slot].running.take().unwrap();
             assert!(running.wait_for_exit().success(), "{}", running.log());
             assert!(!running.log().contains("drain deadline passed"), "{}", running.log());
         }
@@ -123,8 +124,8 @@ impl Replicas {
     }
 
     /// Kills a replica and waits until its process has ended.
-    pub(super) fn kill(&mut self, place: usize) {
-        let mut running = self.places[place].running.take().unwrap();
+    pub(super) fn kill(&mut self, slot: usize) {
+        let mut running = self.slots[slot].running.take().unwrap();
         running.signal("-KILL");
         running.wait_for_exit();
     }
@@ -132,7 +133,7 @@ impl Replicas {
     /// Changes the configuration and waits until each replica has reloaded it.
     pub(super) fn reconfigure(&mut self) {
         self.reloads += 1;
-        self.write();
+        self.write_files();
         wait_until("each replica has reloaded its file", || {
             self.running().all(|running| {
                 let config = &status(running)["config"];
@@ -142,7 +143,7 @@ impl Replicas {
         });
     }
 
-    /// Waits until each replica counts this number of gateways.
+    /// Waits until each replica has counted this number of gateways.
     pub(super) fn wait_for_count(&self, gateways: u64) {
         wait_until(&format!("each replica counts {gateways} gateways"), || {
             self.running().all(|running| {
@@ -152,38 +153,38 @@ impl Replicas {
         });
     }
 
-    /// Waits until each replica has sent a call to Redis for a decision.
-    pub(super) fn wait_until_redis_judges(&self) {
+    /// Waits until Redis has decided about a call of each replica.
+    pub(super) fn wait_until_redis_decides(&self) {
         wait_until("Redis judges calls of each replica", || {
-            self.running().all(|running| judged_calls(running, "redis") > 0.0)
+            self.running().all(|running| decided_calls(running, "redis") > 0.0)
         });
     }
 
-    /// Returns the number of calls that replicas have judged by their shares, without Redis.
-    pub(super) fn judged_by_shares(&self) -> f64 {
-        let running = self.running().map(|running| judged_calls(running, "share"));
-        self.judged_by_shares + running.sum::<f64>()
+    /// Returns the number of calls that replicas have decided by their local shares, without Redis.
+    pub(super) fn decided_by_shares(&self) -> f64 {
+        let running = self.running().map(|running| decided_calls(running, "share"));
+        self.decided_by_shares + running.sum::<f64>()
     }
 
-    /// Asserts that no replica has ended by itself.
+    /// Asserts that no replica has ended without the test's order.
     pub(super) fn assert_sound(&mut self) {
-        let running = self.places.iter_mut().filter_map(|place| place.running.as_mut());
+        let running = self.slots.iter_mut().filter_map(|slot| slot.running.as_mut());
         running.for_each(Running::assert_sound);
     }
 
     fn running(&self) -> impl Iterator<Item = &Running> {
-        self.places.iter().filter_map(|place| place.running.as_ref())
+        self.slots.iter().filter_map(|slot| slot.running.as_ref())
     }
 }
 
-impl Place {
+impl Slot {
     fn address(&self) -> Address {
         let [calls, health] = self.ports.each_ref().map(|port| port.address);
         Address { calls, health }
     }
 }
 
-/// Returns the chart's table `[server]` with other addresses and a shorter delay.
+/// Returns the chart's `[server]` table with other addresses and shorter times.
 fn server_table(address: Address) -> String {
     let lines = CHART.lines().map(str::trim).skip_while(|line| *line != "[server]");
     let lines: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
@@ -198,7 +199,7 @@ fn server_table(address: Address) -> String {
     lines.into_iter().map(with).collect::<String>() + "threads = 1\n"
 }
 
-/// Replaces a file by renaming, so that no reader gets a part of it.
+/// Replaces a file by a rename, so that no reader gets a part of it.
 fn replace(file: &Path, text: &str) {
     let beside = file.with_extension("new");
     std::fs::write(&beside, text).unwrap();
@@ -216,9 +217,10 @@ fn status(running: &Running) -> Value {
     serde_json::from_str(get(running.admin.as_ref().unwrap(), "/status").text()).unwrap()
 }
 
-/// Returns the number of a replica's calls that `judge` has decided: `redis` or `share`.
-fn judged_calls(running: &Running, judge: &str) -> f64 {
+/// Returns the number of a replica's calls that the shared limit has decided by `redis`, or by the
+/// local `share`.
+fn decided_calls(running: &Running, by: &str) -> f64 {
     let answer = get(running.admin.as_ref().unwrap(), "/metrics");
-    let name = format!("weir_limit_shared_calls_total{{by=\"{judge}\"}} ");
+    let name = format!("weir_limit_shared_calls_total{{by=\"{by}\"}} ");
     answer.text().lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap()
 }

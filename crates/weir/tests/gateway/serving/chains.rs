@@ -1,4 +1,5 @@
-//! Several chains and namespaces through one gateway, and nodes that are on another chain.
+//! Several chains and method namespaces behind one gateway, and nodes that are on another chain
+//! than configured.
 
 use std::sync::Arc;
 
@@ -6,55 +7,55 @@ use serde_json::Value;
 use simnode::schedule::WorldOptions;
 use simnode::world::World;
 
-use crate::support::scene::{
-    READ, Scene, Served, SimNode, account, ask, body, by, entry, error, mark, polled_once, result,
-    still_world, wait_for_quiet,
+use crate::support::harness::{
+    GET_BALANCE, NodeRuntime, SimNode, TestGateway, ask, balance_params, body, cache_status,
+    chain_polled_once, error, result, static_world, upstream_of, upstream_toml, wait_until_idle,
 };
 use test_support::raw::Client;
 use test_support::wait::wait_until;
 
-/// Path of the Harmony chain.
+/// URL path of the Harmony chain.
 const HARMONY: &str = "/api/v1/hmy/v2";
 const HARMONY_ID: u64 = 1_666_600_000;
 
 fn world(seed: u64, chain_id: u64) -> Arc<World> {
-    still_world(WorldOptions { seed, chain_id, ..WorldOptions::default() })
+    static_world(WorldOptions { seed, chain_id, ..WorldOptions::default() })
 }
 
 /// Two chains behind one gateway: Ethereum at `/eth`, Harmony at the path [`HARMONY`].
 struct TwoChains {
     eth: SimNode,
     harmony: SimNode,
-    served: Served,
-    _scene: Scene,
+    gateway: TestGateway,
+    _runtime: NodeRuntime,
 }
 
 impl TwoChains {
-    fn set() -> TwoChains {
-        let scene = Scene::set();
-        let eth = scene.node("eth-node", &world(1, 424_242));
-        let harmony = scene.node("harmony-node", &world(2, HARMONY_ID));
-        let served = Served::start(&format!(
+    fn start() -> TwoChains {
+        let runtime = NodeRuntime::start();
+        let eth = runtime.node("eth-node", &world(1, 424_242));
+        let harmony = runtime.node("harmony-node", &world(2, HARMONY_ID));
+        let gateway = TestGateway::start(&format!(
             "[chain.eth]\npoll_interval = \"1h\"\n\
              [chain.harmony]\nfamily = \"harmony\"\nid = {HARMONY_ID}\n\
              paths = [\"{HARMONY}\"]\npoll_interval = \"1h\"\n{}{}",
-            eth.entry("chain = \"eth\""),
-            harmony.entry("chain = \"harmony\"")
+            eth.to_toml("chain = \"eth\""),
+            harmony.to_toml("chain = \"harmony\"")
         ));
         for chain in 0..2 {
             wait_until("both heads are seen", || {
-                !served.status(&format!("/chains/{chain}/head")).is_null()
+                !gateway.status(&format!("/chains/{chain}/head")).is_null()
             });
         }
-        wait_for_quiet(&[&eth, &harmony]);
-        TwoChains { eth, harmony, served, _scene: scene }
+        wait_until_idle(&[&eth, &harmony]);
+        TwoChains { eth, harmony, gateway, _runtime: runtime }
     }
 }
 
 #[test]
 fn namespaces_keep_their_forms_and_are_never_mixed() {
-    let chains = TwoChains::set();
-    let mut client = chains.served.client();
+    let chains = TwoChains::start();
+    let mut client = chains.gateway.client();
     let account = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
     let calls = [
         ("eth_blockNumber", "[]"),
@@ -73,45 +74,47 @@ fn namespaces_keep_their_forms_and_are_never_mixed() {
         ("hmy_getBalance", account),
         ("hmyv2_getBalance", r#"["0x0000000000000000000000000000000000000001"]"#),
     ];
-    // Two rounds, so that a cached response of one namespace could be returned in another.
+    // In the second round, the responses come from the cache. A cached response of one namespace
+    // must not be returned in another.
     for round in ["first", "second"] {
         for (method, params) in calls {
-            let ours = client.call(HARMONY, &body(method, params));
-            let theirs = chains.harmony.result(method, params);
-            assert_eq!(result(&ours), theirs, "{method} {round}");
-            assert!(round == "first" || mark(&ours) == "hit", "{method}: {}", mark(&ours));
+            let answer = client.call(HARMONY, &body(method, params));
+            let expected = chains.harmony.call(method, params);
+            assert_eq!(result(&answer), expected, "{method} {round}");
+            let status = cache_status(&answer);
+            assert!(round == "first" || status == "hit", "{method}: {status}");
         }
         for (method, params) in calls.iter().filter(|(method, _)| method.starts_with("eth_")) {
-            let ours = client.call("/eth", &body(method, params));
-            assert_eq!(result(&ours), chains.eth.result(method, params), "{method} {round}");
+            let answer = client.call("/eth", &body(method, params));
+            assert_eq!(result(&answer), chains.eth.call(method, params), "{method} {round}");
         }
     }
-    // The expected forms, independent of the simulated node.
-    let number = |method| result(&chains.served.client().call(HARMONY, &body(method, "[]")));
+    // These expected results do not depend on the simulated node.
+    let number = |method| result(&chains.gateway.client().call(HARMONY, &body(method, "[]")));
     assert_eq!(number("eth_blockNumber"), "\"0x3e8\"");
     assert_eq!(number("hmy_blockNumber"), "\"0x3e8\"");
     assert_eq!(number("hmyv2_blockNumber"), "1000");
     assert_eq!(number("hmyv2_chainId"), HARMONY_ID.to_string());
-    assert_ne!(number("eth_chainId"), chains.eth.result("eth_chainId", "[]"));
+    assert_ne!(number("eth_chainId"), chains.eth.call("eth_chainId", "[]"));
 }
 
 #[test]
 fn node_metadata_is_not_mistaken_for_code() {
-    let chains = TwoChains::set();
-    let mut client = chains.served.client();
+    let chains = TwoChains::start();
+    let mut client = chains.gateway.client();
     for _ in 0..2 {
         let metadata = result(&client.call(HARMONY, &body("hmyv2_getNodeMetadata", "[]")));
         assert!(metadata.contains("is-leader"), "{metadata}");
-        let params = account(1, "latest");
+        let params = balance_params(1, "latest");
         let code = result(&client.call(HARMONY, &body("hmyv2_getCode", &params)));
-        assert_eq!(code, chains.harmony.result("hmyv2_getCode", &params));
+        assert_eq!(code, chains.harmony.call("hmyv2_getCode", &params));
     }
 }
 
 #[test]
 fn ids_of_every_form_come_back_in_order() {
-    let chains = TwoChains::set();
-    let mut client = chains.served.client();
+    let chains = TwoChains::start();
+    let mut client = chains.gateway.client();
     let ids = ["\"text\"", "null", "\"\\u00e9\\\"\"", "-1.50", "18446744073709551616", "7"];
     let methods = ["eth_blockNumber", "hmy_blockNumber", "hmyv2_blockNumber"];
     let calls: Vec<(&str, &str)> = ids.into_iter().zip(methods.into_iter().cycle()).collect();
@@ -137,10 +140,10 @@ fn ids_of_every_form_come_back_in_order() {
 
 #[test]
 fn a_path_without_a_chain_is_rejected() {
-    let chains = TwoChains::set();
+    let chains = TwoChains::start();
     let before = (chains.eth.calls(), chains.harmony.calls());
     for path in ["/", "/ethereum", "/eth/x", "/api/v1/hmy", "/ETH"] {
-        let answer = chains.served.client().call(path, &body("eth_chainId", "[]"));
+        let answer = chains.gateway.client().call(path, &body("eth_chainId", "[]"));
         let parsed: Value = serde_json::from_str(answer.text()).unwrap();
         assert_eq!(
             (answer.status, &parsed["error"]["code"]),
@@ -151,39 +154,41 @@ fn a_path_without_a_chain_is_rejected() {
     assert_eq!((chains.eth.calls(), chains.harmony.calls()), before);
 }
 
-/// Requests different balances and returns which nodes responded.
-fn answerers(client: &mut Client, calls: u64) -> Vec<String> {
-    let one = |number| {
-        let answer = ask(client, READ, &account(number, "0x10"));
+/// Reads the balances of different accounts. Returns the name of the node that responded to each
+/// call.
+fn responding_nodes(client: &mut Client, calls: u64) -> Vec<String> {
+    let node_of = |account| {
+        let answer = ask(client, GET_BALANCE, &balance_params(account, "0x10"));
         result(&answer);
-        by(&answer).to_owned()
+        upstream_of(&answer).to_owned()
     };
-    (0..calls).map(one).collect()
+    (0..calls).map(node_of).collect()
 }
 
 #[test]
 fn a_node_of_another_chain_gets_no_calls() {
-    let scene = Scene::set();
-    let (ours, theirs) = (world(1, 5), world(2, 6));
-    let (native, stranger) = (scene.node("native", &ours), scene.node("stranger", &theirs));
-    let served = Served::start(&format!(
+    let runtime = NodeRuntime::start();
+    let native = runtime.node("native", &world(1, 5));
+    let stranger = runtime.node("stranger", &world(2, 6));
+    let gateway = TestGateway::start(&format!(
         "{}[call]\nbalance = \"weighted\"\n{}{}",
-        polled_once("id = 5"),
-        // The foreign node is first, so it would get calls if the gateway did not check its chain.
-        entry("stranger", &stranger.url(), ""),
-        native.entry("")
+        chain_polled_once("id = 5"),
+        // The foreign node is first in the configuration. So it would get calls if the gateway did
+        // not check its chain.
+        upstream_toml("stranger", &stranger.url(), ""),
+        native.to_toml("")
     ));
-    served.wait_for_candidates(&["native"]);
+    gateway.wait_for_candidates(&["native"]);
     wait_until("the gateway detects the foreign chain", || {
-        served.upstream(0, "state") == "foreign"
+        gateway.upstream(0, "state") == "foreign"
     });
-    wait_for_quiet(&[&native, &stranger]);
+    wait_until_idle(&[&native, &stranger]);
     let calls_before = stranger.calls();
-    let mut client = served.client();
-    assert!(answerers(&mut client, 20).iter().all(|name| name == "native"));
-    // The foreign node gets no calls even when the other node is down.
-    native.down();
-    let answer = ask(&mut client, READ, &account(99, "0x10"));
+    let mut client = gateway.client();
+    assert!(responding_nodes(&mut client, 20).iter().all(|name| name == "native"));
+    // Even if the other node is down, the foreign node gets no calls.
+    native.stop_listening();
+    let answer = ask(&mut client, GET_BALANCE, &balance_params(99, "0x10"));
     assert_eq!(error(&answer), (502, -32603, "no upstream could be reached".to_owned()));
     assert_eq!(stranger.calls(), calls_before);
 }

@@ -1,40 +1,41 @@
-//! Effects of a reload, and the handling of connections at shutdown.
+//! Effects of a reload, and what happens to connections when the gateway stops.
 
 use std::time::{Duration, Instant};
 
-use crate::support::scene::{
-    READ, Scene, Served, SimNode, account, ask, by, entry, mark, polled_often, polled_once, result,
-    send,
+use crate::support::harness::{
+    GET_BALANCE, NodeRuntime, SimNode, TestGateway, ask, balance_params, cache_status,
+    chain_polled_often, chain_polled_once, result, send, upstream_of, upstream_toml,
 };
-use test_support::raw::{Client, post};
+use test_support::raw::Client;
 use test_support::wait::{pause, wait_until};
 
-/// Disables cache and coalescing, so that every call reaches a node.
+/// Turns off the cache and coalescing, so that every call reaches a node.
 const NO_CACHE: &str = "[cache]\nenabled = false\ncoalesce = false\n";
 
 /// Returns a configuration with these nodes.
-fn text(nodes: &[&SimNode], more: &str) -> String {
-    format!("{more}\n{}", nodes.iter().map(|node| node.entry("")).collect::<String>())
+fn config(nodes: &[&SimNode], more: &str) -> String {
+    format!("{more}\n{}", nodes.iter().map(|node| node.to_toml("")).collect::<String>())
 }
 
 #[test]
 fn a_new_node_is_used_and_a_removed_one_gets_no_more_calls() {
-    let scene = Scene::set();
-    let [old, both, new] = scene.nodes(["old", "both", "new"]);
-    let more = format!("{NO_CACHE}{}", polled_often(""));
-    let served = Served::before(&[&old, &both], &more);
-    let mut client = served.client();
+    let runtime = NodeRuntime::start();
+    let [old, both, new] = runtime.nodes(["old", "both", "new"]);
+    let more = format!("{NO_CACHE}{}", chain_polled_often(""));
+    let gateway = TestGateway::in_front_of(&[&old, &both], &more);
+    let mut client = gateway.client();
     for number in 0..20 {
-        result(&ask(&mut client, READ, &account(number, "latest")));
+        result(&ask(&mut client, GET_BALANCE, &balance_params(number, "latest")));
     }
-    let keys = served.reload(&text(&[&both, &new], &more));
+    let keys = gateway.reload(&config(&[&both, &new], &more));
     assert_eq!(keys, ["upstream.old.url", "upstream.new.url"]);
-    served.wait_for_candidates(&["both", "new"]);
+    gateway.wait_for_candidates(&["both", "new"]);
     let before = old.calls();
     let mut by_new = 0;
-    for number in 0..100 {
+    for account in 0..100 {
         // The client keeps its connection.
-        by_new += u32::from(by(&ask(&mut client, READ, &account(number, "latest"))) == "new");
+        let answer = ask(&mut client, GET_BALANCE, &balance_params(account, "latest"));
+        by_new += u32::from(upstream_of(&answer) == "new");
     }
     assert!(by_new > 10, "{by_new} of 100 calls went to the new node");
     pause(Duration::from_millis(200)); // Sleeps: four poll intervals.
@@ -43,87 +44,92 @@ fn a_new_node_is_used_and_a_removed_one_gets_no_more_calls() {
 
 #[test]
 fn replacing_the_only_node_fails_no_call() {
-    let scene = Scene::set();
-    let nodes = scene.nodes(["a", "b", "c", "d"]);
-    let more = format!("{NO_CACHE}{}", polled_often(""));
-    let served = Served::before(&[&nodes[0]], &more);
-    let mut client = served.client();
-    for turn in 1..12 {
-        let node = &nodes[turn % 4];
-        served.reload(&text(&[node], &more));
-        let answer = ask(&mut client, READ, &account(turn as u64, "latest"));
+    let runtime = NodeRuntime::start();
+    let nodes = runtime.nodes(["a", "b", "c", "d"]);
+    let more = format!("{NO_CACHE}{}", chain_polled_often(""));
+    let gateway = TestGateway::in_front_of(&[&nodes[0]], &more);
+    let mut client = gateway.client();
+    for reload in 1..12 {
+        let node = &nodes[reload % 4];
+        gateway.reload(&config(&[node], &more));
+        let answer = ask(&mut client, GET_BALANCE, &balance_params(reload as u64, "latest"));
         result(&answer);
-        assert_eq!(by(&answer), node.name);
+        assert_eq!(upstream_of(&answer), node.name);
     }
 }
 
 #[test]
 fn entries_outlive_a_reload_and_name_their_node() {
-    let scene = Scene::set();
-    let [first, second] = scene.nodes(["first", "second"]);
-    let served = Served::before(&[&first], &polled_once(""));
-    let mut client = served.client();
-    let params = account(1, "0x10");
-    let answer = ask(&mut client, READ, &params);
-    assert_eq!((mark(&answer), by(&answer)), ("miss", "first"));
-    // Another node gets the first node's index.
-    served.reload(&text(&[&second, &first], &polled_once("")));
-    let again = ask(&mut client, READ, &params);
-    assert_eq!((mark(&again), by(&again)), ("hit", "first"));
+    let runtime = NodeRuntime::start();
+    let [first, second] = runtime.nodes(["first", "second"]);
+    let gateway = TestGateway::in_front_of(&[&first], &chain_polled_once(""));
+    let mut client = gateway.client();
+    let params = balance_params(1, "0x10");
+    let answer = ask(&mut client, GET_BALANCE, &params);
+    assert_eq!((cache_status(&answer), upstream_of(&answer)), ("miss", "first"));
+    // After this reload, another node has the first position. The cache entry still names the node
+    // from which its response came.
+    gateway.reload(&config(&[&second, &first], &chain_polled_once("")));
+    let again = ask(&mut client, GET_BALANCE, &params);
+    assert_eq!((cache_status(&again), upstream_of(&again)), ("hit", "first"));
     assert_eq!(result(&again), result(&answer));
-    served.reload(&text(&[&second], &polled_once("")));
-    let orphaned = ask(&mut client, READ, &params);
-    assert_eq!((mark(&orphaned), result(&orphaned)), ("hit", result(&answer)));
+    gateway.reload(&config(&[&second], &chain_polled_once("")));
+    let orphaned = ask(&mut client, GET_BALANCE, &params);
+    assert_eq!((cache_status(&orphaned), result(&orphaned)), ("hit", result(&answer)));
     assert_eq!(orphaned.header("x-weir-upstream"), None, "the node is not configured any more");
 }
 
 #[test]
 fn a_chain_with_another_id_starts_without_entries() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let id: u64 = {
-        let text = node.result("eth_chainId", "[]");
+        let text = node.call("eth_chainId", "[]");
         u64::from_str_radix(text.trim_matches('"').trim_start_matches("0x"), 16).unwrap()
     };
-    let served = Served::before(&[&node], &polled_once(""));
-    let mut client = served.client();
-    let params = account(1, "0x10");
-    ask(&mut client, READ, &params);
-    assert_eq!(mark(&ask(&mut client, READ, &params)), "hit");
-    served.reload(&text(&[&node], &polled_once(&format!("id = {id}"))));
-    served.wait_for_candidates(&["node"]);
-    assert_eq!(mark(&ask(&mut client, READ, &params)), "miss");
+    let gateway = TestGateway::in_front_of(&[&node], &chain_polled_once(""));
+    let mut client = gateway.client();
+    let params = balance_params(1, "0x10");
+    ask(&mut client, GET_BALANCE, &params);
+    assert_eq!(cache_status(&ask(&mut client, GET_BALANCE, &params)), "hit");
+    gateway.reload(&config(&[&node], &chain_polled_once(&format!("id = {id}"))));
+    gateway.wait_for_candidates(&["node"]);
+    assert_eq!(cache_status(&ask(&mut client, GET_BALANCE, &params)), "miss");
 }
 
 #[test]
 fn a_request_keeps_the_configuration_that_it_started_with() {
-    let scene = Scene::set();
-    let [slow, quick] = scene.nodes(["slow", "quick"]);
-    slow.slow(READ, 600.0);
-    let more = format!("{NO_CACHE}{}", polled_often(""));
-    let served = Served::before(&[&slow], &more);
-    let mut client = served.client();
-    send(&mut client, READ, &account(1, "latest"));
-    wait_until("the call is at the node", || served.count("/totals/in_flight") == 1);
-    served.reload(&text(&[&quick], &format!("[downstream]\nanswer_headers = false\n{more}")));
+    let runtime = NodeRuntime::start();
+    let [slow, quick] = runtime.nodes(["slow", "quick"]);
+    slow.set_latency(GET_BALANCE, 600.0);
+    let more = format!("{NO_CACHE}{}", chain_polled_often(""));
+    let gateway = TestGateway::in_front_of(&[&slow], &more);
+    let mut client = gateway.client();
+    send(&mut client, GET_BALANCE, &balance_params(1, "latest"));
+    wait_until("the call is at the node", || gateway.status_u64("/totals/in_flight") == 1);
+    gateway.reload(&config(&[&quick], &format!("[downstream]\nanswer_headers = false\n{more}")));
     let answer = client.read_response().unwrap();
     result(&answer);
-    assert_eq!(by(&answer), "slow", "the node and the headers are those of the old configuration");
-    let next = ask(&mut client, READ, &account(1, "latest"));
+    assert_eq!(
+        upstream_of(&answer),
+        "slow",
+        "the node and the headers are those of the old configuration"
+    );
+    let next = ask(&mut client, GET_BALANCE, &balance_params(1, "latest"));
     result(&next);
     assert_eq!(next.header("x-weir-upstream"), None);
 }
 
 #[test]
 fn counters_never_decrease() {
-    let scene = Scene::set();
-    let [a, b] = scene.nodes(["a", "b"]);
-    let more = format!("{NO_CACHE}{}", polled_often(""));
-    let served = Served::before(&[&a, &b], &more);
-    let mut client = served.client();
-    // `None` if the node is not configured at the moment.
-    let count = |served: &Served, name: &str| -> Option<f64> {
-        let text = served.look("/metrics");
+    let runtime = NodeRuntime::start();
+    let [a, b] = runtime.nodes(["a", "b"]);
+    let more = format!("{NO_CACHE}{}", chain_polled_often(""));
+    let gateway = TestGateway::in_front_of(&[&a, &b], &more);
+    let mut client = gateway.client();
+    // Returns `None` if the metric is about a node that is not configured at the moment.
+    let count = |gateway: &TestGateway, name: &str| -> Option<f64> {
+        let text = gateway.get_admin("/metrics");
         let line = text.text().lines().find(|line| line.starts_with(name))?;
         Some(line.rsplit_once(' ')?.1.parse().unwrap())
     };
@@ -137,59 +143,59 @@ fn counters_never_decrease() {
     ];
     let mut before = vec![0.0; series.len()];
     let mut total = 0;
-    for turn in 0..4 {
+    for reload in 0..4 {
         for number in 0..20 {
-            result(&ask(&mut client, READ, &account(number, "latest")));
+            result(&ask(&mut client, GET_BALANCE, &balance_params(number, "latest")));
         }
         let now = series.iter().zip(&before).map(|(name, before)| {
-            let now = count(&served, name).unwrap_or(*before);
+            let now = count(&gateway, name).unwrap_or(*before);
             assert!(now >= *before, "{name}: {now} after {before}");
             now
         });
         let now = now.collect();
-        let calls = served.count("/totals/calls");
+        let calls = gateway.status_u64("/totals/calls");
         assert!(calls >= total + 20, "{calls} after {total}");
         (before, total) = (now, calls);
-        // Configure no node `a`, then `a` with another URL, then the original `a`.
-        let other = entry("a", &b.url(), "");
-        let nodes = match turn {
-            0 => b.entry(""),
-            1 => other + &b.entry(""),
-            _ => b.entry("") + &a.entry(""),
+        // The reloads remove node `a`, then add it with another URL, and then with its own URL.
+        let other = upstream_toml("a", &b.url(), "");
+        let nodes = match reload {
+            0 => b.to_toml(""),
+            1 => other + &b.to_toml(""),
+            _ => b.to_toml("") + &a.to_toml(""),
         };
-        served.reload(&format!("{more}\n{nodes}"));
+        gateway.reload(&format!("{more}\n{nodes}"));
     }
     assert!(before[3] > 0.0, "the node that came and went was called");
-    assert_eq!(count(&served, "weir_config_generation"), Some(5.0));
+    assert_eq!(count(&gateway, "weir_config_generation"), Some(5.0));
 }
 
 #[test]
 fn a_shorter_poll_interval_holds_at_once() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let served = Served::before(&[&node], &polled_once(""));
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let gateway = TestGateway::in_front_of(&[&node], &chain_polled_once(""));
     let before = node.calls();
-    served.reload(&text(&[&node], &polled_often("")));
+    gateway.reload(&config(&[&node], &chain_polled_often("")));
     wait_until("the node is polled", || node.calls() > before + 3);
 }
 
 #[test]
 fn a_stop_answers_one_more_request_of_each_idle_connection() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let linger = "[server]\ndrain_linger = \"10s\"\ndrain_deadline = \"20s\"\n";
-    let text = format!("{}\n{}", polled_often(""), node.entry(""));
-    let served = Served::with_server(linger, &text);
-    served.wait_for_candidates(&["node"]);
-    let mut clients: Vec<Client> = (0..4).map(|_| served.client()).collect();
+    let text = format!("{}\n{}", chain_polled_often(""), node.to_toml(""));
+    let gateway = TestGateway::with_server_table(linger, &text);
+    gateway.wait_for_candidates(&["node"]);
+    let mut clients: Vec<Client> = (0..4).map(|_| gateway.client()).collect();
     for client in &mut clients[..3] {
-        result(&ask(client, READ, &account(1, "latest")));
+        result(&ask(client, GET_BALANCE, &balance_params(1, "latest")));
     }
-    let address = served.address.clone();
-    let stopping = std::thread::spawn(move || served.stop());
+    let address = gateway.address.clone();
+    let stopping = std::thread::spawn(move || gateway.stop());
     wait_until("no connection is taken", || std::net::TcpStream::connect(&address).is_err());
     for client in &mut clients {
-        let answer = ask(client, READ, &account(1, "latest"));
+        let answer = ask(client, GET_BALANCE, &balance_params(1, "latest"));
         result(&answer);
         assert_eq!(answer.header("connection"), Some("close"));
         assert!(client.is_closed());
@@ -202,18 +208,19 @@ fn a_stop_answers_one_more_request_of_each_idle_connection() {
 
 #[test]
 fn a_stop_closes_idle_connections_after_the_linger_and_all_at_the_deadline() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    node.slow(READ, 20_000.0);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    node.set_latency(GET_BALANCE, 20_000.0);
     let server = "[server]\ndrain_linger = \"200ms\"\ndrain_deadline = \"1s\"\n";
-    let served = Served::with_server(server, &format!("{}\n{}", polled_often(""), node.entry("")));
-    served.wait_for_candidates(&["node"]);
-    let mut idle = served.client();
-    let mut busy = served.client();
-    busy.send(&post("/", &crate::support::scene::body(READ, &account(1, "latest"))));
-    wait_until("the call is at the node", || served.count("/totals/in_flight") == 1);
+    let text = format!("{}\n{}", chain_polled_often(""), node.to_toml(""));
+    let gateway = TestGateway::with_server_table(server, &text);
+    gateway.wait_for_candidates(&["node"]);
+    let mut idle = gateway.client();
+    let mut busy = gateway.client();
+    send(&mut busy, GET_BALANCE, &balance_params(1, "latest"));
+    wait_until("the call is at the node", || gateway.status_u64("/totals/in_flight") == 1);
     let began = Instant::now();
-    let stopping = std::thread::spawn(move || served.stop());
+    let stopping = std::thread::spawn(move || gateway.stop());
     assert!(idle.is_closed());
     let lingered = began.elapsed();
     assert!(lingered >= Duration::from_millis(200), "closed after {lingered:?}");
@@ -225,14 +232,15 @@ fn a_stop_closes_idle_connections_after_the_linger_and_all_at_the_deadline() {
 
 #[test]
 fn readiness_ends_before_the_stop_begins() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let server = "[server]\ndrain_delay = \"1500ms\"\n";
-    let served = Served::with_server(server, &format!("{}\n{}", polled_often(""), node.entry("")));
-    served.wait_for_candidates(&["node"]);
-    assert_eq!(served.look("/readyz").status, 200);
-    let (address, admin) = (served.address.clone(), served.admin.clone());
-    let stopping = std::thread::spawn(move || served.stop());
+    let text = format!("{}\n{}", chain_polled_often(""), node.to_toml(""));
+    let gateway = TestGateway::with_server_table(server, &text);
+    gateway.wait_for_candidates(&["node"]);
+    assert_eq!(gateway.get_admin("/readyz").status, 200);
+    let (address, admin) = (gateway.address.clone(), gateway.admin.clone());
+    let stopping = std::thread::spawn(move || gateway.stop());
     let ready = || {
         let mut client = Client::connect(&admin);
         client.send(b"GET /readyz HTTP/1.1\r\nHost: admin\r\n\r\n");
@@ -241,7 +249,7 @@ fn readiness_ends_before_the_stop_begins() {
     wait_until("the gateway is not ready", || ready() == 503);
     // The gateway still serves as usual.
     let mut client = Client::connect(&address);
-    let answer = ask(&mut client, READ, &account(1, "latest"));
+    let answer = ask(&mut client, GET_BALANCE, &balance_params(1, "latest"));
     result(&answer);
     assert_eq!(answer.header("connection"), None);
     drop(client);

@@ -1,4 +1,4 @@
-//! TLS to nodes: trusted and rejected certificates, and few handshakes.
+//! TLS between the gateway and nodes: trusted and rejected certificates, and few handshakes.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -12,14 +12,15 @@ use tempfile::NamedTempFile;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::support::scene::{
-    READ, Scene, Served, SimNode, account, ask, entry, error, polled_once, result,
+use crate::support::harness::{
+    GET_BALANCE, NEWEST_BLOCK, NodeRuntime, SimNode, TestGateway, ask, balance_params,
+    chain_polled_once, error, result, upstream_toml,
 };
 use test_support::raw::Client;
 use test_support::running::Weir;
 use test_support::wait::wait_until;
 
-/// The name in the certificate.
+/// The host name in the certificate.
 const NAME: &str = "node.test";
 
 /// A TLS server in front of a node, with a certificate of its own authority.
@@ -30,7 +31,7 @@ struct TlsProxy {
 }
 
 impl TlsProxy {
-    fn before(scene: &Scene, node: &SimNode) -> TlsProxy {
+    fn in_front_of(runtime: &NodeRuntime, node: &SimNode) -> TlsProxy {
         let (server, pem) = server_config();
         let mut authority = NamedTempFile::new().unwrap();
         authority.write_all(pem.as_bytes()).unwrap();
@@ -39,14 +40,14 @@ impl TlsProxy {
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let (handshake_count, node) = (Arc::clone(&handshakes), node.address);
-        let _within = scene.handle.enter();
+        let _within = runtime.handle.enter();
         let listener = TcpListener::from_std(listener).unwrap();
         let acceptor = TlsAcceptor::from(Arc::new(server));
-        scene.handle.spawn(async move {
+        runtime.handle.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, handshake_count) = (acceptor.clone(), Arc::clone(&handshake_count));
                 tokio::spawn(async move {
-                    // A client that does not trust us ends the handshake.
+                    // A client that does not trust the certificate ends the handshake.
                     let Ok(mut stream) = acceptor.accept(stream).await else { return };
                     handshake_count.fetch_add(1, Ordering::Relaxed);
                     let mut node = TcpStream::connect(node).await.unwrap();
@@ -62,10 +63,12 @@ impl TlsProxy {
         format!("https://{}", self.address)
     }
 
+    /// The `[[upstream]]` key that makes the gateway trust the certificate.
     fn trust_key(&self) -> String {
         format!("tls_ca = \"{}\"\n", self.authority.path().display())
     }
 
+    /// Number of completed handshakes so far.
     fn handshakes(&self) -> usize {
         self.handshakes.load(Ordering::Relaxed)
     }
@@ -94,27 +97,29 @@ fn server_config() -> (ServerConfig, String) {
 
 #[test]
 fn a_trusted_node_is_used_over_few_handshakes() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let proxy = TlsProxy::before(&scene, &node);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let proxy = TlsProxy::in_front_of(&runtime, &node);
     let more = format!("{}tls_server_name = \"{NAME}\"", proxy.trust_key());
-    let text = format!("{}{}", polled_once(""), entry("node", &proxy.url(), &more));
-    let served = Served::start(&text);
-    served.wait_for_head(Some(crate::support::scene::HEAD));
+    let text = format!("{}{}", chain_polled_once(""), upstream_toml("node", &proxy.url(), &more));
+    let gateway = TestGateway::start(&text);
+    gateway.wait_for_head(Some(NEWEST_BLOCK));
     assert_eq!(proxy.handshakes(), 1, "the poller has one connection");
-    let mut client = served.client();
-    for number in 0..100 {
-        let params = account(number, "0x10");
-        assert_eq!(result(&ask(&mut client, READ, &params)), node.result(READ, &params));
+    let mut client = gateway.client();
+    for account in 0..100 {
+        let params = balance_params(account, "0x10");
+        let answer = ask(&mut client, GET_BALANCE, &params);
+        assert_eq!(result(&answer), node.call(GET_BALANCE, &params));
     }
     assert_eq!(proxy.handshakes(), 2, "sequential calls need one connection");
-    node.slow(READ, 100.0);
+    node.set_latency(GET_BALANCE, 100.0);
     std::thread::scope(|scope| {
         for worker in 1..=4 {
-            let mut client = served.client();
+            let mut client = gateway.client();
             scope.spawn(move || {
                 for number in 0..10 {
-                    result(&ask(&mut client, READ, &account(worker * 1000 + number, "0x10")));
+                    let params = balance_params(worker * 1000 + number, "0x10");
+                    result(&ask(&mut client, GET_BALANCE, &params));
                 }
             });
         }
@@ -125,22 +130,22 @@ fn a_trusted_node_is_used_over_few_handshakes() {
 
 #[test]
 fn without_verification_any_certificate_is_accepted() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let proxy = TlsProxy::before(&scene, &node);
-    let text = format!("{}{}", polled_once(""), entry("node", &proxy.url(), "tls_verify = false"));
-    let served = Served::start(&text);
-    result(&ask(&mut served.client(), READ, &account(1, "0x10")));
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let proxy = TlsProxy::in_front_of(&runtime, &node);
+    let upstream = upstream_toml("node", &proxy.url(), "tls_verify = false");
+    let gateway = TestGateway::start(&format!("{}{upstream}", chain_polled_once("")));
+    result(&ask(&mut gateway.client(), GET_BALANCE, &balance_params(1, "0x10")));
 }
 
 /// Starts a gateway that must reject the node's certificate. Checks the client's error and returns
 /// the log.
 fn log_of_rejection(proxy: &TlsProxy, more: &str) -> String {
-    let node = entry("node", &proxy.url(), more);
+    let node = upstream_toml("node", &proxy.url(), more);
     let mut gateway =
         Weir::serve().config(&format!("[chain.sim]\npoll_interval = \"50ms\"\n{node}")).start();
     let mut client = Client::connect(&gateway.address);
-    let answer = ask(&mut client, READ, &account(1, "0x10"));
+    let answer = ask(&mut client, GET_BALANCE, &balance_params(1, "0x10"));
     assert_eq!(error(&answer), (502, -32603, "no upstream could be reached".to_owned()));
     wait_until("the upstream is ejected", || gateway.log().contains("upstream ejected"));
     gateway.assert_sound();
@@ -150,9 +155,9 @@ fn log_of_rejection(proxy: &TlsProxy, more: &str) -> String {
 
 #[test]
 fn an_unknown_authority_is_rejected_and_logged() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let proxy = TlsProxy::before(&scene, &node);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let proxy = TlsProxy::in_front_of(&runtime, &node);
     let before = node.calls();
     let log = log_of_rejection(&proxy, &format!("tls_server_name = \"{NAME}\""));
     assert!(log.contains("UnknownIssuer"), "{log}");
@@ -162,9 +167,9 @@ fn an_unknown_authority_is_rejected_and_logged() {
 
 #[test]
 fn a_wrong_name_is_rejected_and_logged() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
-    let proxy = TlsProxy::before(&scene, &node);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let proxy = TlsProxy::in_front_of(&runtime, &node);
     for (more, wrong) in [("", "127.0.0.1"), ("tls_server_name = \"other.test\"\n", "other.test")] {
         let log = log_of_rejection(&proxy, &format!("{}{more}", proxy.trust_key()));
         assert!(log.contains(wrong) && log.contains(NAME), "{log}");

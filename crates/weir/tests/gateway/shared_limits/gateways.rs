@@ -1,5 +1,5 @@
-//! Gateways count each other by heartbeats, and divide a shared rate by the count while Redis is
-//! down. Each gateway runs in its own process.
+//! Gateways count each other by heartbeats in Redis. While Redis is down, each gateway lets its
+//! share of a rate pass: the rate divided by the count. Each gateway runs in its own process.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use test_support::wait::{pause, wait_until};
 
 /// The rate of the zone, in calls per second.
 const RATE: f64 = 100.0;
-/// Pause of a client between two calls. It sends several times the rate.
+/// Pause of a client between two calls, so that it sends several times the rate.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Time for which a killed gateway counts.
+/// Time for which the others still count a killed gateway.
 const LIFETIME: Duration = Duration::from_secs(5);
 
-/// Starts a gateway that shares a zone.
-fn gateway(node: &Running, redis: &Redis) -> Running {
+/// Starts a gateway that shares a zone through Redis.
+fn start_gateway(node: &Running, redis: &Redis) -> Running {
     let text = format!(
         "[server]\nthreads = 1\ndrain_linger = \"0s\"\n[chain.sim]\npoll_interval = \"1h\"\n\
          [[upstream]]\nurl = \"{}\"\n\
@@ -31,31 +31,31 @@ fn gateway(node: &Running, redis: &Redis) -> Running {
     Weir::serve().admin().config(&text).start()
 }
 
-/// Gets a path of the admin address and returns the text.
-fn look(gateway: &Running, path: &str) -> String {
+/// Requests a path from the admin address and returns the response's text.
+fn get_admin(gateway: &Running, path: &str) -> String {
     let admin = gateway.admin.as_ref().unwrap();
     let mut client = raw::Client::connect(admin);
     client.send(format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\n\r\n").as_bytes());
     client.read_response().unwrap().text().to_owned()
 }
 
-/// Returns the number of gateways and its source, such as `3 counted`.
-fn count(gateway: &Running) -> String {
-    let status: Value = serde_json::from_str(&look(gateway, "/status")).unwrap();
+/// Returns the number of gateways that a gateway reports, and its source, such as `3 counted`.
+fn gateway_count(gateway: &Running) -> String {
+    let status: Value = serde_json::from_str(&get_admin(gateway, "/status")).unwrap();
     let gateways = &status["gateways"];
     format!("{} {}", gateways["count"], gateways["source"].as_str().unwrap())
 }
 
-/// Waits until each gateway reports this count and source; returns how long it took.
+/// Waits until each gateway reports this count and source. Returns how long that took.
 fn wait_for(gateways: &[&Running], expected: &str) -> Duration {
     let began = Instant::now();
     wait_until(&format!("each gateway reports {expected}"), || {
-        gateways.iter().all(|gateway| count(gateway) == expected)
+        gateways.iter().all(|gateway| gateway_count(gateway) == expected)
     });
     began.elapsed()
 }
 
-/// Sends calls above the rate for some seconds; returns the number that passed per second.
+/// Sends calls above the rate for some seconds. Returns how many calls passed per second.
 fn passed_per_second(gateway: &Running, seconds: u64) -> f64 {
     let mut client = raw::Client::connect(&gateway.address);
     let call = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
@@ -73,7 +73,7 @@ fn passed_per_second(gateway: &Running, seconds: u64) -> f64 {
     f64::from(passed) / began.elapsed().as_secs_f64()
 }
 
-/// Asserts that a gateway without Redis lets its share pass.
+/// Asserts that a gateway without Redis lets its share of the rate pass.
 fn assert_share(gateway: &Running, gateways: f64) {
     let (passed, share) = (passed_per_second(gateway, 2), RATE / gateways);
     assert!((share * 0.8..share * 1.15).contains(&passed), "{passed} of {share} per second");
@@ -83,13 +83,14 @@ fn assert_share(gateway: &Running, gateways: f64) {
 fn gateways_count_each_other_and_shares_follow_the_count() {
     let Some(mut redis) = Redis::start(&[]) else { return };
     let node = Weir::node().start();
-    let start = || gateway(&node, &redis);
+    let start = || start_gateway(&node, &redis);
     let first = start();
-    // Redis has just started, so other gateways may follow.
-    assert_eq!(count(&first), "10 assumed");
+    // Redis has just started, so other gateways may not have sent a heartbeat yet. The first one
+    // therefore assumes the default number of gateways.
+    assert_eq!(gateway_count(&first), "10 assumed");
     let (second, third) = (start(), start());
     wait_for(&[&first, &second, &third], "3 counted");
-    // A gateway that joins later needs no wait, and the others notice it at the next heartbeat.
+    // A gateway that starts later counts at once, and the others notice it at their next heartbeat.
     let mut fourth = start();
     let joined = wait_for(&[&first, &second, &third, &fourth], "4 counted");
     assert!(joined < LIFETIME, "{joined:?}");
@@ -100,12 +101,13 @@ fn gateways_count_each_other_and_shares_follow_the_count() {
 
     redis.kill();
     wait_for(&[&first, &second, &third], "3 last_counted");
-    assert!(look(&first, "/metrics").contains("\nweir_redis_gateways_current 0\n"));
+    assert!(get_admin(&first, "/metrics").contains("\nweir_redis_gateways_current 0\n"));
     assert_share(&first, 3.0);
-    // An empty Redis does not know the others at first.
+    // The restarted Redis is empty. Until it has received every gateway's heartbeat again, the
+    // gateways keep the last count.
     redis.start_again();
     wait_until("the gateways are counted again", || {
-        let counts = [&first, &second, &third].map(count);
+        let counts = [&first, &second, &third].map(gateway_count);
         assert!(counts.iter().all(|count| count.starts_with("3 ")), "{counts:?}");
         counts.iter().all(|count| count == "3 counted")
     });
@@ -116,12 +118,12 @@ fn gateways_count_each_other_and_shares_follow_the_count() {
     redis.kill();
     wait_for(&[&first, &second], "2 last_counted");
     assert_share(&second, 2.0);
-    let late = gateway(&node, &redis);
-    assert_eq!(count(&late), "10 assumed");
+    let late = start_gateway(&node, &redis);
+    assert_eq!(gateway_count(&late), "10 assumed");
     assert_share(&late, 10.0);
     redis.start_again();
     wait_for(&[&first, &second, &late], "3 counted");
-    let metrics = look(&late, "/metrics");
+    let metrics = get_admin(&late, "/metrics");
     assert!(metrics.contains("\nweir_redis_gateways 3\n"), "{metrics}");
     assert!(metrics.contains("\nweir_redis_gateways_current 1\n"), "{metrics}");
 }

@@ -1,31 +1,32 @@
-//! Monthly quotas of keys over sockets: responses, persistence over a restart, and two gateways
-//! that share a quota.
+//! Monthly quotas of API keys, over sockets: the gateway's responses and reports, persistence over
+//! a restart, and two gateways that share a quota.
 
 use std::path::Path;
 
 use tempfile::TempDir;
 
 use super::outage::metric;
+use crate::support::harness::{NodeRuntime, SimNode, TestGateway, body, chain_polled_once};
 use crate::support::redis_server::Redis;
-use crate::support::scene::{Scene, Served, SimNode, body, polled_once};
 use test_support::raw::{Response, post_with};
 use test_support::wait::wait_until;
 
 const KEY: &str = "weir_paid_0123456789abcdef";
 
-/// A gateway with one key and this monthly quota of calls.
-fn served(node: &SimNode, folder: &Path, quota: u64, more: &str) -> Served {
+/// Starts a gateway with one API key and this monthly quota of calls. `more` is further
+/// configuration, whose first keys belong to the table `quota`.
+fn start_gateway(node: &SimNode, folder: &Path, quota: u64, more: &str) -> TestGateway {
     let file = folder.join("quotas.json");
     let text = format!(
         "[quota]\nfile = \"{}\"\ncost = \"call\"\n{more}\n\
          [[key]]\nname = \"paid\"\nsecret = \"{KEY}\"\nquota = {quota}\n",
         file.display()
     );
-    Served::before(&[node], &polled_once(&text))
+    TestGateway::in_front_of(&[node], &chain_polled_once(&text))
 }
 
-fn ask(served: &Served, body: &[u8]) -> Response {
-    let mut client = served.client();
+fn ask(gateway: &TestGateway, body: &[u8]) -> Response {
+    let mut client = gateway.client();
     client.send(&post_with("/", &format!("x-api-key: {KEY}\r\n"), body));
     client.read_response().unwrap()
 }
@@ -35,19 +36,19 @@ fn call() -> Vec<u8> {
 }
 
 /// Returns the units of the quota that a gateway reports as used.
-fn used(served: &Served) -> f64 {
-    metric(served, "weir_quota_used_units{key=\"paid\"}")
+fn used_units(gateway: &TestGateway) -> f64 {
+    metric(gateway, "weir_quota_used_units{key=\"paid\"}")
 }
 
 #[test]
 fn a_quota_is_reported_and_outlives_a_restart() {
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let folder = TempDir::new().unwrap();
-    let first = served(&node, folder.path(), 5, "");
+    let first = start_gateway(&node, folder.path(), 5, "");
     // A rejected method costs nothing.
     assert!(ask(&first, &body("admin_peers", "[]")).text().contains("-32601"));
-    assert_eq!(used(&first), 0.0);
+    assert_eq!(used_units(&first), 0.0);
     for _ in 0..4 {
         assert_eq!(ask(&first, &call()).status, 200);
     }
@@ -64,14 +65,15 @@ fn a_quota_is_reported_and_outlives_a_restart() {
     );
     let retry_after_seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=31 * 86_400).contains(&retry_after_seconds), "{retry_after_seconds}");
-    assert_eq!((used(&first), metric(&first, "weir_quota_limit_units{key=\"paid\"}")), (5.0, 5.0));
+    let limit_units = metric(&first, "weir_quota_limit_units{key=\"paid\"}");
+    assert_eq!((used_units(&first), limit_units), (5.0, 5.0));
     assert_eq!(metric(&first, "weir_quota_refused_total"), 2.0);
     assert_eq!(ask(&first, format!("[{one_call},{one_call}]").as_bytes()).status, 429);
     first.stop();
-    let second = served(&node, folder.path(), 5, "");
+    let second = start_gateway(&node, folder.path(), 5, "");
     assert_eq!(ask(&second, &call()).status, 429, "a restart gave a new quota");
     second.stop();
-    let third = served(&node, folder.path(), 6, "");
+    let third = start_gateway(&node, folder.path(), 6, "");
     assert_eq!([ask(&third, &call()).status, ask(&third, &call()).status], [200, 429]);
     drop(third);
     let text = std::fs::read_to_string(folder.path().join("quotas.json")).unwrap();
@@ -81,29 +83,30 @@ fn a_quota_is_reported_and_outlives_a_restart() {
 #[test]
 fn two_gateways_count_together_and_restore_what_redis_lost() {
     let Some(mut redis) = Redis::start(&[]) else { return };
-    let scene = Scene::set();
-    let [node] = scene.nodes(["node"]);
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
     let settings = format!(
         "shared = true\n[redis]\nurl = \"{}\"\nresponses = false\ngateways = 2\nbackoff = \"100ms\"\n",
         redis.url()
     );
     let folders = [(); 2].map(|()| TempDir::new().unwrap());
-    let [first, second] = [0, 1].map(|index| served(&node, folders[index].path(), 20, &settings));
-    let uses_redis = |served: &Served| metric(served, "weir_quota_local_only") == 0.0;
+    let [first, second] =
+        [0, 1].map(|index| start_gateway(&node, folders[index].path(), 20, &settings));
+    let uses_redis = |gateway: &TestGateway| metric(gateway, "weir_quota_local_only") == 0.0;
     wait_until("both gateways use Redis", || uses_redis(&first) && uses_redis(&second));
     for _ in 0..12 {
         assert_eq!(ask(&first, &call()).status, 200);
     }
     assert_eq!(ask(&second, &call()).status, 200);
-    wait_until("the second gateway counts the calls of the first", || used(&second) == 13.0);
+    wait_until("the second gateway counts the calls of the first", || used_units(&second) == 13.0);
     let passed = (0..12).filter(|_| ask(&second, &call()).status == 200).count();
     assert_eq!(passed, 7);
     wait_until("the first gateway counts the calls of the second", || {
         ask(&first, &call());
-        used(&first) >= 20.0
+        used_units(&first) >= 20.0
     });
     assert_eq!(ask(&first, &call()).status, 429);
-    // Without Redis, a used-up quota stays used up.
+    // A quota that is used up remains so while Redis is down.
     redis.kill();
     wait_until("both gateways notice the outage", || !uses_redis(&first) && !uses_redis(&second));
     assert_eq!([ask(&first, &call()).status, ask(&second, &call()).status], [429, 429]);

@@ -1,5 +1,8 @@
-//! The Lua script in Redis decides each call as the Rust functions do. The Rust functions get the
-//! times that Redis reports.
+//! The Lua script in Redis decides each call like the Rust functions, which get the times that
+//! Redis reports.
+//!
+//! A zone's key has an *excess*: each call adds its cost, and the excess drains at the zone's rate.
+//! A call is rejected if the excess would exceed the burst.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -33,19 +36,19 @@ impl Connection {
         self.0.get_mut().write_all(text.as_bytes()).unwrap();
     }
 
-    fn line(&mut self) -> String {
+    fn read_line(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
     /// Sends a command and returns its response, a list of integers.
-    fn numbers(&mut self, words: &[String]) -> Vec<i64> {
+    fn run(&mut self, words: &[String]) -> Vec<i64> {
         self.send(words);
-        let head = self.line();
+        let header = self.read_line();
         let count: usize =
-            head.strip_prefix('*').unwrap_or_else(|| panic!("{head}")).parse().unwrap();
-        (0..count).map(|_| self.line().strip_prefix(':').unwrap().parse().unwrap()).collect()
+            header.strip_prefix('*').unwrap_or_else(|| panic!("{header}")).parse().unwrap();
+        (0..count).map(|_| self.read_line().strip_prefix(':').unwrap().parse().unwrap()).collect()
     }
 }
 
@@ -55,7 +58,7 @@ struct Charge {
     terms: LimitTerms,
     cost: u64,
     /// The excess of the key is raised to at least this value before the decision.
-    least: u64,
+    excess_min: u64,
 }
 
 /// Random numbers that are the same in each run: xorshift64*.
@@ -88,8 +91,8 @@ impl Random {
             delay: None,
         };
         let cost = self.one_of(&[1, 1, 1, 2, 75]);
-        let least = self.one_of(&[0, 0, 0, 0, 1, 999, 50_000]);
-        Charge { key: format!("zone:{zone}:{}", self.below(4)), terms, cost, least }
+        let excess_min = self.one_of(&[0, 0, 0, 0, 1, 999, 50_000]);
+        Charge { key: format!("zone:{zone}:{}", self.below(4)), terms, cost, excess_min }
     }
 }
 
@@ -102,7 +105,7 @@ fn expected_decision(
 ) -> Vec<i64> {
     for charge in call {
         let before = states.get(&charge.key).copied();
-        if let Some(state) = raise_excess(before, charge.terms.rate, now, charge.least) {
+        if let Some(state) = raise_excess(before, charge.terms.rate, now, charge.excess_min) {
             states.insert(charge.key.clone(), state);
         }
     }
@@ -165,10 +168,10 @@ fn the_script_decides_as_the_rust_functions() {
         words.extend(call.iter().map(|charge| charge.key.clone()));
         for charge in &call {
             let terms = &charge.terms;
-            let numbers = [terms.rate.thousandths(), terms.burst, charge.cost, charge.least];
+            let numbers = [terms.rate.thousandths(), terms.burst, charge.cost, charge.excess_min];
             words.extend(numbers.map(|number| number.to_string()));
         }
-        let actual = connection.numbers(&words);
+        let actual = connection.run(&words);
         let expected = expected_decision(&mut states, &call, actual[0] as u64);
         assert!(
             is_equal(&actual, &expected, &call),
@@ -190,7 +193,7 @@ fn the_script_treats_times_in_the_future_as_the_rust_functions() {
     let time = |connection: &mut Connection| {
         let command =
             ["EVAL".to_owned(), "return {redis.call('TIME')[1] * 1000}".to_owned(), "0".to_owned()];
-        connection.numbers(&command)[0] as u64
+        connection.run(&command)[0] as u64
     };
     for (at, ahead) in [1_000i64, 50_000, 59_000, 61_500, 3_600_000].into_iter().enumerate() {
         let key = format!("zone:0:{at}");
@@ -198,11 +201,11 @@ fn the_script_treats_times_in_the_future_as_the_rust_functions() {
         let state = KeyState { excess: 3 * CALL, charged_at_ms: last };
         redis.cli(&["SET", &key, &format!("{} {last}", state.excess)]);
         let mut states = HashMap::from([(key.clone(), state)]);
-        let call = [Charge { key, terms, cost: 1, least: 0 }];
+        let call = [Charge { key, terms, cost: 1, excess_min: 0 }];
         let mut words = vec!["EVAL".to_owned(), SCRIPT.to_owned(), "1".to_owned()];
         words.push(call[0].key.clone());
         words.extend([terms.rate.thousandths(), terms.burst, 1, 0].map(|n| n.to_string()));
-        let actual = connection.numbers(&words);
+        let actual = connection.run(&words);
         assert_eq!(
             actual,
             expected_decision(&mut states, &call, actual[0] as u64),

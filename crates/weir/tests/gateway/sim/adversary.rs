@@ -1,4 +1,5 @@
-//! Corrupts one response between the gateway and a client, to prove that the checker detects it.
+//! Corrupts one response between the gateway and a client, to prove that the checker detects a
+//! violation. The head is the newest block that a response reports.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -7,32 +8,34 @@ use tokio::time::Instant;
 
 use super::calls::Call;
 
-/// Age at which a head is certainly stale.
+/// Age from which a head is certainly stale.
 const STALE_AGE: Duration = Duration::from_secs(8);
-/// Maximum number of remembered heads; more than arrive in twice [`STALE_AGE`].
+/// Maximum number of remembered responses with a head. Fewer arrive in twice [`STALE_AGE`].
 const REMEMBERED_MAX: usize = 4_096;
 
 /// How the adversary corrupts a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Corruption {
-    /// Returns an old block as the latest one.
+    /// Returns an old block as the newest one.
     Stale,
-    /// Returns a head one below the last one of this client.
+    /// Returns a head that is one block below the last head of this client.
     Backward,
-    /// Returns a block's receipts together with one of the block that a reorg replaced.
+    /// Returns a block's first receipt together with a receipt of the block that a reorg replaced
+    /// by it.
     Mixed,
     /// Changes one byte of a result.
     Wrong,
 }
 
-/// Corrupts one response, the first that is suitable.
+/// Corrupts the first suitable response and leaves all others unchanged.
 #[derive(Default)]
 pub(crate) struct Adversary {
-    /// `None` once a response is corrupted, or if none is to be.
+    /// The corruption of the next suitable response. `None` after a response was corrupted, and in
+    /// runs without corruption.
     corruption: Option<Corruption>,
-    /// Latest blocks and when they were returned, oldest first.
+    /// The latest results that contain a head, with the times of their responses, oldest first.
     heads: VecDeque<(Instant, Vec<u8>)>,
-    /// The last head that each client received.
+    /// The block number of the last head that each client received.
     last_heads: HashMap<u64, u64>,
     /// The first receipt of each returned block, by the block's number.
     receipts: HashMap<String, serde_json::Value>,
@@ -45,7 +48,7 @@ impl Adversary {
         Adversary { corruption: Some(corruption), ..Adversary::default() }
     }
 
-    /// Returns the corrupted result; `None` to leave the result unchanged.
+    /// Returns the corrupted result, or `None` to leave the result unchanged.
     pub(crate) fn corrupt(
         &mut self,
         client: u64,
@@ -92,7 +95,8 @@ impl Adversary {
         }
         let digits = std::str::from_utf8(result).ok()?.trim_matches('"').strip_prefix("0x")?;
         let head = u64::from_str_radix(digits, 16).ok()?;
-        // If the head is unchanged, one below is not stale yet, so only the backward step is wrong.
+        // The block below is wrong only because the head goes backward. It is not stale, because
+        // the client got the same head twice.
         match self.last_heads.insert(client, head) {
             Some(before) if before == head && self.results > 500 => {
                 Some(format!("\"{:#x}\"", head - 1).into_bytes())

@@ -1,13 +1,14 @@
-//! Random calls: every read that the simulated chain answers, with blocks near the head, across the
-//! finalized boundary, on branches that were dropped, and beyond the head.
+//! Random calls of every read method of the simulated chain. Their blocks are near the head (the
+//! chain's newest block), beyond it, on both sides of the newest finalized block, or on branches
+//! that a reorg dropped.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
 use simnode::world::World;
 use tokio::time::Instant;
 
-/// Maximum distance of a called block below the head. It is deeper than any reorg and reaches
-/// finalized blocks.
+/// Maximum number of blocks that a requested block is below the head. It is deeper than any reorg
+/// and reaches finalized blocks.
 const DEPTH_MAX: u64 = 40;
 
 /// One call.
@@ -21,6 +22,7 @@ pub(crate) struct Call {
 struct CallGenerator<'a> {
     world: &'a World,
     rng: &'a mut SmallRng,
+    /// The block number of the head.
     head: u64,
 }
 
@@ -132,9 +134,9 @@ impl CallGenerator<'_> {
             1 => "\"fromBlock\":\"latest\"".to_owned(),
             2 => format!("\"fromBlock\":\"{}\"", self.number()),
             3 => "\"fromBlock\":\"finalized\",\"toBlock\":\"latest\"".to_owned(),
-            // The range is reversed in about half of all cases.
+            // In about half of all cases, the range ends before it starts.
             4 => format!("\"fromBlock\":\"{}\",\"toBlock\":\"{}\"", self.number(), self.number()),
-            // The range crosses the finalized boundary.
+            // The range starts at or before the newest finalized block and ends after it.
             5..8 => {
                 let finalized = self.world.finalized_number(self.head);
                 let from = finalized.saturating_sub(self.rng.random_range(0..24));
@@ -192,7 +194,8 @@ impl CallGenerator<'_> {
         self.world.hash_at(head, number).expect("the world has built it").to_string()
     }
 
-    /// Returns a recent head and a block below it. A reorg since then may have dropped the block.
+    /// Returns the block numbers of a recent head and of a block at or below it. A later reorg may
+    /// have dropped the block.
     fn head_and_block(&mut self) -> (u64, u64) {
         let head = self.head - self.rng.random_range(0..12);
         (head, head - self.rng.random_range(0..8))

@@ -1,5 +1,6 @@
-//! Checks every response of the gateway. Counts the verdicts, and describes each violation with all
-//! details that are needed to find its cause.
+//! Checks every response of the gateway with the oracle of `simnode`. Counts the oracle's verdicts,
+//! and reports each violation as a *finding*: a text with all details that are needed to find its
+//! cause. A head is the newest block that a node or the gateway reports.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,32 +19,41 @@ use wire::response::{Outcome, parse_response};
 
 use super::adversary::Adversary;
 use super::calls::Call;
-use super::connection::Answer;
+use super::connection::HttpResponse;
 use super::failures::{CATCH_UP, Cluster};
 
-/// The code of the gateway's own errors: no node was available, or none responded.
+/// The JSON-RPC code of the gateway's own errors: no node was available, or none responded.
 const OWN_ERROR: i64 = -32603;
 /// The deadline of calls in the gateway's configuration.
 pub(crate) const CALL_DEADLINE: Duration = Duration::from_secs(8);
-/// Age of a block from which its logs and receipts must be complete. A healthy node may see a block
-/// one block and 100 ms late, and needs at most a second to index it.
+/// Age of a block from which its logs and receipts must be complete. A healthy node sees a block at
+/// most 600 ms late (one block and 100 ms), and needs at most a second to index it.
 const INDEXED_AFTER: Duration = Duration::from_millis(1_700);
-/// Maximum number of findings that are printed; one bug can cause thousands.
+/// Maximum number of findings that are printed, because one bug can cause thousands.
 const FINDINGS_MAX: usize = 5;
-/// Maximum length of a response in a finding.
+/// Maximum length of a response in a finding, in bytes.
 const SHOWN_BYTES_MAX: usize = 600;
-/// Time before a call from which a finding lists the nodes' failures.
+/// A finding lists the nodes' failures from this time before the call until its response.
 const LOOK_BACK: Duration = Duration::from_secs(4);
 /// Maximum nesting depth of responses.
 const DEPTH_MAX: usize = 128;
 
-/// A request that a client has sent: one call or a batch.
-pub(crate) struct Sent {
+/// A request that a client has sent, with one call or a batch of calls.
+pub(crate) struct SentRequest {
     pub(crate) client: u64,
-    /// The calls with their raw ids.
+    /// The calls, each with its id as raw JSON.
     pub(crate) calls: Vec<(String, Call)>,
+    /// True if the body is a JSON array.
     pub(crate) batch: bool,
-    pub(crate) at: Instant,
+    pub(crate) sent_at: Instant,
+}
+
+impl SentRequest {
+    /// Returns the start of the time in which failures of nodes may still affect the response,
+    /// because the gateway catches up only after [`CATCH_UP`].
+    fn catch_up_start(&self) -> Instant {
+        self.sent_at.checked_sub(CATCH_UP).unwrap_or(self.sent_at)
+    }
 }
 
 /// Checks responses against the chain.
@@ -63,14 +73,15 @@ pub(crate) struct Checker {
 pub(crate) struct Tally {
     pub(crate) calls: u64,
     pub(crate) verdicts: BTreeMap<&'static str, u64>,
-    /// Tolerated errors by code: no node was healthy.
-    pub(crate) excused: BTreeMap<i64, u64>,
-    /// Tolerated old heads: all nodes were silent shortly before.
-    pub(crate) catching_up: u64,
-    /// Tolerated false responses about blocks above the served head.
-    pub(crate) lies_passed: u64,
-    /// Tolerated responses without the logs or receipts of very new blocks.
-    pub(crate) lacking_new: u64,
+    /// Errors that are tolerated because no node was healthy, by code.
+    pub(crate) tolerated_errors: BTreeMap<i64, u64>,
+    /// Old heads that are tolerated because all nodes were silent shortly before.
+    pub(crate) tolerated_old_heads: u64,
+    /// False responses that are tolerated because the gateway could not detect them.
+    pub(crate) tolerated_false_responses: u64,
+    /// Responses that are tolerated although they lack logs or receipts, because the blocks were
+    /// very new.
+    pub(crate) tolerated_incomplete_responses: u64,
     /// Requests whose client disconnected before the response.
     pub(crate) disconnected: u64,
     /// The longest latency of a response.
@@ -100,43 +111,50 @@ impl Checker {
         self.fingerprint.get()
     }
 
-    /// Checks the response to a request. An error means that the connection ended instead.
-    pub(crate) fn judge(&self, cluster: &Cluster, sent: &Sent, response: std::io::Result<Answer>) {
+    /// Checks the response to a request. `result` is an error if the connection ended before the
+    /// response.
+    pub(crate) fn judge(
+        &self,
+        cluster: &Cluster,
+        request: &SentRequest,
+        result: std::io::Result<HttpResponse>,
+    ) {
         let received = Instant::now();
-        self.update_fingerprint(received, response.as_ref().map_or(&[], |answer| &answer.body));
-        let took = received - sent.at;
+        self.update_fingerprint(received, result.as_ref().map_or(&[], |response| &response.body));
+        let took = received - request.sent_at;
         let mut tally = self.tally.borrow_mut();
-        tally.calls += sent.calls.len() as u64;
+        tally.calls += request.calls.len() as u64;
         tally.longest = tally.longest.max(took);
         drop(tally);
-        let answer = match response {
-            Ok(answer) => answer,
+        let response = match result {
+            Ok(response) => response,
             Err(error) => {
-                return self.record_finding(cluster, sent, &format!("no answer: {error}"), b"");
+                return self.record_finding(cluster, request, &format!("no answer: {error}"), b"");
             }
         };
-        let text = match std::str::from_utf8(&answer.body) {
+        let text = match std::str::from_utf8(&response.body) {
             Ok(text) => text,
             Err(error) => {
-                return self.record_finding(cluster, sent, &error.to_string(), &answer.body);
+                return self.record_finding(cluster, request, &error.to_string(), &response.body);
             }
         };
-        let items = if sent.batch {
+        let items = if request.batch {
             match serde_json::from_str::<Vec<&RawValue>>(text) {
                 Ok(items) => items.into_iter().map(RawValue::get).collect(),
-                Err(fault) => {
-                    return self.record_finding(cluster, sent, &fault.to_string(), &answer.body);
+                Err(error) => {
+                    let description = error.to_string();
+                    return self.record_finding(cluster, request, &description, &response.body);
                 }
             }
         } else {
             vec![text]
         };
-        if items.len() != sent.calls.len() {
-            let description = format!("{} answers to {} calls", items.len(), sent.calls.len());
-            return self.record_finding(cluster, sent, &description, &answer.body);
+        if items.len() != request.calls.len() {
+            let description = format!("{} answers to {} calls", items.len(), request.calls.len());
+            return self.record_finding(cluster, request, &description, &response.body);
         }
-        for ((id, call), item) in sent.calls.iter().zip(items) {
-            self.judge_item(cluster, sent, &answer, (id, call), item.as_bytes());
+        for ((id, call), item) in request.calls.iter().zip(items) {
+            self.judge_item(cluster, request, &response, (id, call), item.as_bytes());
         }
     }
 
@@ -144,15 +162,17 @@ impl Checker {
     fn judge_item(
         &self,
         cluster: &Cluster,
-        sent: &Sent,
-        answer: &Answer,
+        request: &SentRequest,
+        response: &HttpResponse,
         (id, call): (&str, &Call),
         item: &[u8],
     ) {
         let parsed = match parse_response(item, DEPTH_MAX) {
             Ok(parsed) if parsed.id == id.as_bytes() => parsed,
-            Ok(_) => return self.record_finding(cluster, sent, "an answer with another id", item),
-            Err(fault) => return self.record_finding(cluster, sent, &fault.to_string(), item),
+            Ok(_) => {
+                return self.record_finding(cluster, request, "an answer with another id", item);
+            }
+            Err(error) => return self.record_finding(cluster, request, &error.to_string(), item),
         };
         let received = Instant::now();
         let corrupted;
@@ -160,7 +180,7 @@ impl Checker {
             Outcome::Error { code, .. } => ObservedReply::Error { code },
             Outcome::Result(result) => {
                 let mut adversary = self.adversary.borrow_mut();
-                corrupted = adversary.corrupt(sent.client, call, result, received);
+                corrupted = adversary.corrupt(request.client, call, result, received);
                 ObservedReply::Result(corrupted.as_deref().unwrap_or(result))
             }
         };
@@ -168,9 +188,9 @@ impl Checker {
             method: call.method,
             params: Some(call.params.as_bytes()),
             reply,
-            sent: sent.at,
+            sent: request.sent_at,
             received,
-            client: sent.client,
+            client: request.client,
         });
         let verdict_name = match &verdict {
             Verdict::Right => "right",
@@ -184,68 +204,69 @@ impl Checker {
         *self.tally.borrow_mut().verdicts.entry(verdict_name).or_default() += 1;
         match verdict {
             Verdict::Right => {}
-            // The oracle does not know this error; a node, not the gateway, sent it.
+            // The oracle does not know this error. A node sent it, not the gateway.
             Verdict::Unjudged(_) if !matches!(reply, ObservedReply::Error { code: OWN_ERROR }) => {}
             Verdict::Failed { .. } | Verdict::Unjudged(_)
-                if cluster.all_unhealthy(earliest_start(sent, answer), received) =>
+                if cluster.all_unhealthy(earliest_start(request, response), received) =>
             {
                 if let ObservedReply::Error { code } = reply {
-                    *self.tally.borrow_mut().excused.entry(code).or_default() += 1;
+                    *self.tally.borrow_mut().tolerated_errors.entry(code).or_default() += 1;
                 }
             }
-            Verdict::Wrong(_) if self.is_undetectable_lie(cluster, sent, received, call) => {
-                self.tally.borrow_mut().lies_passed += 1;
+            Verdict::Wrong(_) if self.is_undetectable_lie(cluster, request, received, call) => {
+                self.tally.borrow_mut().tolerated_false_responses += 1;
             }
             Verdict::Wrong(_) | Verdict::Stale { .. }
                 if self.lacks_only_new_blocks(
-                    earliest_start(sent, answer),
+                    earliest_start(request, response),
                     received,
                     cluster,
                     call,
                     &reply,
                 ) =>
             {
-                self.tally.borrow_mut().lacking_new += 1;
+                self.tally.borrow_mut().tolerated_incomplete_responses += 1;
             }
             Verdict::Stale { .. } | Verdict::Backward { .. }
-                if cluster
-                    .all_silent(sent.at.checked_sub(CATCH_UP).unwrap_or(sent.at), received) =>
+                if cluster.all_silent(request.catch_up_start(), received) =>
             {
-                self.tally.borrow_mut().catching_up += 1;
+                self.tally.borrow_mut().tolerated_old_heads += 1;
             }
             _ => {
-                let Answer { status, cache, node, .. } = answer;
+                let HttpResponse { status, cache, node, .. } = response;
                 let description = format!(
                     "{verdict:?}\n  call {} {}\n  status {status}, cache {cache}, node {node}",
                     call.method, call.params
                 );
                 let shown = judged_bytes(&reply, item);
-                self.record_finding(cluster, sent, &description, shown);
+                self.record_finding(cluster, request, &description, shown);
             }
         }
     }
 
-    /// Returns true if the gateway could not detect a false response. A node lied, and either the
-    /// call is about blocks above the served head, or no other node reported a head.
+    /// Returns true if the gateway could not detect that a node's response was false. This is so if
+    /// a node reported a false head, and either the call is about blocks above the gateway's head,
+    /// or no other node reported a head.
     fn is_undetectable_lie(
         &self,
         cluster: &Cluster,
-        sent: &Sent,
+        request: &SentRequest,
         received: Instant,
         call: &Call,
     ) -> bool {
-        let before = sent.at.checked_sub(CATCH_UP).unwrap_or(sent.at);
-        let served_at_least = self.world.height_at(before);
+        let before = request.catch_up_start();
+        let gateway_head_min = self.world.height_at(before);
         let is_above_head =
             call.params.split('"').filter_map(|text| text.strip_prefix("0x")).any(|digits| {
-                u64::from_str_radix(digits, 16).is_ok_and(|number| number > served_at_least)
+                u64::from_str_radix(digits, 16).is_ok_and(|number| number > gateway_head_min)
             });
         cluster.any_lying(before, received)
             && (is_above_head || cluster.all_silent(before, received))
     }
 
     /// Returns true if a response is right except that it lacks logs or receipts of blocks younger
-    /// than [`INDEXED_AFTER`]. If no node was healthy just before, blocks may have any age.
+    /// than [`INDEXED_AFTER`]. If no node was healthy shortly before the call, the blocks may have
+    /// any age.
     fn lacks_only_new_blocks(
         &self,
         call_start: Instant,
@@ -255,21 +276,22 @@ impl Checker {
         reply: &ObservedReply<'_>,
     ) -> bool {
         let ObservedReply::Result(returned) = *reply else { return false };
-        if !["Logs", "Receipts", "Receipt"].iter().any(|end| call.method.ends_with(end)) {
+        if !["Logs", "Receipts", "Receipt"].iter().any(|suffix| call.method.ends_with(suffix)) {
             return false;
         }
         let returned: Value =
             serde_json::from_slice(returned).expect("the response was parsed before");
-        let then = call_start.checked_sub(INDEXED_AFTER).unwrap_or(call_start);
-        let (lowest, newest) = (self.world.height_at(then), self.world.height_at(received));
-        // A node that was ejected gets no calls until it is readmitted.
+        let indexed_at = call_start.checked_sub(INDEXED_AFTER).unwrap_or(call_start);
+        let (lowest, newest) = (self.world.height_at(indexed_at), self.world.height_at(received));
+        // If all nodes were unhealthy, a recovered node may still be ejected. Until the gateway
+        // readmits it, the gateway may use a node that lacks data of any block.
         let readmitted_after = call_start.checked_sub(CATCH_UP).unwrap_or(call_start);
         let indexed_head =
             if cluster.all_unhealthy(readmitted_after, received) { 0 } else { lowest };
         let is_new = |item: &Value| {
             let number = item["blockNumber"].as_str().and_then(|text| text.strip_prefix("0x"));
             let number = number.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-            // A reorg creates new blocks at old heights.
+            // Compares hashes, because a reorg creates new blocks with old numbers.
             let indexed_hash = number.and_then(|number| self.world.hash_at(indexed_head, number));
             indexed_hash.is_none_or(|hash| item["blockHash"] != hash.to_string())
         };
@@ -281,7 +303,8 @@ impl Checker {
         let returned = items(returned);
         let params = Some(call.params.as_bytes());
         (lowest..=newest).any(|head| {
-            // The gateway forwards ranges above its head, and some nodes end them at their own.
+            // The gateway forwards block ranges that end above its head. Some nodes return the
+            // logs up to their own head instead of an error.
             let view = View { clamps_logs_to_head: true, ..View::honest(head) };
             let expected = rpc::respond(&self.world, &view, call.method, params);
             let Reply::Result(expected) = expected else { return false };
@@ -292,21 +315,27 @@ impl Checker {
         })
     }
 
-    /// Records a violation.
-    fn record_finding(&self, cluster: &Cluster, sent: &Sent, description: &str, answer: &[u8]) {
+    /// Counts a violation and, for the first [`FINDINGS_MAX`], stores its description.
+    fn record_finding(
+        &self,
+        cluster: &Cluster,
+        request: &SentRequest,
+        description: &str,
+        response: &[u8],
+    ) {
         let mut tally = self.tally.borrow_mut();
         tally.findings_count += 1;
         if tally.findings.len() >= FINDINGS_MAX {
             return;
         }
         let (origin, now) = (self.world.origin(), Instant::now());
-        let shown_from = sent.at.checked_sub(LOOK_BACK).unwrap_or(origin).max(origin);
-        let shown = String::from_utf8_lossy(&answer[..answer.len().min(SHOWN_BYTES_MAX)]);
+        let shown_from = request.sent_at.checked_sub(LOOK_BACK).unwrap_or(origin).max(origin);
+        let shown = String::from_utf8_lossy(&response[..response.len().min(SHOWN_BYTES_MAX)]);
         let mut text = format!(
             "{description}\n  client {}, {} calls, sent at {:?}, answered at {:?}\n  answer {shown}\n",
-            sent.client,
-            sent.calls.len(),
-            sent.at.saturating_duration_since(origin),
+            request.client,
+            request.calls.len(),
+            request.sent_at.saturating_duration_since(origin),
             now.saturating_duration_since(origin),
         );
         let heads = (self.world.height_at(shown_from), self.world.height_at(now));
@@ -326,7 +355,8 @@ impl Checker {
         tally.findings.push(text);
     }
 
-    /// Adds a response to the fingerprint: an FNV-1a hash, which is equal in every process.
+    /// Adds a response to the fingerprint. It is an FNV-1a hash, because hashes of the standard
+    /// library may differ between processes.
     fn update_fingerprint(&self, received: Instant, bytes: &[u8]) {
         let mut hash = Fnv(self.fingerprint.get());
         hash.write(
@@ -337,15 +367,16 @@ impl Checker {
     }
 }
 
-/// Returns the earliest start of a call. A coalesced call may have started before this client's
-/// request.
-fn earliest_start(sent: &Sent, answer: &Answer) -> Instant {
-    let is_coalesced = answer.cache.contains("coalesced");
+/// Returns the earliest time at which the gateway may have started the call. If the gateway
+/// coalesced the call with an equal one, it may have started before this client sent its request.
+fn earliest_start(request: &SentRequest, response: &HttpResponse) -> Instant {
+    let is_coalesced = response.cache.contains("coalesced");
     let started_before = if is_coalesced { CALL_DEADLINE } else { Duration::ZERO };
-    sent.at.checked_sub(started_before).unwrap_or(sent.at)
+    request.sent_at.checked_sub(started_before).unwrap_or(request.sent_at)
 }
 
-/// Returns the bytes that were judged: the result, perhaps corrupted, or the whole error response.
+/// Returns the bytes that the oracle judged: the result after a possible corruption, or the whole
+/// error response.
 fn judged_bytes<'a>(reply: &ObservedReply<'a>, item: &'a [u8]) -> &'a [u8] {
     match reply {
         ObservedReply::Result(result) => result,
@@ -374,8 +405,9 @@ impl fmt::Display for Tally {
         for (verdict, count) in &self.verdicts {
             write!(f, ", {verdict} {count}")?;
         }
-        write!(f, ", excused {:?}, catching up {}", self.excused, self.catching_up)?;
-        write!(f, ", lies passed {}", self.lies_passed)?;
-        write!(f, ", lacking of young blocks {}", self.lacking_new)
+        write!(f, ", excused {:?}", self.tolerated_errors)?;
+        write!(f, ", catching up {}", self.tolerated_old_heads)?;
+        write!(f, ", lies passed {}", self.tolerated_false_responses)?;
+        write!(f, ", lacking of young blocks {}", self.tolerated_incomplete_responses)
     }
 }

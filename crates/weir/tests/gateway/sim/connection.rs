@@ -5,24 +5,24 @@ use std::io::{Error, ErrorKind, Result};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Above the size of the largest batch response of the simulated chain.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Size of a read.
+/// Maximum size of a response body. The largest batch response of the simulated chain is smaller.
+const BODY_BYTES_MAX: usize = 64 << 20;
+/// Minimum size of the buffer of a read.
 const READ_BYTES: usize = 16 * 1024;
 
-/// One end of a connection to the gateway.
+/// The client's end of a connection to the gateway.
 pub(crate) struct Connection<S> {
     stream: S,
-    /// Bytes that were read and not yet parsed.
+    /// Bytes that were read but not yet parsed.
     unparsed: Vec<u8>,
 }
 
-/// An HTTP answer.
-pub(crate) struct Answer {
+/// An HTTP response.
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
-    /// The value of `x-weir-cache`, for the report of a finding.
+    /// The value of the header `x-weir-cache`, or `-`.
     pub(crate) cache: String,
-    /// The value of `x-weir-upstream`, for the same.
+    /// The value of the header `x-weir-upstream`, or `-`.
     pub(crate) node: String,
     pub(crate) body: Vec<u8>,
 }
@@ -32,7 +32,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Connection { stream, unparsed: Vec::new() }
     }
 
-    /// Sends a POST of a JSON body.
+    /// Sends a POST request with a JSON body.
     pub(crate) async fn send(&mut self, body: &[u8]) -> Result<()> {
         let mut request = format!(
             "POST / HTTP/1.1\r\nHost: weir\r\nContent-Type: application/json\r\n\
@@ -45,26 +45,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.stream.flush().await
     }
 
-    /// Reads the next answer completely.
-    pub(crate) async fn receive(&mut self) -> Result<Answer> {
-        let head_end = loop {
+    /// Reads the next response completely.
+    pub(crate) async fn receive(&mut self) -> Result<HttpResponse> {
+        let header_end = loop {
             if let Some(position) = self.unparsed.windows(4).position(|four| four == b"\r\n\r\n") {
                 break position + 4;
             }
             self.fill().await?;
         };
-        let head: Vec<u8> = self.unparsed.drain(..head_end).collect();
-        let head = String::from_utf8(head).map_err(|_| invalid("a head that is not text"))?;
-        let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+        let header_section: Vec<u8> = self.unparsed.drain(..header_end).collect();
+        let header_section =
+            String::from_utf8(header_section).map_err(|_| invalid("a head that is not text"))?;
+        let status = header_section.strip_prefix("HTTP/1.1 ");
+        let status = status.and_then(|rest| rest.get(..3)?.parse().ok());
         let status: u16 = status.ok_or_else(|| invalid("no status line"))?;
         let header = |name: &str| {
-            let mut lines = head.split("\r\n").filter_map(|line| line.split_once(':'));
+            let mut lines = header_section.split("\r\n").filter_map(|line| line.split_once(':'));
             let (_, value) = lines.find(|(header, _)| header.eq_ignore_ascii_case(name))?;
             Some(value.trim())
         };
         let length = header("content-length").and_then(|value| value.parse().ok());
         let length: usize = length.ok_or_else(|| invalid("no length"))?;
-        if length > ANSWER_BYTES_MAX {
+        if length > BODY_BYTES_MAX {
             return Err(invalid("a length beyond all answers"));
         }
         while self.unparsed.len() < length {
@@ -72,7 +74,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         let body = self.unparsed.drain(..length).collect();
         let header_or_dash = |name| header(name).unwrap_or("-").to_owned();
-        Ok(Answer {
+        Ok(HttpResponse {
             status,
             cache: header_or_dash("x-weir-cache"),
             node: header_or_dash("x-weir-upstream"),
@@ -80,7 +82,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         })
     }
 
-    /// Reads more bytes; an error if the connection has ended.
+    /// Reads more bytes. Fails if the connection has ended.
     async fn fill(&mut self) -> Result<()> {
         let before = self.unparsed.len();
         self.unparsed.reserve(READ_BYTES);

@@ -1,9 +1,9 @@
 //! The schedule of node failures: a sequence of phases drawn from the seed.
 //!
-//! Usually at least one node is healthy: up, without faults, at most the allowed number of blocks
-//! behind. In a phase without a healthy node, errors are tolerated; wrong responses never are. At
-//! most one node at a time reports a false head, and no other node fails meanwhile, because the
-//! gateway could not decide which one is correct.
+//! Usually at least one node is healthy: it accepts connections, has no fault, and its head (its
+//! newest block) is at most one block behind. In a phase without a healthy node, errors are
+//! tolerated, but wrong responses are not. At most one node at a time reports a false head. No
+//! other node fails meanwhile, because the gateway could not decide which node is correct.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -25,11 +25,11 @@ use tokio::time::Instant;
 
 /// Number of nodes of a simulation.
 pub(crate) const NODES: usize = 3;
-/// Time after the end of a failure until the node counts as healthy: a few polls, in which the
-/// gateway notices the recovery.
+/// Time after the end of a failure until the node counts as healthy. The gateway needs a few polls
+/// to notice the recovery.
 const RECOVERY: Duration = Duration::from_millis(400);
-/// Time for which the served head may be old after all nodes were silent. The gateway requests the
-/// missed blocks one by one, perhaps from slow nodes.
+/// Time for which the gateway's head may be old after all nodes were silent. The gateway requests
+/// the missed blocks one by one, perhaps from slow nodes.
 pub(crate) const CATCH_UP: Duration = Duration::from_millis(2_500);
 /// `Retry-After` of a node that limits its rate, in seconds. The gateway's default pause is equal.
 const PAUSE_S: u64 = 1;
@@ -45,20 +45,21 @@ pub(crate) enum Failure {
     None,
     /// Responds slowly.
     Slow,
-    /// Sees no new blocks.
+    /// Receives no new blocks.
     Frozen,
-    /// Falls this many more blocks behind, one by one, and stays behind.
+    /// Receives no new blocks until it is this many more blocks behind, and then stays so far
+    /// behind.
     Lagging(u64),
     /// Reports a head this many blocks above the real one.
     Lying(u64),
     /// Has a block's logs and receipts only this long after the block.
     Unindexed(Duration),
-    /// Sends this share of calls for logs and receipts to a second backend. It is one block behind
-    /// and ends ranges at its head.
+    /// Sends this share of calls for logs and receipts to a second backend, which is one block
+    /// behind. Instead of an error, the backend returns only what it has.
     SecondBackend(f64),
     /// Refuses connections and closes existing ones.
     Down,
-    /// Fails this share of requests in this way.
+    /// This share of requests fails with this fault.
     Faulty(Fault, f64),
 }
 
@@ -67,7 +68,8 @@ impl Failure {
         matches!(self, Failure::None | Failure::Slow)
     }
 
-    /// Returns true if responses are late or missing, instead of immediate errors.
+    /// Returns true if the failure makes responses late or missing instead of causing immediate
+    /// errors.
     fn hangs(&self) -> bool {
         matches!(self, Failure::Faulty(Fault::SlowBody { .. } | Fault::Hang, _))
     }
@@ -76,7 +78,8 @@ impl Failure {
     fn is_silent(&self) -> bool {
         match self {
             Failure::Down => true,
-            // The gateway does not poll a paused node, and a head from a hanging node arrives late.
+            // The gateway does not poll a node that it pauses, and the head of a hanging node
+            // arrives late.
             Failure::Faulty(_, share) => {
                 *share >= 1.0 || !self.cooldown().is_zero() || self.hangs()
             }
@@ -84,7 +87,7 @@ impl Failure {
         }
     }
 
-    /// Returns how long the gateway pauses the node after the failure.
+    /// Returns for how long the gateway sends nothing to the node after the failure.
     fn cooldown(&self) -> Duration {
         match self {
             Failure::Faulty(
@@ -101,14 +104,14 @@ impl Failure {
 pub(crate) struct Phase {
     from: Instant,
     failures: [Failure; NODES],
-    /// When each node becomes healthy; `None` if it is not healthy in this phase.
+    /// When each node becomes healthy, or `None` if it is not healthy in this phase.
     healthy_from: [Option<Instant>; NODES],
 }
 
-/// How the gateway reaches the nodes.
+/// How the gateway connects to the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
-    /// Over streams in memory: [`Cluster::connectors`].
+    /// Over streams in memory, which [`Cluster::connectors`] opens.
     Memory,
     /// Over TCP ports that the test opens.
     Ports,
@@ -123,7 +126,7 @@ struct Member {
     is_up: Arc<AtomicBool>,
     /// Tasks of the node's open connections.
     connection_tasks: Arc<Mutex<Vec<AbortHandle>>>,
-    /// Task that continues the current failure, if it changes over time.
+    /// The task that changes the settings later, if the current failure needs that.
     failure_task: RefCell<Option<AbortHandle>>,
 }
 
@@ -135,8 +138,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Creates nodes of one world: the first at its head, the others at most one block behind, each
-    /// with its own latency.
+    /// Creates nodes of one world, each with its own latency. The first node has the world's head,
+    /// and the others are at most one block behind it.
     pub(crate) fn new(world: &Arc<World>, transport: Transport, rng: &mut SmallRng) -> Cluster {
         let member = |(index, name): (u64, &str)| {
             let node = Node::new(name, Arc::clone(world));
@@ -168,12 +171,13 @@ impl Cluster {
         self.members.iter().map(|member| &member.node)
     }
 
-    /// Returns the connections of the gateway to the nodes, for [`Transport::Memory`].
+    /// Returns a function for each node that opens a connection from the gateway to it, for
+    /// [`Transport::Memory`].
     pub(crate) fn connectors(&self) -> Vec<MemoryConnector> {
         self.members.iter().map(Member::connector).collect()
     }
 
-    /// Begins a phase.
+    /// Ends the current phase and begins one with these failures.
     pub(crate) fn begin_phase(&self, failures: [Failure; NODES]) {
         let from = Instant::now();
         let mut phases = self.phases.borrow_mut();
@@ -181,9 +185,9 @@ impl Cluster {
         let healthy_from = std::array::from_fn(|node| {
             let is_healthy = failures[node].is_healthy();
             let Some(previous) = previous else { return is_healthy.then_some(from) };
-            let since = || previous.healthy_from[node].unwrap_or(from + RECOVERY);
-            // The node becomes healthy only after the pause that its last failure caused.
-            is_healthy.then(|| since() + previous.failures[node].cooldown())
+            let recovered_at = || previous.healthy_from[node].unwrap_or(from + RECOVERY);
+            // The node counts as healthy only after the gateway's pause for its last failure.
+            is_healthy.then(|| recovered_at() + previous.failures[node].cooldown())
         });
         for (member, failure) in self.members.iter().zip(&failures) {
             member.apply(failure);
@@ -200,8 +204,8 @@ impl Cluster {
         }
     }
 
-    /// Returns a failure that the transport supports. A port stays open, so a node that is down
-    /// resets all connections there.
+    /// Returns the failure, or a similar one if the transport does not support it. With
+    /// [`Transport::Ports`], the ports stay open, so a node that is down resets all connections.
     fn supported(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Down if self.transport == Transport::Ports => {
@@ -216,7 +220,7 @@ impl Cluster {
         self.phases.borrow().len()
     }
 
-    /// Returns true if no node was healthy at some instant between these two.
+    /// Returns true if there was an instant between these two at which no node was healthy.
     pub(crate) fn all_unhealthy(&self, from: Instant, until: Instant) -> bool {
         let phases = self.phases.borrow();
         phases.iter().enumerate().any(|(index, phase)| {
@@ -227,10 +231,11 @@ impl Cluster {
         })
     }
 
-    /// Returns true if the gateway got no current head at some instant between these two.
+    /// Returns true if the gateway may have got no current head in a phase between two instants.
     ///
-    /// Either each node was silent in that phase or the one before, or two of the three hung: the
-    /// gateway notices a hanging node only after it has waited for three responses.
+    /// This is so if each node was silent in that phase or in the one before. It is also so if two
+    /// of the three nodes hung, because the gateway notices a hanging node only after it has waited
+    /// for three responses.
     pub(crate) fn all_silent(&self, from: Instant, until: Instant) -> bool {
         let phases = self.phases.borrow();
         (0..phases.len()).any(|index| {
@@ -246,7 +251,7 @@ impl Cluster {
         })
     }
 
-    /// Returns true if a node reported a false head at some instant between these two.
+    /// Returns true if a node reported a false head at any time between two instants.
     pub(crate) fn any_lying(&self, from: Instant, until: Instant) -> bool {
         let phases = self.phases.borrow();
         phases.iter().enumerate().any(|(index, phase)| {
@@ -325,9 +330,10 @@ impl Member {
             let lag_blocks = self.healthy_settings.lag_blocks + blocks;
             let node = Arc::clone(&self.node);
             let world = node.world().expect("the node has a world");
-            let reached = world.instant_of(view.head + lag_blocks) + self.healthy_settings.delay;
+            let lag_reached_at =
+                world.instant_of(view.head + lag_blocks) + self.healthy_settings.delay;
             let failure_task = tokio::spawn(async move {
-                tokio::time::sleep_until(reached).await;
+                tokio::time::sleep_until(lag_reached_at).await;
                 let result = node.set(|settings| {
                     (settings.frozen_at, settings.lag_blocks) = (None, lag_blocks);
                 });
@@ -371,7 +377,7 @@ fn false_head(rng: &mut SmallRng) -> Failure {
     }
 }
 
-/// Returns a failure with missing logs and receipts.
+/// Returns a failure in which logs and receipts of new blocks are missing.
 fn incomplete(rng: &mut SmallRng) -> Failure {
     match rng.random_range(0..3) {
         0 => Failure::SecondBackend([0.3, 1.0][rng.random_range(0..2)]),
@@ -379,7 +385,7 @@ fn incomplete(rng: &mut SmallRng) -> Failure {
     }
 }
 
-/// Returns a fault for a share of all requests.
+/// Returns a failure in which a share of all requests fails.
 fn faulty(rng: &mut SmallRng) -> Failure {
     let fault = match rng.random_range(0..16) {
         0 => Fault::Close,

@@ -9,7 +9,7 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::TempDir;
 
-/// A certificate authority that exists for one test.
+/// A certificate authority of one test.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: rcgen::Certificate,
@@ -17,7 +17,7 @@ pub(crate) struct Authority {
 
 /// The algorithm of a private key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum KeyType {
     Ecdsa,
     Rsa,
 }
@@ -52,16 +52,17 @@ impl Authority {
         self.certificate.der().clone()
     }
 
-    pub(crate) fn client(&self, name: &str) -> Identity {
-        self.identity(name, 4000)
+    /// Issues a valid client certificate. `name` is its common name.
+    pub(crate) fn issue_client(&self, name: &str) -> Identity {
+        self.issue_identity(name, 4000)
     }
 
     /// Issues a client certificate that expired in 2001.
-    pub(crate) fn ended_client(&self, name: &str) -> Identity {
-        self.identity(name, 2001)
+    pub(crate) fn issue_expired_client(&self, name: &str) -> Identity {
+        self.issue_identity(name, 2001)
     }
 
-    fn identity(&self, name: &str, until_year: i32) -> Identity {
+    fn issue_identity(&self, name: &str, until_year: i32) -> Identity {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -74,15 +75,15 @@ impl Authority {
 }
 
 /// A temporary folder with the files that a gateway's configuration refers to.
-pub(crate) struct Files {
+pub(crate) struct ConfigFiles {
     folder: TempDir,
     /// Each written server certificate and the name of its file.
     certificates: Vec<(String, CertificateDer<'static>)>,
 }
 
-impl Files {
-    pub(crate) fn new() -> Files {
-        Files { folder: tempfile::tempdir().unwrap(), certificates: Vec::new() }
+impl ConfigFiles {
+    pub(crate) fn new() -> ConfigFiles {
+        ConfigFiles { folder: tempfile::tempdir().unwrap(), certificates: Vec::new() }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -95,23 +96,29 @@ impl Files {
         path
     }
 
-    /// Writes a server certificate for these host names, issued by `by`, as `NAME.pem` and
+    /// Issues a server certificate for these host names, and writes it as `NAME.pem` and
     /// `NAME.key`.
-    pub(crate) fn certificate(&mut self, name: &str, by: &Authority, kind: Kind, hosts: &[&str]) {
+    pub(crate) fn write_certificate(
+        &mut self,
+        name: &str,
+        issuer: &Authority,
+        key_type: KeyType,
+        hosts: &[&str],
+    ) {
         let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let params = CertificateParams::new(hosts).unwrap();
-        let key = match kind {
-            Kind::Ecdsa => KeyPair::generate().unwrap(),
-            Kind::Rsa => KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap(),
+        let key = match key_type {
+            KeyType::Ecdsa => KeyPair::generate().unwrap(),
+            KeyType::Rsa => KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap(),
         };
-        let certificate = params.signed_by(&key, &by.issuer).unwrap();
+        let certificate = params.signed_by(&key, &issuer.issuer).unwrap();
         self.write(&format!("{name}.pem"), certificate.pem().as_bytes());
         self.write(&format!("{name}.key"), key.serialize_pem().as_bytes());
         self.certificates.push((name.to_owned(), certificate.der().clone()));
     }
 
-    /// The name under which [`Files::certificate`] wrote this certificate.
-    pub(crate) fn name_of(&self, certificate: &CertificateDer<'_>) -> String {
+    /// The name that this certificate had in [`ConfigFiles::write_certificate`].
+    pub(crate) fn certificate_name(&self, certificate: &CertificateDer<'_>) -> String {
         let found = self.certificates.iter().find(|(_, written)| written == certificate);
         found.expect("the server presents one of the written certificates").0.clone()
     }

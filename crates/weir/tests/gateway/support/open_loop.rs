@@ -1,8 +1,9 @@
-//! Open-loop calls over keep-alive connections while a test changes the gateway.
+//! An open-loop load generator with keep-alive connections. It runs while a test changes the
+//! gateway.
 //!
-//! Each client follows HTTP. It opens a new connection after a response with `Connection: close`,
-//! or if the server has closed the old one before the client sends. It never retries: a call
-//! without a response is a failure.
+//! Each client opens a new connection after a response with `Connection: close`, or if the server
+//! closes the old one before the client sends. The client never retries, so a call without a
+//! response is a failure.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -19,50 +20,57 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) connections: u32,
-    /// Of all connections together.
+    /// The rate of all connections together.
     pub(crate) calls_per_second: u32,
 }
 
 /// The results of all clients.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct LoadResult {
     pub(crate) calls: u64,
     /// A description of each failed call.
-    pub(crate) faults: Vec<String>,
+    pub(crate) failures: Vec<String>,
     /// Number of connections opened, not counting the first of each client.
     pub(crate) reconnects: u64,
 }
 
-/// Sends calls while `story` runs. New connections go to the address that `target` then holds.
-pub(crate) fn under_load(load: Load, target: &Mutex<String>, story: impl FnOnce()) -> Seen {
+/// Runs `scenario` while clients send calls. `target` holds the gateway's address. The scenario may
+/// replace it, and connections that clients open later then use the new one.
+pub(crate) fn run_under_load(
+    load: Load,
+    target: &Mutex<String>,
+    scenario: impl FnOnce(),
+) -> LoadResult {
     let stop = AtomicBool::new(false);
-    let seen = Mutex::new(Seen::default());
-    let reconnects = AtomicU64::new(0);
+    let total = Mutex::new(LoadResult::default());
+    let connections_opened = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for number in 0..load.connections {
-            let (stop, seen, reconnects) = (&stop, &seen, &reconnects);
+            let (stop, total, connections_opened) = (&stop, &total, &connections_opened);
             scope.spawn(move || {
-                let mut client = Client { target, number, connection: Connection::default() };
+                let connection = KeepAliveConnection::default();
+                let mut client = Client { target, number, connection };
                 let result = client.run(load, stop);
-                reconnects.fetch_add(client.connection.opened, Ordering::Relaxed);
-                let mut seen = seen.lock();
-                seen.calls += result.calls;
-                seen.faults.extend(result.faults);
+                connections_opened.fetch_add(client.connection.opened, Ordering::Relaxed);
+                let mut total = total.lock();
+                total.calls += result.calls;
+                total.failures.extend(result.failures);
             });
         }
-        // The guard stops the clients even if the story panics.
-        let _stop = Stop(&stop);
-        story();
+        // The guard stops the clients even if the scenario panics.
+        let _stop = StopGuard(&stop);
+        scenario();
     });
-    let mut seen = seen.into_inner();
-    seen.reconnects = reconnects.into_inner().saturating_sub(u64::from(load.connections));
-    seen
+    let mut total = total.into_inner();
+    let connections_opened = connections_opened.into_inner();
+    total.reconnects = connections_opened.saturating_sub(u64::from(load.connections));
+    total
 }
 
 /// Sets a flag when it is dropped.
-pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
+pub(crate) struct StopGuard<'a>(pub(crate) &'a AtomicBool);
 
-impl Drop for Stop<'_> {
+impl Drop for StopGuard<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
@@ -71,30 +79,30 @@ impl Drop for Stop<'_> {
 struct Client<'a> {
     target: &'a Mutex<String>,
     number: u32,
-    connection: Connection,
+    connection: KeepAliveConnection,
 }
 
 impl Client<'_> {
-    fn run(&mut self, load: Load, stop: &AtomicBool) -> Seen {
-        let mut seen = Seen::default();
-        let pause = Duration::from_secs(1) * load.connections / load.calls_per_second;
-        let start = Instant::now() + pause * self.number / load.connections;
+    fn run(&mut self, load: Load, stop: &AtomicBool) -> LoadResult {
+        let mut result = LoadResult::default();
+        let interval = Duration::from_secs(1) * load.connections / load.calls_per_second;
+        let start = Instant::now() + interval * self.number / load.connections;
         for call_number in 0u32.. {
             if stop.load(Ordering::Acquire) {
                 break;
             }
-            let planned = start + pause * call_number;
+            let planned = start + interval * call_number;
             while let Some(remaining) = planned.checked_duration_since(Instant::now()) {
                 std::thread::park_timeout(remaining); // Sleeps: the planned rate.
             }
-            let body = call(self.number, call_number);
-            seen.calls += 1;
-            if let Err(fault) = self.call(call_number, &body) {
+            let body = call_body(self.number, call_number);
+            result.calls += 1;
+            if let Err(failure) = self.call(call_number, &body) {
                 self.connection.stream = None;
-                seen.faults.push(format!("{:?}: {body} -> {fault}", start.elapsed()));
+                result.failures.push(format!("{:?}: {body} -> {failure}", start.elapsed()));
             }
         }
-        seen
+        result
     }
 
     fn call(&mut self, call_number: u32, body: &str) -> Result<(), String> {
@@ -109,17 +117,18 @@ impl Client<'_> {
     }
 }
 
-/// A keep-alive connection of a client that follows HTTP.
+/// A keep-alive connection that reconnects as this module's description says.
 #[derive(Debug, Default)]
-pub(crate) struct Connection {
+pub(crate) struct KeepAliveConnection {
     stream: Option<TcpStream>,
     /// Number of connections opened so far.
     pub(crate) opened: u64,
 }
 
-impl Connection {
-    /// Sends a call with further header lines. Returns the response's head, in lower case, and its
-    /// body. Opens a connection to `target` if there is none or the server has closed it.
+impl KeepAliveConnection {
+    /// Sends a call with further header lines. Returns the status line and headers of the response
+    /// in lower case, and its body. Opens a connection to `target` if there is none or the server
+    /// has closed it.
     ///
     /// # Errors
     ///
@@ -146,7 +155,7 @@ impl Connection {
             body.len()
         );
         stream.write_all(request.as_bytes())?;
-        let (head, body) = answer(&mut stream)?;
+        let (head, body) = read_response(&mut stream)?;
         if !head.contains("\r\nconnection: close\r\n") {
             self.stream = Some(stream);
         }
@@ -162,8 +171,8 @@ fn is_open(stream: &TcpStream) -> bool {
     open && nonblocking(false)
 }
 
-/// Reads one response. Returns its head, in lower case, and its body.
-fn answer(stream: &mut TcpStream) -> std::io::Result<(String, String)> {
+/// Reads one response. Returns its status line and headers in lower case, and its body.
+fn read_response(stream: &mut TcpStream) -> std::io::Result<(String, String)> {
     let mut received = Vec::new();
     let mut chunk = [0; 16 * 1024];
     loop {
@@ -186,9 +195,9 @@ fn answer(stream: &mut TcpStream) -> std::io::Result<(String, String)> {
     }
 }
 
-/// The call with this number of a client, the same in every run. Half of the calls read the balance
-/// of an account that no other call reads, so no cache has the response.
-pub(crate) fn call(client: u32, call_number: u32) -> String {
+/// The body of a client's call, which is the same in every run. Half of the calls read the balance
+/// of an account that no other call reads, so that no cache has the response.
+pub(crate) fn call_body(client: u32, call_number: u32) -> String {
     let account = format!("0x{:040x}", u64::from(call_number) << 8 | u64::from(client));
     let (method, params) = match call_number % 4 {
         0 => ("eth_blockNumber", "[]".to_owned()),

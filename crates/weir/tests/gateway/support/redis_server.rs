@@ -14,38 +14,38 @@ use test_support::port::ReservedPort;
 use test_support::programs;
 use test_support::wait::{pause, wait_until};
 
-/// A `redis-server` process.
+/// A `redis-server` process. It is killed when it is dropped.
 pub(crate) struct Redis {
     child: Child,
     pub(crate) port: u16,
     arguments: Vec<String>,
     /// Options that `redis-cli` needs to connect: credentials or TLS files.
-    access: Vec<String>,
+    cli_options: Vec<String>,
     _folder: TempDir,
     _reserved: [ReservedPort; 2],
 }
 
 impl Redis {
-    /// Starts a server without persistence; `None` if `redis-server` is not installed. `more` has
-    /// further arguments of `redis-server`.
+    /// Starts a server without persistence. `more` has further arguments of `redis-server`. Returns
+    /// `None` if `redis-server` is not installed.
     pub(crate) fn start(more: &[&str]) -> Option<Redis> {
         Redis::start_with("--port", more, &[])
     }
 
-    /// Starts a server that accepts only TLS. `access` has the options for `redis-cli`.
-    pub(crate) fn start_tls(more: &[&str], access: &[&str]) -> Option<Redis> {
-        Redis::start_with("--tls-port", &[&["--port", "0"], more].concat(), access)
+    /// Starts a server that accepts only TLS.
+    pub(crate) fn start_tls(more: &[&str], cli_options: &[&str]) -> Option<Redis> {
+        Redis::start_with("--tls-port", &[&["--port", "0"], more].concat(), cli_options)
     }
 
-    /// Starts a server with a password; `access` has the options for `redis-cli`.
-    pub(crate) fn start_closed(more: &[&str], access: &[&str]) -> Option<Redis> {
-        Redis::start_with("--port", more, access)
+    /// Starts a server that requires credentials. `more` must configure them.
+    pub(crate) fn start_with_password(more: &[&str], cli_options: &[&str]) -> Option<Redis> {
+        Redis::start_with("--port", more, cli_options)
     }
 
-    fn start_with(listen: &str, more: &[&str], access: &[&str]) -> Option<Redis> {
+    fn start_with(listen: &str, more: &[&str], cli_options: &[&str]) -> Option<Redis> {
         let program = programs::require("redis-server")?;
         let folder = TempDir::new().unwrap();
-        let reserved = reserve();
+        let reserved = reserve_ports();
         let port = reserved[0].address.port();
         let mut arguments: Vec<String> = Vec::new();
         let usual = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"];
@@ -54,23 +54,24 @@ impl Redis {
         arguments.extend(more.iter().map(|more| (*more).to_owned()));
         arguments.extend([listen.to_owned(), port.to_string()]);
         let child = spawn(program, &arguments);
-        let access = access.iter().map(|access| (*access).to_owned()).collect();
-        let redis = Redis { child, port, arguments, access, _folder: folder, _reserved: reserved };
-        redis.wait();
+        let cli_options = cli_options.iter().map(|option| (*option).to_owned()).collect();
+        let redis =
+            Redis { child, port, arguments, cli_options, _folder: folder, _reserved: reserved };
+        redis.wait_until_it_responds();
         Some(redis)
     }
 
     /// Starts a Sentinel that monitors a server under the name `main`.
-    pub(crate) fn sentinel(of: &Redis) -> Option<Redis> {
+    pub(crate) fn sentinel(monitored: &Redis) -> Option<Redis> {
         let program = programs::require("redis-server")?;
         let folder = TempDir::new().unwrap();
-        let reserved = reserve();
+        let reserved = reserve_ports();
         let port = reserved[0].address.port();
         let file = folder.path().join("sentinel.conf");
         let text = format!(
             "port {port}\nsentinel monitor main 127.0.0.1 {} 1\n\
              sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n",
-            of.port
+            monitored.port
         );
         std::fs::write(&file, text).unwrap();
         let arguments = vec![file.to_str().unwrap().to_owned(), "--sentinel".to_owned()];
@@ -79,11 +80,11 @@ impl Redis {
             child,
             port,
             arguments,
-            access: Vec::new(),
+            cli_options: Vec::new(),
             _folder: folder,
             _reserved: reserved,
         };
-        redis.wait();
+        redis.wait_until_it_responds();
         Some(redis)
     }
 
@@ -115,17 +116,18 @@ impl Redis {
     pub(crate) fn cli(&self, arguments: &[&str]) -> String {
         let port = self.port.to_string();
         let mut command = Command::new("redis-cli");
-        command.args(["-p", &port]).args(&self.access).args(arguments);
+        command.args(["-p", &port]).args(&self.cli_options).args(arguments);
         let output = command.output().unwrap();
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
-    /// Keys of the stored responses.
-    pub(crate) fn answers(&self) -> Vec<String> {
+    /// The Redis keys under which gateways have stored responses of the chain `sim`.
+    pub(crate) fn response_keys(&self) -> Vec<String> {
         let keys = self.cli(&["KEYS", "weir:sim:*:*"]);
         keys.lines().filter(|key| !key.is_empty()).map(str::to_owned).collect()
     }
 
+    /// Sends a signal, such as `-STOP`, to the process.
     pub(crate) fn signal(&self, signal: &str) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
@@ -140,10 +142,10 @@ impl Redis {
     /// Starts the server again on the same port, without its data.
     pub(crate) fn start_again(&mut self) {
         self.child = spawn(programs::find("redis-server").unwrap(), &self.arguments);
-        self.wait();
+        self.wait_until_it_responds();
     }
 
-    fn wait(&self) {
+    fn wait_until_it_responds(&self) {
         wait_until("redis answers", || self.cli(&["PING"]) == "PONG");
     }
 }
@@ -163,7 +165,7 @@ fn spawn(program: PathBuf, arguments: &[String]) -> Child {
 }
 
 /// Reserves a port and Redis's cluster bus port, which is 10,000 above it.
-fn reserve() -> [ReservedPort; 2] {
+fn reserve_ports() -> [ReservedPort; 2] {
     loop {
         let port = ReservedPort::new();
         let cluster = port.address.port().checked_add(10_000).map(ReservedPort::at);
@@ -173,17 +175,18 @@ fn reserve() -> [ReservedPort; 2] {
     }
 }
 
-/// A TCP proxy on `port` that delays or holds back the bytes between clients and a server.
-pub(crate) struct Proxy {
+/// A TCP proxy that delays or holds back the bytes between clients and a server.
+pub(crate) struct DelayProxy {
+    /// The port on which the proxy accepts clients.
     pub(crate) port: u16,
     delay_ms: Arc<AtomicU64>,
-    /// True if no bytes pass.
+    /// True if the proxy holds back all bytes.
     held: Arc<AtomicBool>,
 }
 
-impl Proxy {
+impl DelayProxy {
     /// Starts a proxy in front of the server on this port.
-    pub(crate) fn before(port: u16) -> Proxy {
+    pub(crate) fn in_front_of(port: u16) -> DelayProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy_port = listener.local_addr().unwrap().port();
         let (delay_ms, held) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -199,16 +202,16 @@ impl Proxy {
                 std::thread::spawn(move || forward_bytes(server_copy, client_copy, &to_client));
             }
         });
-        Proxy { port: proxy_port, delay_ms, held }
+        DelayProxy { port: proxy_port, delay_ms, held }
     }
 
     /// Delays the bytes by this many milliseconds in each direction.
-    pub(crate) fn delay(&self, ms: u64) {
+    pub(crate) fn set_delay_ms(&self, ms: u64) {
         self.delay_ms.store(ms, Ordering::Relaxed);
     }
 
     /// Holds back all bytes while `held` is true.
-    pub(crate) fn hold(&self, held: bool) {
+    pub(crate) fn set_held(&self, held: bool) {
         self.held.store(held, Ordering::Relaxed);
     }
 }

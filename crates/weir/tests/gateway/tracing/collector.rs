@@ -1,4 +1,4 @@
-//! A real OpenTelemetry Collector, which passes the spans on as JSON, and the spans read back.
+//! A real OpenTelemetry Collector, and the spans that it forwards as JSON.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -10,7 +10,8 @@ use test_support::wait::wait_until;
 
 use super::recorder::Recorder;
 
-/// A collector and the receiver behind it. Dropping it kills the collector.
+/// A collector process and the server to which it forwards the spans. The process is killed on
+/// drop.
 pub(super) struct Collector {
     child: Child,
     port: ReservedPort,
@@ -18,7 +19,7 @@ pub(super) struct Collector {
     _folder: tempfile::TempDir,
 }
 
-/// A span as the collector passed it on.
+/// A span that the collector forwarded, as OTLP JSON.
 #[derive(Debug, Clone)]
 pub(super) struct Span(Value);
 
@@ -53,7 +54,7 @@ impl Collector {
         format!("http://{}", self.port.address)
     }
 
-    /// Waits until this many spans were passed on, and returns them.
+    /// Waits until the collector has forwarded this many spans, and returns them.
     pub(super) fn wait_for_spans(&self, count: usize) -> Vec<Span> {
         let mut spans = Vec::new();
         wait_until(&format!("{count} spans"), || {
@@ -89,7 +90,7 @@ impl Drop for Collector {
 }
 
 impl Span {
-    /// Returns a field that is text, or an empty text if it is missing.
+    /// Returns the text of a field, or an empty text if the field is missing.
     pub(super) fn text(&self, field: &str) -> &str {
         self.0[field].as_str().unwrap_or_default()
     }
@@ -98,24 +99,24 @@ impl Span {
         self.0["status"]["code"] == 2
     }
 
-    /// Returns an attribute as text. OTLP's JSON writes whole numbers as text.
+    /// Returns an attribute as text. In OTLP JSON, integers are text too.
     pub(super) fn attribute(&self, key: &str) -> Option<&str> {
         let attributes = self.0["attributes"].as_array()?;
         let value = &attributes.iter().find(|attribute| attribute["key"] == key)?["value"];
         value["stringValue"].as_str().or_else(|| value["intValue"].as_str())
     }
 
-    /// Returns start and end in nanoseconds since 1970.
+    /// Returns the start and the end in nanoseconds since 1970.
     pub(super) fn times(&self) -> (u64, u64) {
         let time = |field| self.text(field).parse().unwrap();
         (time("startTimeUnixNano"), time("endTimeUnixNano"))
     }
 }
 
-/// Returns the spans with this name in this trace, the first to start first.
-pub(super) fn named<'a>(spans: &'a [Span], trace: &str, name: &str) -> Vec<&'a Span> {
-    let is_named = |span: &&Span| span.text("traceId") == trace && span.text("name") == name;
-    let mut matching: Vec<&Span> = spans.iter().filter(is_named).collect();
+/// Returns the spans with this name in this trace, sorted by start.
+pub(super) fn spans_named<'a>(spans: &'a [Span], trace: &str, name: &str) -> Vec<&'a Span> {
+    let is_match = |span: &&Span| span.text("traceId") == trace && span.text("name") == name;
+    let mut matching: Vec<&Span> = spans.iter().filter(is_match).collect();
     matching.sort_by_key(|span| span.times());
     matching
 }

@@ -1,10 +1,14 @@
-//! Exemplars: the buckets of `/metrics` name the traces of sampled calls, and Prometheus keeps them.
+//! Exemplars: the buckets of histograms in `/metrics` contain the ids of sampled traces, and
+//! Prometheus stores them.
 
 use test_support::prometheus::Prometheus;
 use test_support::wait::wait_until;
 
-use super::{TRACE, parent};
-use crate::support::scene::{READ, Scene, Served, account, ask_with, polled_once, result};
+use super::{TRACE, traceparent};
+use crate::support::harness::{
+    GET_BALANCE, NodeRuntime, TestGateway, ask_with_header, balance_params, chain_polled_once,
+    result,
+};
 
 /// Histograms that have exemplars.
 const HISTOGRAMS: [&str; 2] =
@@ -12,21 +16,21 @@ const HISTOGRAMS: [&str; 2] =
 
 #[test]
 fn a_bucket_names_the_trace_of_a_sampled_call() {
-    let scene = Scene::set();
-    let [a] = scene.nodes(["a"]);
-    // Spans are recorded, but nobody receives them.
+    let runtime = NodeRuntime::start();
+    let [a] = runtime.nodes(["a"]);
+    // The gateway records spans, but no process listens at the endpoint.
     let text = format!(
         "[tracing]\nendpoint = \"http://127.0.0.1:1\"\nsample_ratio = 0\n{}",
-        polled_once("")
+        chain_polled_once("")
     );
-    let served = Served::before(&[&a], &text);
-    let mut client = served.client();
-    result(&ask_with(&mut client, "x: 1", READ, &account(1, "latest")));
-    assert!(!served.look("/metrics").text().contains("trace_id"), "no call is sampled");
-    let sampled = format!("traceparent: {}", parent("01"));
-    result(&ask_with(&mut client, &sampled, READ, &account(2, "latest")));
+    let gateway = TestGateway::in_front_of(&[&a], &text);
+    let mut client = gateway.client();
+    result(&ask_with_header(&mut client, "x: 1", GET_BALANCE, &balance_params(1, "latest")));
+    assert!(!gateway.get_admin("/metrics").text().contains("trace_id"), "no call is sampled");
+    let sampled = format!("traceparent: {}", traceparent("01"));
+    result(&ask_with_header(&mut client, &sampled, GET_BALANCE, &balance_params(2, "latest")));
 
-    let metrics = served.look("/metrics");
+    let metrics = gateway.get_admin("/metrics");
     let exemplar = format!(" # {{trace_id=\"{TRACE}\"}} ");
     let lines: Vec<_> =
         metrics.text().lines().filter_map(|line| line.split_once(&*exemplar)).collect();
@@ -41,7 +45,7 @@ fn a_bucket_names_the_trace_of_a_sampled_call() {
     }
     assert_eq!(lines.len(), HISTOGRAMS.len(), "{lines:?}");
 
-    let Some(prometheus) = Prometheus::start(std::slice::from_ref(&served.admin)) else { return };
+    let Some(prometheus) = Prometheus::start(std::slice::from_ref(&gateway.admin)) else { return };
     for name in HISTOGRAMS {
         wait_until("prometheus has the exemplar", || {
             prometheus.exemplars(name).iter().any(|labels| labels["trace_id"] == TRACE)

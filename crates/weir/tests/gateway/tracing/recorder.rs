@@ -1,5 +1,5 @@
-//! An HTTP server that records requests: a relay in front of a node, the receiver behind a
-//! collector, or a collector that never responds.
+//! An HTTP server that records requests. The tests use it as a proxy in front of a node, as the
+//! server to which a collector forwards spans, and as a collector.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,46 +7,46 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::support::scene::SimNode;
+use crate::support::harness::SimNode;
 use test_support::raw::Client;
 
 /// One recorded request.
 #[derive(Clone)]
-pub(super) struct Recorded {
-    /// Names in lower case.
+pub(super) struct RecordedRequest {
+    /// Names, in lower case, and values.
     headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
 
-impl Recorded {
+impl RecordedRequest {
     /// Returns the values of a header.
     pub(super) fn values(&self, name: &str) -> Vec<&str> {
         let matching = self.headers.iter().filter(|(known, _)| known == name);
         matching.map(|(_, value)| value.as_str()).collect()
     }
 
-    /// Returns the body as text; bytes that are not UTF-8 are replaced.
+    /// Returns the body as text. Invalid UTF-8 is replaced.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
-/// Returns status and body of the response; `None` never responds.
-type Respond = dyn Fn(&Recorded) -> Option<(u16, Vec<u8>)> + Send + Sync;
+/// Returns the status and the body of the response to a request, or `None` for no response.
+type Respond = dyn Fn(&RecordedRequest) -> Option<(u16, Vec<u8>)> + Send + Sync;
 
-/// The server. Its threads end with the test's process.
+/// The server. Its threads run until the test's process ends.
 pub(super) struct Recorder {
     pub(super) address: String,
-    requests: Arc<Mutex<Vec<Recorded>>>,
+    requests: Arc<Mutex<Vec<RecordedRequest>>>,
 }
 
 impl Recorder {
     pub(super) fn start(
-        respond: impl Fn(&Recorded) -> Option<(u16, Vec<u8>)> + Send + Sync + 'static,
+        respond: impl Fn(&RecordedRequest) -> Option<(u16, Vec<u8>)> + Send + Sync + 'static,
     ) -> Recorder {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let requests: Arc<Mutex<Vec<Recorded>>> = Arc::default();
+        let requests: Arc<Mutex<Vec<RecordedRequest>>> = Arc::default();
         let (recorded, respond) = (Arc::clone(&requests), Arc::new(respond));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -57,8 +57,13 @@ impl Recorder {
         Recorder { address, requests }
     }
 
-    /// Starts a relay before a node. Calls of `method` are not relayed but get this status.
-    pub(super) fn relay(node: &SimNode, method: &'static str, status: Option<u16>) -> Recorder {
+    /// Starts a recording proxy in front of a node. If there is a status, calls of `method` get a
+    /// response with it, and the proxy does not forward them.
+    pub(super) fn in_front_of(
+        node: &SimNode,
+        method: &'static str,
+        status: Option<u16>,
+    ) -> Recorder {
         let address = node.address.to_string();
         Recorder::start(move |request| match status {
             Some(status) if request.text().contains(method) => Some((status, b"no".to_vec())),
@@ -73,15 +78,15 @@ impl Recorder {
         format!("http://{}", self.address)
     }
 
-    /// Returns the requests so far whose body has this text.
-    pub(super) fn requests(&self, text: &str) -> Vec<Recorded> {
+    /// Returns the recorded requests whose body contains this text.
+    pub(super) fn requests(&self, text: &str) -> Vec<RecordedRequest> {
         let requests = self.requests.lock();
         requests.iter().filter(|request| request.text().contains(text)).cloned().collect()
     }
 }
 
-/// Answers the requests of a connection and records them.
-fn serve(stream: TcpStream, recorded: &Mutex<Vec<Recorded>>, respond: &Respond) {
+/// Records the requests of a connection, and responds to them.
+fn serve(stream: TcpStream, recorded: &Mutex<Vec<RecordedRequest>>, respond: &Respond) {
     let mut reader = BufReader::new(&stream);
     while let Some(request) = read(&mut reader) {
         recorded.lock().push(request.clone());
@@ -91,18 +96,19 @@ fn serve(stream: TcpStream, recorded: &Mutex<Vec<Recorded>>, respond: &Respond) 
             let _ended = reader.read_to_end(&mut rest);
             return;
         };
-        let head = format!(
+        let header_section = format!(
             "HTTP/1.1 {status} Status\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
-        if (&stream).write_all(&[head.as_bytes(), &body].concat()).is_err() {
+        if (&stream).write_all(&[header_section.as_bytes(), &body].concat()).is_err() {
             return;
         }
     }
 }
 
-/// Reads a request with a length; `None` if the connection ends instead.
-fn read(reader: &mut impl BufRead) -> Option<Recorded> {
+/// Reads a request, which must have a `Content-Length` if it has a body. Returns `None` if the
+/// connection ends instead.
+fn read(reader: &mut impl BufRead) -> Option<RecordedRequest> {
     let mut headers = Vec::new();
     loop {
         let mut line = String::new();
@@ -120,5 +126,5 @@ fn read(reader: &mut impl BufRead) -> Option<Recorded> {
     let length = headers.iter().find(|(name, _)| name == "content-length");
     let mut body = vec![0; length.map_or(0, |(_, value)| value.parse().unwrap())];
     reader.read_exact(&mut body).ok()?;
-    Some(Recorded { headers, body })
+    Some(RecordedRequest { headers, body })
 }

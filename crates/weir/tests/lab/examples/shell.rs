@@ -1,4 +1,5 @@
-//! Runs example commands in a shell and compares their results with the expected outcomes.
+//! Runs example commands in a shell and compares their results with the expected outcomes. A *text*
+//! is a help text, page, study or configuration that contains example commands.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -57,8 +58,8 @@ impl Shell {
             Command::new("kill").args([signal, "--", &group]).stderr(Stdio::null()).status();
     }
 
-    /// Waits until the output meets a condition (`Some(None)`) or the command ends
-    /// (`Some(Some(status))`); `None` on timeout.
+    /// Waits until the output meets a condition or the command ends. Returns `Some(None)` in the
+    /// first case, `Some(Some(status))` in the second, and `None` after [`TIMEOUT`].
     fn wait_for(&mut self, is_met: impl Fn(&str) -> bool) -> Option<Option<ExitStatus>> {
         let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
@@ -168,7 +169,7 @@ impl Session<'_> {
 fn expect_addresses(shell: &mut Shell, count: usize) -> Result<Vec<String>, String> {
     let parse_addresses = |output: &str| -> Vec<String> {
         let candidates = output.split(" on http://").skip(1);
-        // The server may not have printed the rest of an address without an end.
+        // An address without an end may be incomplete, because the server is still printing it.
         let complete =
             candidates.filter_map(|text| text.find([' ', ',', '/', '\n']).map(|end| &text[..end]));
         complete.take(count).map(str::to_owned).collect()
@@ -208,7 +209,7 @@ fn expect_texts(output: &str, texts: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Sends one call and returns the response with its head.
+/// Sends one call and returns the response with its status line and headers.
 pub(crate) fn call(address: &str, method: &str, params: &str) -> Result<String, String> {
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
     let length = body.len();

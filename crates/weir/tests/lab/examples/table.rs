@@ -19,7 +19,7 @@ pub(crate) enum Outcome {
     Starts(&'static [&'static str]),
     /// The command prints this text and continues; SIGINT ends it with one of these exit codes.
     Until(&'static str, &'static [i32]),
-    /// As `Ends`, while a gateway runs with `gateway.toml`. Its admin address replaces `ADMIN`.
+    /// Like `Ends`, while a gateway runs with `gateway.toml`. Its admin address replaces `ADMIN`.
     WithGateway(&'static [i32], &'static [&'static str]),
     /// The command is not run, for this reason.
     NotHere(&'static str),
@@ -37,6 +37,7 @@ pub(crate) fn find_outcome(command: &str) -> Option<(Changes, Outcome)> {
 
 /// Compares runs that a busy machine made invalid.
 const ANYWAY: Changes = &[("", " --anyway")];
+/// Shortens a load to one second.
 const SHORT: Changes = &[("", " -d 1s")];
 /// Shortens a study to one second, or to one second per method.
 const SECONDS: Changes = &[("", " --set seconds=1")];
@@ -44,16 +45,20 @@ const SECONDS: Changes = &[("", " --set seconds=1")];
 const UNSIGNED: Changes = &[("", " --set seconds=1 --insecure")];
 /// Starts a gateway on a free port.
 const FREE: Changes = &[("", " --listen 127.0.0.1:0 --admin off")];
+/// Starts a node on a free port.
 const NODE: Changes = &[("", " --listen 127.0.0.1:0")];
 /// Starts a gateway on two free ports.
 const GATEWAY: Changes = &[("", " --listen 127.0.0.1:0 --admin 127.0.0.1:0")];
 /// The gateway's addresses in the texts.
 const GATEWAY_ADDRESSES: &[&str] = &["127.0.0.1:8645", "127.0.0.1:8646"];
+/// The response of a gateway to `eth_chainId`.
 const CHAIN: &[&str] = &["\"result\":\"0x1\""];
+/// The response of a node to `eth_chainId`, with the default chain id 424242.
 const SIMULATED: &[&str] = &["\"result\":\"0x67932\""];
 
 /// Starts a probe on a free port, at a rate that identifies its targets within a second.
 const PROBE: Changes = &[("", " --rate 10 --listen 127.0.0.1:0")];
+/// The probe reports that a target responds, and ends without an error.
 const PROBES: Outcome = Until(" is up: ", &[0]);
 
 const EQUAL: Outcome = Ends(&[0], &["EQUAL"]);
@@ -90,7 +95,7 @@ url = "http://127.0.0.1:8545"
 db = "tutorial.db"
 EOF"#;
 
-/// Tests of their own run these studies.
+/// Only plans a study. Other tests run these studies.
 const DRY_RUN: Changes = &[("", " --dry-run")];
 
 /// Every example. The order is that of docs/cli.md, then of the pages.
@@ -449,7 +454,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         &[("", " && cat report/report.html")],
         Ends(&[0], &["<html", "old · new"]),
     ),
-    // The world scales the study down to one round, which is too few for a reliable result.
+    // `world.rs` scales the study down to one round, which is too few for a reliable result.
     ("weir check studies/harmony-methods.toml", &[], Ends(&[0], &["the A/A control"])),
     (
         "weir study load studies/harmony-methods.toml --dry-run",
@@ -755,7 +760,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     ),
     (
         "curl -s http://127.0.0.1:8646/status | jq -c '.chains[].upstreams[] | [.name, .state]'",
-        // As its reader looks until it has happened.
+        // A reader repeats the command until the upstream is ejected, and so does the test.
         &[("curl", "until curl"), ("", " | grep ejected; do :; done")],
         Ends(&[0], &["ejected"]),
     ),

@@ -1,4 +1,5 @@
-//! The nodes, gateways and files that the example commands refer to.
+//! The nodes, gateways and files that the example commands refer to. A *text* is a help text, page,
+//! study or configuration that contains example commands.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,7 +14,7 @@ use super::shell::call;
 use test_support::port::ReservedPort;
 use test_support::running::{Running, Weir};
 
-/// Head of the chain: above all block numbers in the examples.
+/// Newest block of the chain. It is above all block numbers in the examples.
 const HEAD: &str = "1300";
 
 /// The environment of all example commands: servers that run until the last example has ended,
@@ -27,7 +28,7 @@ pub(crate) struct World {
     template: TempDir,
     /// The parent of the texts' folders.
     folders: TempDir,
-    /// Where the node of a study listens.
+    /// The port on which the node of a study listens.
     study_port: ReservedPort,
     /// Texts in the examples, such as addresses, and their replacements.
     replacements: Vec<(String, String)>,
@@ -135,9 +136,9 @@ impl World {
                 let (before, redis) = text.split_once("[[server]]\nname = \"redis\"").unwrap();
                 let (_, after) = redis.split_once("[[variant]]").unwrap();
                 format!("{before}[[variant]]{after}")
-                    .replace("requests = 2000, seconds = 5", "requests = 20, seconds = 0.1")
+                    .replace("requests = 2000, seconds = 3.5", "requests = 20, seconds = 0.1")
                     .replace("rounds_min = 6", "warm_up_rounds = 0\npause = \"0s\"\nrounds_min = 1")
-                    .replace("rounds_max = 20", "rounds_max = 1")
+                    .replace("rounds_max = 12", "rounds_max = 1")
                     .replace("20ms", "1ms")
             }
             _ => text,

@@ -22,9 +22,9 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Creates a run with two methods. Of the first: 9,000 results at 2 ms. Of the second: 2,900
-    /// results at 40 ms, 50 JSON-RPC errors and 30 rate-limited calls at 3 ms, and 20 timeouts of
-    /// 5 s.
+    /// Creates a run with two methods. The first has 9,000 results at 2 ms. The second has 2,900
+    /// results at 40 ms, 50 JSON-RPC errors and 30 rate-limited calls at 3 ms, and 20 timeouts
+    /// after 5 s.
     pub(crate) fn new() -> Run {
         let mut interval = Interval::new(0, 1, 2);
         let mut record = |method, class, count: u64, ms: u64| {
@@ -71,7 +71,7 @@ impl Run {
     }
 }
 
-/// One open stage of a minute.
+/// Returns a plan with one open-loop stage of a minute.
 fn plan() -> Plan {
     let mut plan = samples::open(1_000.0, 60, &["eth_blockNumber", "eth_getLogs"]);
     plan.name = "nightly".to_owned();

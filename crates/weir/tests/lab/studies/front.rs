@@ -15,24 +15,24 @@ use test_support::programs;
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running nginx.
-pub(crate) struct Front {
+pub(crate) struct NginxProxy {
     child: Child,
     url: String,
     folder: TempDir,
     _port: ReservedPort,
 }
 
-impl Front {
+impl NginxProxy {
     /// Starts nginx without TLS. `zone` is a directive for its `http` block, `location` directives
     /// for its `location`. Returns `None` if nginx is not installed.
-    pub(crate) fn plain(upstream_address: &str, zone: &str, location: &str) -> Option<Front> {
+    pub(crate) fn plain(upstream_address: &str, zone: &str, location: &str) -> Option<NginxProxy> {
         let folder = TempDir::new().unwrap();
-        Front::start(folder, "http", upstream_address, zone, "", location)
+        NginxProxy::start(folder, "http", upstream_address, zone, "", location)
     }
 
     /// Starts nginx with TLS and a self-signed certificate. `directives` are added to its `server`.
     /// Returns `None` if nginx is not installed.
-    pub(crate) fn secure(upstream_address: &str, directives: &str) -> Option<Front> {
+    pub(crate) fn secure(upstream_address: &str, directives: &str) -> Option<NginxProxy> {
         let folder = TempDir::new().unwrap();
         let key = KeyPair::generate().unwrap();
         let names = vec!["localhost".to_owned()];
@@ -43,7 +43,7 @@ impl Front {
         let server = format!(
             "ssl_certificate {dir}/cert.pem; ssl_certificate_key {dir}/key.pem; {directives}"
         );
-        Front::start(folder, "https", upstream_address, "", &server, "")
+        NginxProxy::start(folder, "https", upstream_address, "", &server, "")
     }
 
     fn start(
@@ -53,7 +53,7 @@ impl Front {
         zone: &str,
         server: &str,
         location: &str,
-    ) -> Option<Front> {
+    ) -> Option<NginxProxy> {
         let program = programs::require("nginx")?;
         let dir = folder.path().display();
         let port = ReservedPort::new();
@@ -77,15 +77,15 @@ impl Front {
         let mut command = Command::new(program);
         command.arg("-p").arg(folder.path()).arg("-c").arg(&file).stdin(Stdio::null());
         let child = command.stderr(Stdio::null()).spawn().unwrap();
-        let front = Front { child, url: format!("{scheme}://{address}"), folder, _port: port };
+        let nginx = NginxProxy { child, url: format!("{scheme}://{address}"), folder, _port: port };
         let start_time = Instant::now();
         while TcpStream::connect(address).is_err() {
-            let log = fs::read_to_string(front.folder.path().join("error.log"));
+            let log = fs::read_to_string(nginx.folder.path().join("error.log"));
             assert!(start_time.elapsed() < START_TIMEOUT, "nginx does not listen: {log:?}");
             // Sleeps: between two attempts to connect.
             std::thread::park_timeout(Duration::from_millis(20));
         }
-        Some(front)
+        Some(nginx)
     }
 
     pub(crate) fn url(&self) -> String {
@@ -100,7 +100,7 @@ impl Front {
     }
 }
 
-impl Drop for Front {
+impl Drop for NginxProxy {
     fn drop(&mut self) {
         // SIGTERM lets nginx end its worker processes; SIGKILL would leave them running.
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();

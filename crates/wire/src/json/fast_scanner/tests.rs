@@ -104,7 +104,7 @@ fn damaged_texts_are_read_alike() {
 }
 
 #[test]
-fn simple_values_are_not_left_to_the_scanner() {
+fn the_fast_scanner_reads_simple_values() {
     let names = |count: usize| {
         let members: Vec<String> =
             (0..count).map(|index| format!("\"n{index}\":[{index}]")).collect();

@@ -8,16 +8,20 @@ use crate::json::walk;
 
 mod suite;
 
+/// The nesting limit of most tests, in levels.
+const DEPTH_MAX: usize = 128;
+
+/// Returns the offset and the kind of a text's error.
 fn error(text: impl AsRef<[u8]>) -> Option<(usize, SyntaxErrorKind)> {
-    validate(text.as_ref(), 128).err().map(|error| (error.offset, error.kind))
+    validate(text.as_ref(), DEPTH_MAX).err().map(|error| (error.offset, error.kind))
 }
 
 fn repeated_offset(text: &str) -> Option<usize> {
-    validate(text.as_bytes(), 128).unwrap().1
+    validate(text.as_bytes(), DEPTH_MAX).unwrap().1
 }
 
 #[test]
-fn json_passes_and_keeps_its_bytes() {
+fn valid_json_is_accepted_and_keeps_its_bytes() {
     for text in [
         "null",
         "true",
@@ -38,7 +42,7 @@ fn json_passes_and_keeps_its_bytes() {
         r#"{"a":{"a":{"a":[]}},"":0}"#,
     ] {
         let spaced = format!(" \t\r\n{text}\n ");
-        assert_eq!(validate(spaced.as_bytes(), 128), Ok((text.as_bytes(), None)), "{text}");
+        assert_eq!(validate(spaced.as_bytes(), DEPTH_MAX), Ok((text.as_bytes(), None)), "{text}");
     }
 }
 
@@ -102,8 +106,11 @@ fn strings_must_be_utf8() {
 #[test]
 fn nesting_has_a_limit_and_never_overflows() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-    assert_eq!(error(nested(128)), None);
-    assert_eq!(error(nested(129)), Some((128, SyntaxErrorKind::TooDeep(128))));
+    assert_eq!(error(nested(DEPTH_MAX)), None);
+    assert_eq!(
+        error(nested(DEPTH_MAX + 1)),
+        Some((DEPTH_MAX, SyntaxErrorKind::TooDeep(DEPTH_MAX)))
+    );
     let deep = nested(100_000);
     assert_eq!(
         validate(deep.as_bytes(), usize::MAX).unwrap_err().kind,
@@ -111,7 +118,7 @@ fn nesting_has_a_limit_and_never_overflows() {
     );
     assert!(validate(nested(DEPTH_CEILING).as_bytes(), usize::MAX).is_ok());
     let objects = "{\"a\":".repeat(100_000);
-    assert!(matches!(error(objects), Some((_, SyntaxErrorKind::TooDeep(128)))));
+    assert!(matches!(error(objects), Some((_, SyntaxErrorKind::TooDeep(DEPTH_MAX)))));
     // Only arrays and objects within each other count for the limit.
     assert_eq!(error(format!("[{}1]", "[[]],".repeat(1000))), None);
 }
@@ -151,6 +158,7 @@ fn repeated_names_are_found_in_large_objects() {
         };
         assert_eq!(repeated_offset(&body("")), None, "{count}");
         for repeated_index in [0, count / 2, count - 1] {
+            // `extra` replaces the closing bracket. The repeated name follows its comma.
             let expected_offset = body("").len() - 1 + 1;
             let extra = format!(r#","name{repeated_index}":0"#);
             assert_eq!(
@@ -283,7 +291,7 @@ proptest! {
 
     #[test]
     fn validity_agrees_with_serde_json(bytes in mutated_texts()) {
-        let result = validate(&bytes, 128);
+        let result = validate(&bytes, DEPTH_MAX);
         let reference = serde_json::from_slice::<Box<RawValue>>(&bytes);
         prop_assert_eq!(result.is_ok(), reference.is_ok(), "{:?} {:?} {:?}", String::from_utf8_lossy(&bytes), result, reference);
         if let (Ok((value, _)), Ok(raw)) = (result, reference) {
@@ -298,10 +306,10 @@ proptest! {
 
     #[test]
     fn walking_agrees_with_scanning(bytes in mutated_texts()) {
-        if let Ok((value, _)) = validate(&bytes, 128) {
+        if let Ok((value, _)) = validate(&bytes, DEPTH_MAX) {
             let mut elements = Vec::new();
             let mut members = Vec::new();
-            let mut scanner = Scanner::new(value, 128);
+            let mut scanner = Scanner::new(value, DEPTH_MAX);
             match value[0] {
                 b'[' => scanner
                     .elements(|scanner| { elements.push(scanner.value()?); Ok(true) })

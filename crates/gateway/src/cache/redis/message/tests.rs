@@ -14,7 +14,7 @@ fn messages_round_trip() {
 }
 
 #[test]
-fn anything_else_is_none() {
+fn other_bytes_are_refused() {
     for bytes in [
         &b""[..],
         b"weir1",

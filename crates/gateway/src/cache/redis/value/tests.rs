@@ -1,11 +1,12 @@
 //! Goal: values survive encoding and decoding, and other bytes are refused. Method: round trips
-//! over all validity tags, every single damaged byte and every truncation of a value, and random
-//! bytes.
+//! with all validity tags; a value with each of its bytes damaged, and truncated at each length;
+//! and random bytes.
 
 use proptest::prelude::*;
 
 use super::*;
 
+/// Maximum number of bytes of a body.
 const MAX: usize = 1 << 20;
 
 fn value(body: &[u8], validity: ShareableTag) -> Value<'_> {
@@ -47,7 +48,7 @@ fn values_round_trip() {
 }
 
 #[test]
-fn damaged_and_cut_values_are_refused() {
+fn damaged_and_truncated_values_are_refused() {
     let long = b"0123456789".repeat(30);
     for compress_min in [1, usize::MAX] {
         let bytes = value(&long, validity_tags()[3]).encode(compress_min);
@@ -67,7 +68,7 @@ fn a_small_value_cannot_unpack_into_a_large_one() {
     let bytes = value(&long, ShareableTag::Free).encode(1);
     assert!(bytes.len() < 1_000);
     assert_eq!(decode(&bytes, MAX), Err(ValueFault::TooLarge));
-    // This value claims a wrong length and has a valid checksum.
+    // This value states a wrong body length, but has a valid checksum.
     let mut lying = bytes[..bytes.len() - CRC_BYTES].to_vec();
     lying[57..61].copy_from_slice(&100u32.to_le_bytes());
     let sum = crc(&lying);
@@ -77,7 +78,7 @@ fn a_small_value_cannot_unpack_into_a_large_one() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn any_bytes_are_decoded_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         crate::cache::redis::fuzz::redis(&bytes);
     }
 }

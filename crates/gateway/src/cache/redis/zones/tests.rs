@@ -1,4 +1,4 @@
-//! Goal: only a well-formed reply of the script is accepted.
+//! Goal: only well-formed replies of the script are accepted.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Goal: valid formats are parsed, and formats that are unsafe to write are rejected.
+//! Goal: valid formats are parsed. Formats that are malformed or would log secrets are rejected.
 
 use super::*;
 

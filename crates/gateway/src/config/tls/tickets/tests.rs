@@ -1,5 +1,5 @@
-//! Goal: a ticket opens only with its key, the same settings and within its lifetime, and no client
-//! input makes opening it panic. Method: explicit time and nonce.
+//! Goal: a ticket opens only with its key, under the same settings and within its lifetime, and no
+//! ticket from a client causes a panic. Method: explicit time and nonce.
 
 use proptest::prelude::*;
 
@@ -24,14 +24,14 @@ fn seal_with(keys: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_replica_with_the_same_file_opens_it() {
+fn a_replica_with_the_same_file_opens_a_ticket() {
     let ticket = seal_with(&[1]);
     assert_eq!(tickets(&[1], 0).open(&ticket, NOW).unwrap(), b"session");
     assert!(!ticket.windows(7).any(|part| part == b"session"), "it is sealed");
 }
 
 #[test]
-fn keys_change_one_after_the_other() {
+fn keys_can_be_rotated() {
     let old = seal_with(&[1]);
     let new = seal_with(&[2, 1]);
     let both = tickets(&[2, 1], 0);
@@ -41,12 +41,12 @@ fn keys_change_one_after_the_other() {
 }
 
 #[test]
-fn other_client_settings_do_not_open_it() {
+fn a_ticket_is_refused_under_other_client_settings() {
     assert!(tickets(&[1], 1).open(&seal_with(&[1]), NOW).is_none());
 }
 
 #[test]
-fn its_age_is_bounded() {
+fn the_age_of_a_ticket_is_bounded() {
     let ticket = seal_with(&[1]);
     let tickets = tickets(&[1], 0);
     for (at, is_accepted) in [
@@ -76,7 +76,7 @@ fn key_files_have_one_of_two_sizes() {
 }
 
 #[test]
-fn one_changed_bit_anywhere_spoils_it() {
+fn a_ticket_with_one_changed_bit_is_refused() {
     let ticket = seal_with(&[1]);
     let tickets = tickets(&[1], 0);
     for at in 0..ticket.len() {

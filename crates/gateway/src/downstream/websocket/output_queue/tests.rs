@@ -52,6 +52,7 @@ impl AsyncWrite for SlowStream {
     }
 }
 
+/// Returns a body whose middle part has `bytes` bytes. The other parts have 8 bytes together.
 fn body(bytes: usize) -> Body {
     Body { start: vec![b'<'; 7], middle: vec![b'm'; bytes].into(), end: b">" }
 }

@@ -32,7 +32,7 @@ fn read(role: Role, bytes: &[u8], piece_bytes: usize) -> (Vec<OwnedEvent>, Optio
                     events.push(match event {
                         Event::Message(payload) => OwnedEvent::Message(payload.to_vec()),
                         Event::Compressed { payload, .. } => panic!("{payload:x?} is packed"),
-                        Event::TooLarge(head) => OwnedEvent::TooLarge(head.to_vec()),
+                        Event::TooLarge(prefix) => OwnedEvent::TooLarge(prefix.to_vec()),
                         Event::Ping(payload) => OwnedEvent::Ping(payload.to_vec()),
                         Event::Pong => OwnedEvent::Pong,
                         Event::Close(code) => OwnedEvent::Close(code),
@@ -57,6 +57,7 @@ fn message(text: &[u8]) -> OwnedEvent {
     OwnedEvent::Message(text.to_vec())
 }
 
+/// Returns an unmasked frame. `first` is its first byte, with the flags and the opcode.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     write_frame(&mut bytes, Opcode::Text, payload, None);
@@ -102,16 +103,16 @@ fn lengths_at_their_edges() {
 #[test]
 fn oversized_messages_are_skipped() {
     let long = [b"{\"id\":7,", &[b' '; MESSAGE_BYTES_MAX][..]].concat();
-    let head = OwnedEvent::TooLarge(long[..OVERSIZED_HEAD_BYTES].to_vec());
+    let prefix = OwnedEvent::TooLarge(long[..OVERSIZED_PREFIX_BYTES].to_vec());
     let mut bytes = frame(0x81, &long);
     bytes.extend(frame(0x81, b"next"));
-    check(Role::Client, &bytes, &[head.clone(), message(b"next")], None);
+    check(Role::Client, &bytes, &[prefix.clone(), message(b"next")], None);
     let mut bytes = frame(0x01, &long[..200]);
     bytes.extend(frame(0x00, &long[200..]));
     bytes.extend(frame(0x89, b""));
     bytes.extend(frame(0x80, &[b' '; 50]));
     bytes.extend(frame(0x81, b"next"));
-    check(Role::Client, &bytes, &[OwnedEvent::Ping(vec![]), head, message(b"next")], None);
+    check(Role::Client, &bytes, &[OwnedEvent::Ping(vec![]), prefix, message(b"next")], None);
     // A header alone allocates little memory, although it announces 2^62 bytes.
     let mut decoder = Decoder::new(Role::Client, usize::MAX, false);
     let header = [b"\x82\x7f", &(1_u64 << 62).to_be_bytes()[..]].concat();

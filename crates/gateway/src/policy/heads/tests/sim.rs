@@ -1,11 +1,12 @@
 //! Goal: with at most one faulty upstream of three, the served head is always a block of the true
-//! chain, and goes back only for a reorg of that chain. Every read that a reorg has made wrong is
-//! recognised as invalid. Method: seeded runs of a growing chain with reorgs. Upstreams follow the
-//! chain late, freeze, lie, or fork.
+//! chain, and goes back only for a reorg of that chain. Every value whose block a reorg has dropped
+//! is recognised as invalid. Method: seeded runs of a growing chain with reorgs. The faulty
+//! upstream freezes, reports false heights, forks or stays silent, and all upstreams follow the
+//! chain late.
 
 use super::*;
 
-const NODES: usize = 3;
+const UPSTREAMS: usize = 3;
 const STEPS: usize = 400;
 const SEEDS: u64 = 150;
 
@@ -14,16 +15,17 @@ const SEEDS: u64 = 150;
 enum Flaw {
     /// The upstream is honest.
     None,
-    /// Its head does not change.
+    /// The upstream's head does not change.
     Frozen,
-    /// It reports its head at a height that is 1,000 too high.
+    /// The upstream reports its head at a height that is 1,000 too high.
     LyingNumber,
-    /// It extends a branch that no other upstream has.
+    /// The upstream extends a branch that no other upstream has.
     OwnFork,
-    /// It responds to no poll.
+    /// The upstream responds to no poll.
     Silent,
 }
 
+/// A linear congruential generator.
 struct Random(u64);
 
 impl Random {
@@ -34,7 +36,8 @@ impl Random {
     }
 }
 
-/// A value that a client read from an upstream about a height, and the state needed to judge it.
+/// A value that a client read from an upstream about a height, and the state that is needed to
+/// check it later.
 struct Read {
     upstream: usize,
     /// Number of polls of the upstream before the read.
@@ -85,12 +88,12 @@ impl Sim {
         };
         Self {
             random: Random(seed),
-            tracker: HeadTracker::new(settings, NODES),
+            tracker: HeadTracker::new(settings, UPSTREAMS),
             now: Duration::from_secs(1),
             ever_true: true_chain.iter().copied().collect(),
-            chains: vec![true_chain.clone(); NODES],
+            chains: vec![true_chain.clone(); UPSTREAMS],
             true_chain,
-            polls: vec![0; NODES],
+            polls: vec![0; UPSTREAMS],
             faulty: 0,
             flaw: Flaw::None,
             reads: Vec::new(),
@@ -101,6 +104,7 @@ impl Sim {
         }
     }
 
+    /// Does one random action, and checks the result. Most often an upstream is polled.
     fn step(&mut self) {
         self.now += Duration::from_millis(100);
         match self.random.below(12) {
@@ -112,7 +116,7 @@ impl Sim {
             3 if self.random.below(12) == 0 => self.change_flaw(),
             4 | 5 => self.read(),
             _ => {
-                let upstream = self.random.below(NODES as u64) as usize;
+                let upstream = self.random.below(UPSTREAMS as u64) as usize;
                 self.follow(upstream);
                 self.poll(upstream);
             }
@@ -120,7 +124,7 @@ impl Sim {
         self.judge();
     }
 
-    /// Drops `depth` blocks from the true chain and adds one more than that.
+    /// Drops `depth` blocks from the true chain, and adds `depth + 1` others.
     fn grow(&mut self, depth: u64) {
         self.true_chain.truncate(self.true_chain.len() - depth as usize);
         self.reorgs += u64::from(depth > 0);
@@ -138,7 +142,7 @@ impl Sim {
         self.flaw = Flaw::None;
         self.chains[self.faulty] = self.true_chain.clone();
         self.poll(self.faulty);
-        self.faulty = self.random.below(NODES as u64) as usize;
+        self.faulty = self.random.below(UPSTREAMS as u64) as usize;
         let flaws = [Flaw::None, Flaw::Frozen, Flaw::LyingNumber, Flaw::OwnFork, Flaw::Silent];
         self.flaw = flaws[self.random.below(5) as usize];
     }
@@ -147,7 +151,8 @@ impl Sim {
         if upstream == self.faulty { self.flaw } else { Flaw::None }
     }
 
-    /// Moves the upstream to the true chain, if its flaw permits.
+    /// Moves the upstream to the true chain. It may stay where it is, by chance or because of its
+    /// flaw.
     fn follow(&mut self, upstream: usize) {
         match self.flaw_of(upstream) {
             Flaw::Frozen => {}
@@ -195,10 +200,11 @@ impl Sim {
         }
     }
 
-    /// Reads a value, whose response names no block, from an upstream that the view allows.
+    /// Reads a value about a recent block from a random upstream, if the view allows reads from
+    /// this upstream. The response does not name its block.
     fn read(&mut self) {
         let view = self.tracker.view();
-        let upstream = self.random.below(NODES as u64) as usize;
+        let upstream = self.random.below(UPSTREAMS as u64) as usize;
         let Some(head) = view.head.filter(|_| view.upstreams[upstream].consistent) else { return };
         let number = head.number - self.random.below(6);
         let Some(&hash) = self.chains[upstream].get(number as usize) else { return };
@@ -252,7 +258,7 @@ impl Sim {
         self.flaw = Flaw::None;
         for _ in 0..30 {
             self.now += Duration::from_millis(500);
-            for upstream in 0..NODES {
+            for upstream in 0..UPSTREAMS {
                 self.chains[upstream] = self.true_chain.clone();
                 self.poll(upstream);
             }
@@ -269,11 +275,11 @@ impl Sim {
 }
 
 #[test]
-fn one_faulty_upstream_of_three_never_shows() {
+fn one_faulty_upstream_of_three_never_affects_the_served_chain() {
     let (mut checked, mut reorgs) = (0, 0);
     for seed in 0..SEEDS {
         let mut sim = Sim::new(seed);
-        for upstream in 0..NODES {
+        for upstream in 0..UPSTREAMS {
             sim.poll(upstream);
         }
         for step in 0..STEPS {

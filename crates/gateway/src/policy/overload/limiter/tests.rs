@@ -1,7 +1,7 @@
 //! Goal: the limiter finds the capacity of all kinds of upstreams, recovers after failures, and
 //! does nothing while no call waits. Method: simulated upstreams with several kinds of service
-//! times, behind the limiter and a short queue, in virtual time. The tests measure the used share
-//! of the capacity, the limit and the latency.
+//! times, behind the limiter and a short queue, in virtual time. The tests measure the throughput
+//! as a share of the capacity, the limit and the latency.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,7 +15,7 @@ const QUEUE_MAX: usize = 50;
 /// Seconds after which clients give up.
 const PATIENCE: f64 = 1.0;
 
-/// Returns a service time in seconds for a mean service time.
+/// A function from a mean service time to a service time, both in seconds.
 type Service = fn(&mut Random, f64) -> f64;
 
 struct Random(u64);
@@ -39,7 +39,7 @@ impl Random {
 struct Kind {
     /// Their share of all calls.
     share: f64,
-    /// Their mean service time.
+    /// Their mean service time in seconds.
     seconds: f64,
     service: Service,
 }
@@ -73,7 +73,7 @@ struct Call {
     kind: usize,
     arrived: f64,
     sent: f64,
-    /// The limiter's epoch when the call was sent.
+    /// [`Limiter::epoch`], the number of changes of the limit, when the call was sent.
     epoch: u32,
 }
 
@@ -93,12 +93,13 @@ struct Sim {
     /// All calls that were ever in process.
     calls: Vec<Call>,
     next_arrival: f64,
-    /// True for round robin. False for the less busy of two random upstreams.
+    /// True if calls are sent by round robin. False if each call goes to the less busy of two
+    /// random upstreams.
     round_robin: bool,
     /// Number of calls sent by round robin.
     turn: usize,
-    /// Mean seconds between pauses of the machine: nothing happens for a tenth of a second, then
-    /// everything at once.
+    /// Mean seconds between pauses of the simulated machine. In a pause, nothing happens for about
+    /// a tenth of a second; afterwards all delayed events happen at once. `None` for no pauses.
     halts_every: Option<f64>,
     next_halt: f64,
     /// A moving average of latencies, as in `shares.rs`.
@@ -116,11 +117,13 @@ struct Measured {
     p50: f64,
     /// Number of shed calls.
     shed: usize,
-    /// Responses per second that arrive within [`PATIENCE`] of the call's arrival.
+    /// Goodput: number of responses per second that arrive within [`PATIENCE`] of their call.
     in_time: f64,
 }
 
 impl Sim {
+    /// `limits` are the lowest and the highest limit. `upstreams` lists the slots and the slowness
+    /// of each upstream.
     fn new(limits: (u32, u32), upstreams: &[(usize, f64)], kinds: &[Kind]) -> Sim {
         let settings = LimiterSettings { limit_min: limits.0, limit_max: limits.1 };
         let upstream =
@@ -206,7 +209,8 @@ impl Sim {
             while self.in_flight < self.limiter.limit as usize
                 && let Some(arrived) = self.queue.pop_front()
             {
-                // The queue does the same.
+                // `queue.rs` does the same: while upstreams are overloaded, it drops calls that
+                // waited too long.
                 if self.limiter.saturated && self.now - arrived > STANDING_AFTER.as_secs_f64() {
                     shed += 1;
                 } else {
@@ -263,7 +267,7 @@ impl Sim {
         let kind = self.kinds[call.kind];
         let latency =
             (kind.service)(&mut self.random, kind.seconds) * self.upstreams[upstream].slowness;
-        // Networks and timers are never exact.
+        // A small random delay, because networks and timers are never exact.
         let latency = latency + 0.000_1 + self.random.exponential(0.000_1);
         self.calls.push(call);
         let end = ((self.now + latency) * 1e9) as u64;
@@ -314,7 +318,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Asserts that the upstreams respond at this share of their capacity at least.
+/// Asserts that the throughput is at least this share of the upstreams' capacity.
 #[track_caller]
 fn assert_throughput(sim: &Sim, measured: &Measured, share: f64) {
     assert!(measured.rate >= sim.capacity() * share, "of {}: {measured:?}", sim.capacity());
@@ -370,8 +374,9 @@ fn one_slow_upstream_of_three_does_not_throttle_the_others() {
 }
 
 #[test]
-fn a_cold_start_in_the_midst_of_overload_finds_the_capacity() {
-    // Few responses per second carry little information: 200, 800 and 20,000.
+fn a_cold_start_during_an_overload_finds_the_capacity() {
+    // The capacities are 200, 800 and 20,000 responses per second. A measurement takes longer if
+    // fewer responses arrive, so the lowest capacity gets more time.
     for (slots, seconds) in [(4, 12.0), (16, 5.0), (400, 5.0)] {
         let mut limits = Vec::new();
         for seed in SEEDS {
@@ -387,7 +392,7 @@ fn a_cold_start_in_the_midst_of_overload_finds_the_capacity() {
 }
 
 #[test]
-fn a_load_that_creeps_up_is_held() {
+fn a_slowly_rising_load_is_served_at_a_low_limit() {
     let mut sim = Sim::new(WIDE, &[(8, 1.0)], &[fixed(1.0, 0.010)]);
     let capacity = sim.capacity();
     for step in 1..=100 {
@@ -399,10 +404,10 @@ fn a_load_that_creeps_up_is_held() {
 }
 
 #[test]
-fn it_grows_again_after_trouble() {
+fn the_limit_recovers_after_an_upstream_recovers() {
     let mut sim = Sim::new(WIDE, &[(16, 1.0), (16, 1.0)], &[random(1.0, 0.010)]);
     overloaded(&mut sim);
-    // One of two upstreams nearly stops, and recovers.
+    // One of two upstreams becomes 50 times slower, and recovers.
     let capacity = sim.capacity();
     sim.upstreams[1].slowness = 50.0;
     sim.run(capacity * 3.0, 10.0);
@@ -413,7 +418,7 @@ fn it_grows_again_after_trouble() {
 }
 
 #[test]
-fn upstreams_that_become_slower_in_overload_go_on_being_used() {
+fn upstreams_that_become_slower_during_an_overload_are_still_used_fully() {
     let mut sim = Sim::new(WIDE, &[(16, 1.0)], &[random(1.0, 0.010)]);
     overloaded(&mut sim);
     sim.upstreams[0].slowness = 5.0;
@@ -424,7 +429,7 @@ fn upstreams_that_become_slower_in_overload_go_on_being_used() {
 }
 
 #[test]
-fn calls_that_become_costlier_are_no_overload_where_upstreams_have_room() {
+fn slower_calls_are_no_overload_while_upstreams_have_capacity_left() {
     // Many slots and an initial limit of 64: the limiter itself causes the queue.
     let mut sim = Sim::new(WIDE, &[(500, 1.0)], &[fixed(1.0, 0.010)]);
     sim.run(3_000.0, 5.0);
@@ -435,7 +440,7 @@ fn calls_that_become_costlier_are_no_overload_where_upstreams_have_room() {
 }
 
 #[test]
-fn upstreams_that_give_few_responses_are_not_buried() {
+fn few_responses_per_second_do_not_raise_the_limit_without_bound() {
     // At eight responses a second a silence of 50 ms is normal.
     for (kind, calm) in [(fixed(1.0, 1.0), 20.0), (random(1.0, 1.0), 20.0), (random(1.0, 1.0), 0.0)]
     {
@@ -449,7 +454,7 @@ fn upstreams_that_give_few_responses_are_not_buried() {
 }
 
 #[test]
-fn goodput_is_never_below_what_it_is_without_a_limit() {
+fn goodput_is_at_least_that_without_a_limit() {
     let mixed = [random(0.6, 0.001), random(0.35, 0.010), random(0.05, 0.300)];
     type Scene<'a> = (&'a [(usize, f64)], &'a [Kind]);
     let scenes: [Scene<'_>; 5] = [
@@ -470,7 +475,7 @@ fn goodput_is_never_below_what_it_is_without_a_limit() {
             };
             let ((with, capacity), (without, _)) = (goodput(WIDE), goodput((100_000, 100_000)));
             assert!(with >= 0.97 * without, "scene {scene}, {load}: {with} of {without}");
-            // The limit protects: without it, nearly all responses are late.
+            // At three times the capacity, most responses would be late without the limit.
             if load == 3.0 {
                 assert!(
                     with > 0.7 * capacity && without < 0.3 * capacity,
@@ -482,7 +487,7 @@ fn goodput_is_never_below_what_it_is_without_a_limit() {
 }
 
 #[test]
-fn nothing_changes_while_nobody_waits() {
+fn the_limit_does_not_change_while_no_call_waits() {
     let mut sim = Sim::new(WIDE, &[(8, 1.0)], &[random(0.9, 0.002), random(0.1, 0.200)]);
     let capacity = sim.capacity();
     let before = (sim.limiter.limit, sim.limiter.epoch);
@@ -492,7 +497,7 @@ fn nothing_changes_while_nobody_waits() {
 }
 
 #[test]
-fn the_bounds_hold() {
+fn the_limit_stays_within_its_bounds() {
     let mut sim = Sim::new((6, 12), &[(100, 1.0)], &[fixed(1.0, 0.010)]);
     assert_eq!(sim.limiter.limit, 12);
     let measured = sim.run(5_000.0, 20.0);
@@ -504,7 +509,7 @@ fn the_bounds_hold() {
 }
 
 #[test]
-fn slower_upstreams_with_room_cost_no_call() {
+fn no_call_is_shed_if_upstreams_become_slower_with_capacity_left() {
     for times in [10.0, 100.0, 500.0, 1000.0] {
         for overloaded_before in [false, true] {
             let upstreams: [(usize, f64); 3] = [(2_000, 1.0); 3];
@@ -527,7 +532,7 @@ fn slower_upstreams_with_room_cost_no_call() {
 }
 
 #[test]
-fn slower_upstreams_with_room_in_the_midst_of_overload_are_found_out() {
+fn new_capacity_of_slower_upstreams_is_found_during_an_overload() {
     let mut sim = Sim::new((4, 1_536), &[(8, 1.0), (8, 1.0)], &[fixed(1.0, 0.010)]);
     overloaded(&mut sim);
     sim.upstreams.iter_mut().for_each(|upstream| {
@@ -541,7 +546,7 @@ fn slower_upstreams_with_room_in_the_midst_of_overload_are_found_out() {
 }
 
 #[test]
-fn few_slow_calls_beside_many_fast_ones_cost_no_call_where_upstreams_have_room() {
+fn few_slow_calls_beside_many_fast_ones_shed_no_call() {
     for (rate, slow_per_second) in [(500.0, 10.0), (2_000.0, 10.0), (500.0, 60.0)] {
         let share = slow_per_second / rate;
         let kinds = [fixed(1.0 - share, 0.003), fixed(share, 5.0)];
@@ -553,7 +558,7 @@ fn few_slow_calls_beside_many_fast_ones_cost_no_call_where_upstreams_have_room()
 }
 
 #[test]
-fn few_slow_calls_on_a_machine_that_halts_now_and_then_cost_no_call() {
+fn few_slow_calls_on_a_machine_that_pauses_shed_no_call() {
     for every in [0.3, 1.0, 3.0] {
         for seed in 1..=20 {
             let kinds = [fixed(0.98, 0.003), fixed(0.02, 5.0)];
@@ -568,7 +573,7 @@ fn few_slow_calls_on_a_machine_that_halts_now_and_then_cost_no_call() {
 }
 
 #[test]
-fn upstreams_that_stall_for_a_while_are_not_overloaded() {
+fn upstreams_that_stall_briefly_do_not_count_as_overloaded() {
     let mut sim = Sim::new((4, 1_536), &[(2_000, 1.0); 3], &[fixed(1.0, 0.003)]);
     sim.queue_max = 1_000;
     sim.run(500.0, 2.0);

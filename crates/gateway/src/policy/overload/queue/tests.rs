@@ -1,10 +1,11 @@
-//! Goal: permits go to the right calls, every wait ends, and the bound always holds. Method: one
-//! queue in virtual time, first by hand, then with random pushes, takes and removals compared with
-//! a plain list.
+//! Goal: permits go to the right calls, every wait ends, and the bound always holds. A *permit*
+//! allows one call to be in flight, a *class* is the priority of a call, and a *flow* is the calls
+//! of one client to similar methods. Method: one queue in virtual time, first by hand, then with
+//! random pushes, takes and removals compared with a plain list.
 
 use super::*;
 
-/// The flow of all calls in tests without flows.
+/// The flow of all calls in tests that need only one flow.
 const FLOW: Flow = Flow::from_index(0);
 
 fn ms(ms: u64) -> Duration {
@@ -23,13 +24,13 @@ fn push_waiting(queue: &mut Queue<u32>, now: u64, class: Class, item: u32) -> Qu
     }
 }
 
-/// Takes the call that gets the only free permit, of overloaded upstreams.
+/// Takes the call that gets the only free permit, while the upstreams are overloaded.
 fn take_next(queue: &mut Queue<u32>, now: u64) -> Option<u32> {
     queue.take(ms(now), true, &Shares::default(), 1).map(|(item, ..)| item)
 }
 
 #[test]
-fn a_passing_queue_is_served_in_turn_and_a_standing_one_newest_first() {
+fn a_short_lived_queue_is_served_oldest_first_and_a_standing_one_newest_first() {
     let mut queue = new_queue(10, 0.1);
     push_waiting(&mut queue, 990, Class::Normal, 0);
     assert_eq!(take_next(&mut queue, 999), Some(0));
@@ -49,7 +50,7 @@ fn a_passing_queue_is_served_in_turn_and_a_standing_one_newest_first() {
 }
 
 #[test]
-fn a_stall_of_the_upstreams_cuts_no_wait_short() {
+fn calls_do_not_expire_while_upstreams_stall() {
     let mut queue = new_queue(10, 0.1);
     push_waiting(&mut queue, 1000, Class::Normal, 0);
     assert_eq!(take_next(&mut queue, 1001), Some(0));
@@ -67,7 +68,7 @@ fn a_stall_of_the_upstreams_cuts_no_wait_short() {
 }
 
 #[test]
-fn better_classes_go_first_and_worse_ones_keep_their_share() {
+fn higher_classes_go_first_and_lower_ones_keep_their_share() {
     let mut queue = new_queue(1000, 0.1);
     for item in 0..200 {
         push_waiting(&mut queue, 0, Class::High, item);
@@ -80,7 +81,7 @@ fn better_classes_go_first_and_worse_ones_keep_their_share() {
 }
 
 #[test]
-fn a_full_queue_sheds_the_worst_and_the_oldest_of_it() {
+fn a_full_queue_sheds_the_oldest_call_of_the_lowest_class() {
     let mut queue = new_queue(3, 0.1);
     push_waiting(&mut queue, 0, Class::Normal, 1);
     push_waiting(&mut queue, 1, Class::Low, 2);
@@ -141,7 +142,7 @@ fn of_equal_flows_the_one_that_has_waited_longest_goes_first() {
 }
 
 #[test]
-fn permits_reserved_for_a_flow_go_to_no_other() {
+fn a_permit_reserved_for_a_flow_goes_to_no_other_flow() {
     let (mut queue, mut shares) = (new_queue(10, 0.1), Shares::default());
     let (slow, fast) = (Flow::from_index(1), Flow::from_index(2));
     (0..6).for_each(|_| shares.take_permit(Class::Normal, slow));
@@ -164,7 +165,7 @@ fn permits_reserved_for_a_flow_go_to_no_other() {
 }
 
 #[test]
-fn a_full_queue_sheds_of_the_flow_with_the_most_waiting_calls() {
+fn a_full_queue_sheds_a_call_of_the_flow_with_the_most_waiting_calls() {
     let mut queue = new_queue(4, 0.1);
     let (many, few) = (Flow::from_index(1), Flow::from_index(2));
     for (flow, item) in [(few, 1), (many, 2), (many, 3), (many, 4)] {
@@ -185,6 +186,7 @@ fn a_call_can_be_removed_at_any_position() {
     };
     let (mut queue, shares) = (new_queue(50, 0.1), Shares::default());
     let mut waiting: Vec<(QueueKey, u32)> = Vec::new();
+    // Of four steps on average, two push a call, one removes a call, and one takes a call.
     for item in 0..20_000 {
         let now = ms(u64::from(item) / 10);
         match next_random() % 4 {

@@ -1,6 +1,7 @@
-//! Goal: a flow that fills all permits with slow calls costs other flows nearly nothing, and uses
-//! every permit that no other flow needs. Method: by hand, and with a simulated upstream behind the
-//! queue and the limiter, in virtual time.
+//! Goal: a flow that takes all permits for slow calls hardly delays other flows, and can use every
+//! permit that no other flow needs. A *permit* allows one call to be in flight, and a *flow* is the
+//! calls of one client to similar methods. Method: by hand, and with a simulated upstream behind
+//! the queue and the limiter, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -33,7 +34,7 @@ fn permits_are_reserved_up_to_an_equal_share_for_a_short_time() {
 }
 
 #[test]
-fn a_new_flow_gets_the_only_permit_in_turn() {
+fn a_new_flow_gets_the_only_permit_when_it_is_returned() {
     let mut shares = Shares::default();
     shares.take_permit(Class::Normal, SLOW);
     shares.record_wait(Class::Normal, FAST);
@@ -53,7 +54,7 @@ fn a_lone_flow_uses_all_permits() {
 }
 
 #[test]
-fn flows_differ_by_client_and_by_weight() {
+fn calls_belong_to_flows_by_client_and_by_weight() {
     let distinct = |flows: Vec<Flow>| {
         let mut used = [false; FLOWS];
         flows.iter().for_each(|flow| used[flow.index()] = true);
@@ -64,7 +65,8 @@ fn flows_differ_by_client_and_by_weight() {
     assert_eq!(Flow::new(7, 4), Flow::new(7, 5));
 }
 
-/// The calls of one client: their rate per second, and the latency of each at an upstream.
+/// The calls of one client: their flow, their rate per second, and the latency of each at an
+/// upstream.
 #[derive(Clone, Copy)]
 struct Client {
     flow: Flow,
@@ -242,7 +244,7 @@ fn slow_calls_that_fill_all_permits_cost_other_flows_next_to_nothing() {
     assert!(others.shed_share() <= 0.01, "{} served, {} shed", others.served, others.shed);
     assert!(others.p99() <= ms(50), "{:?}", others.p99());
     assert!(slow.served >= 60, "slow: {} served, {} shed", slow.served, slow.shed);
-    // Negative check: as one flow, the slow calls block the fast ones.
+    // Negative check: if both clients belong to one flow, the slow calls block the fast ones.
     let (_, others, _) = scene(Client { flow: SLOW, ..fast(400.0, 10) });
     assert!(others.shed_share() > 0.1, "{} served, {} shed", others.served, others.shed);
 }
@@ -259,7 +261,7 @@ fn slow_calls_get_spare_capacity_in_the_end_and_cost_others_nothing() {
 
 #[test]
 fn a_client_that_floods_upstreams_costs_others_little() {
-    // The fast client needs four of the sixteen slots. The flood requests 48, 240, or 480.
+    // The fast client needs four of the sixteen slots. The flood would need 48, 240 or 480 slots.
     for rate in [240.0, 1_200.0, 2_400.0] {
         let scene = |flow| {
             let flood = Client { flow: SLOW, rate, latency: ms(200) };
@@ -269,7 +271,7 @@ fn a_client_that_floods_upstreams_costs_others_little() {
         let shed = others.shed_share();
         assert!(shed <= 0.05, "{rate}: {shed}");
         assert!(flood.served > 2_000, "{rate}: {}", flood.served);
-        // Negative check: both clients as one flow.
+        // Negative check: both clients belong to one flow.
         let (_, others, _) = scene(SLOW);
         assert!(others.shed_share() > 0.3, "{rate}: {}", others.shed_share());
     }

@@ -1,4 +1,5 @@
-//! A WebSocket server whose messages a test writes: one thread per connection, blocking sockets.
+//! A WebSocket server whose messages a test writes. Each connection has a thread and a blocking
+//! socket.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +17,8 @@ pub(crate) fn accept(request: &str) -> String {
     STANDARD.encode(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()))
 }
 
-/// Encodes an unmasked frame with this first byte.
+/// Encodes an unmasked frame. Its first byte has the FIN bit (0x80) and the opcode (RFC 6455,
+/// section 5.2).
 pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let length = payload.len();
     let mut bytes = vec![first];

@@ -11,6 +11,8 @@ fn stage(scenario: &str, stage: &str, written: &str) -> StageName {
     }
 }
 
+/// Parses a selector for a plan with two methods and four stages. Two of the stages are the steps
+/// of the staircase `stairs`.
 fn check_selector(text: &str) -> Result<Selector, String> {
     let methods: Vec<Box<str>> = vec!["eth_call".into(), "eth_getLogs".into()];
     let stages = [
@@ -57,6 +59,10 @@ fn selectors_with_unknown_names_are_rejected() {
         ("latency{method:eth_call", "} is missing"),
         ("latency{scenario:warmup,stage:stairs}", "no stage is in that scenario and has that name"),
         ("iterations{method:eth_call}", "iterations counts iterations, which have no method"),
+        (
+            "iteration_time{stage:flat}",
+            "iteration_time is recorded for the whole run, without stages and scenarios",
+        ),
     ];
     for (text, expected) in cases {
         assert_eq!(check_selector(text), Err(expected.to_owned()), "{text}");

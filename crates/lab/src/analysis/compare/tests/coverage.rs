@@ -15,8 +15,9 @@ use super::{Design, Values, compare, judge_all, normal};
 use crate::analysis::statistics::mean;
 use crate::analysis::sync::judge::{Times, judge};
 
-/// Number of pairs of variants for each combination, unless `COVERAGE_PAIRS` sets it. With this
-/// number, an interval that covers only 85 % fails the check almost certainly.
+/// Default number of pairs of variants for each combination; `COVERAGE_PAIRS` overrides it. With
+/// this number, intervals that contain the true change in only 85 % of the cases fail the check
+/// almost certainly.
 const PAIRS: usize = 200;
 /// The true change of the second variant.
 const FACTOR: f64 = 1.3;
@@ -24,10 +25,10 @@ const FACTOR: f64 = 1.3;
 const MISSED_MAX: f64 = 0.07;
 /// Maximum share of equal variants that are called different.
 const DIFFERENT_MAX: f64 = 0.05;
-/// Standard deviation of the logarithm of one run.
+/// Standard deviation of the logarithm of a run's value.
 const SPREAD: f64 = 0.05;
-/// Standard deviation of the logarithm of one second. It is far above the floor of single runs, so
-/// equal variants can be called different.
+/// Standard deviation of the logarithm of a second's value. It is far above the floor of single
+/// runs, so equal variants can be called different.
 const SPREAD_OF_SECONDS: f64 = 0.5;
 
 #[derive(Clone, Copy, Debug)]
@@ -40,9 +41,10 @@ enum Arrangement {
     PairedInOrder(usize),
     /// One run of each variant, with this number of seconds.
     Seconds(usize),
-    /// Times of a study, in pairs.
+    /// Times of a sync study, in pairs. Such a study compares how long nodes take to reach a block
+    /// height.
     Study(usize),
-    /// Times of a study without pairs.
+    /// Times of a sync study, without pairs.
     StudyUnpaired(usize),
 }
 
@@ -54,7 +56,7 @@ enum Noise {
     /// A first-order autoregressive series with this correlation between successive runs or
     /// seconds.
     Drift(f64),
-    /// Such a drift below noise with twice its variance.
+    /// The same drift, hidden by independent noise with twice its variance.
     Hidden(f64),
     /// A steady rise of half the spread from run to run.
     Rise,
@@ -85,13 +87,13 @@ fn series(random: &mut StdRng, noise: Noise, count: usize) -> Vec<f64> {
 /// interval), and true if the variants are called different.
 type Outcome = (Option<bool>, bool);
 
-fn compared(
+fn compare_generated(
     random: &mut StdRng,
-    cell: (Arrangement, Noise),
+    combination: (Arrangement, Noise),
     metric: Metric,
     factor: f64,
 ) -> Outcome {
-    let (arrangement, noise) = cell;
+    let (arrangement, noise) = combination;
     let spread = match arrangement {
         Arrangement::Seconds(_) => SPREAD_OF_SECONDS,
         _ => SPREAD,
@@ -118,9 +120,9 @@ fn compared(
         | Arrangement::Study(runs)
         | Arrangement::StudyUnpaired(runs) => {
             let session = series(random, noise, 2 * runs);
-            let turned = !matches!(arrangement, Arrangement::PairedInOrder(_));
+            let alternates = !matches!(arrangement, Arrangement::PairedInOrder(_));
             for (index, pair) in session.chunks(2).enumerate() {
-                let swapped = usize::from(turned && index % 2 == 1);
+                let swapped = usize::from(alternates && index % 2 == 1);
                 a.push(value(&pair[swapped]));
                 b.push(value(&pair[1 - swapped]));
             }
@@ -137,7 +139,7 @@ fn comparison(
     (a, b): (Vec<f64>, Vec<f64>),
     change: f64,
 ) -> Outcome {
-    let (interval, word) = match arrangement {
+    let (interval, verdict) = match arrangement {
         Arrangement::Study(_) | Arrangement::StudyUnpaired(_) => {
             let times = |values: Vec<f64>| values.into_iter().map(|time| Some(3_600.0 * time));
             let paired = matches!(arrangement, Arrangement::Study(_));
@@ -161,12 +163,13 @@ fn comparison(
         }
     };
     let holds = interval.map(|(low, high)| low <= change && change <= high);
-    (holds, matches!(word, ComparisonVerdict::Better | ComparisonVerdict::Worse))
+    (holds, matches!(verdict, ComparisonVerdict::Better | ComparisonVerdict::Worse))
 }
 
-/// Returns the line of a combination, and true if it is within its limits.
-fn measured(
-    cell: (Arrangement, Noise),
+/// Returns the line of a combination, and true if it is within its limits. If `strict` is true and
+/// there are at least 200 pairs, the limits have no allowance for chance.
+fn measure_coverage(
+    combination: (Arrangement, Noise),
     metric: Metric,
     pairs: usize,
     strict: bool,
@@ -174,11 +177,11 @@ fn measured(
     let (mut printed, mut held, mut different) = (0, 0, 0);
     for seed in 0..pairs as u64 {
         let mut random = StdRng::seed_from_u64(seed);
-        if let (Some(holds), _) = compared(&mut random, cell, metric, FACTOR) {
+        if let (Some(holds), _) = compare_generated(&mut random, combination, metric, FACTOR) {
             printed += 1;
             held += usize::from(holds);
         }
-        different += usize::from(compared(&mut random, cell, metric, 1.0).1);
+        different += usize::from(compare_generated(&mut random, combination, metric, 1.0).1);
     }
     let missed = printed - held;
     // With few pairs, a true share of 7 % may look larger: by 2.33 standard deviations in one of a
@@ -190,11 +193,11 @@ fn measured(
     };
     let fits = missed as f64 <= most(MISSED_MAX, printed)
         && different as f64 <= most(DIFFERENT_MAX, pairs);
-    let name = format!("{:?}, {metric:?}", cell.0);
+    let name = format!("{:?}, {metric:?}", combination.0);
     let share = |count: usize, of: usize| 100.0 * count as f64 / of.max(1) as f64;
     let line = format!(
         "{name:<34} {:<20} covered {:5.1} % of {printed:4} printed, A/A different {:4.1} %{}",
-        format!("{:?}", cell.1),
+        format!("{:?}", combination.1),
         share(held, printed),
         share(different, pairs),
         if fits { "" } else { "  <-- out of limits" }
@@ -203,12 +206,12 @@ fn measured(
 }
 
 fn check(arrangements: &[Arrangement], noises: &[Noise], metric: Metric) {
-    let asked = std::env::var("COVERAGE_PAIRS").ok().and_then(|pairs| pairs.parse().ok());
-    let (pairs, strict) = (asked.unwrap_or(PAIRS), asked.is_some());
+    let requested_pairs = std::env::var("COVERAGE_PAIRS").ok().and_then(|pairs| pairs.parse().ok());
+    let (pairs, strict) = (requested_pairs.unwrap_or(PAIRS), requested_pairs.is_some());
     let mut out = Vec::new();
     for arrangement in arrangements {
         for noise in noises {
-            let (line, fits) = measured((*arrangement, *noise), metric, pairs, strict);
+            let (line, fits) = measure_coverage((*arrangement, *noise), metric, pairs, strict);
             println!("{line}");
             out.extend((!fits).then_some(line));
         }
@@ -231,7 +234,8 @@ fn runs_in_pairs() {
     check(&arrangements, &NOISES, Metric::LatencyP50);
 }
 
-/// If one variant always runs second, a drift over the session always affects the same variant.
+/// The first variant always runs first, so a drift over the session always affects the second
+/// variant more.
 #[test]
 fn pairs_that_are_always_in_one_order() {
     let arrangements = [6, 8, 10].map(Arrangement::PairedInOrder);

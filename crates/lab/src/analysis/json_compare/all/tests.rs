@@ -44,7 +44,7 @@ fn each_class_of_results_is_found_at_its_pointer() {
 }
 
 #[test]
-fn leading_zeros_mean_nothing_only_for_quantities() {
+fn leading_zeros_are_ignored_only_in_quantities_and_words() {
     let spelling = |left: &str, right: &str| hex_spelling(left, right);
     let word = |last: &str| format!("0x{last:0>64}");
     assert_eq!(spelling("0x0", "0x00"), Some(super::Spelling::Padding));

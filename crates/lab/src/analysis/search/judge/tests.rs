@@ -30,6 +30,8 @@ fn row(method: &str, calls: u64, failed_share: f64, mean_ms: f64) -> Row {
     }
 }
 
+/// Returns twelve seconds. In each of them, 1,000 iterations are scheduled and `started` of them
+/// start. `backlog` returns the number of iterations in flight or waiting at the end of a second.
 fn seconds(backlog: impl Fn(u64) -> u64, started: u64) -> Vec<Second> {
     let second = |at: u64| Second {
         at: at as f64,
@@ -97,7 +99,7 @@ fn a_calm_probe_passes() {
 /// A run ends some milliseconds after its last whole second. That remainder does not count as a
 /// second.
 #[test]
-fn the_piece_that_a_run_ends_with_makes_its_rate_no_lower() {
+fn an_incomplete_last_second_does_not_lower_the_rate() {
     let mut calm = seconds(|_| 40, 1000);
     let piece = Second { at: 12.02, scheduled: 20, workers_busy: 3, ..Second::default() };
     calm.push(piece);
@@ -131,7 +133,7 @@ fn growth_that_does_not_matter_passes() {
 }
 
 #[test]
-fn an_undelivered_rate_fails() {
+fn a_probe_fails_if_too_few_iterations_start() {
     let short = seconds(|_| 50, 950);
     let judgement = judge(probe(&PASS, &short, &[]));
     assert_eq!(judgement.outcome, ProbeOutcome::Fail);
@@ -141,7 +143,7 @@ fn an_undelivered_rate_fails() {
 /// Under overload both methods wait equally long. The baseline shows which method takes the most
 /// time.
 #[test]
-fn the_method_that_is_the_work_is_named() {
+fn the_method_that_takes_the_most_time_is_named() {
     let short = seconds(|_| 50, 900);
     let rows = [row("eth_blockNumber", 9000, 0.0, 200.0), row("eth_getLogs", 1000, 0.0, 210.0)];
     let calm = [row("eth_blockNumber", 90, 0.0, 0.1), row("eth_getLogs", 10, 0.0, 30.0)];
@@ -193,7 +195,7 @@ fn a_method_that_fails_altogether_is_named() {
 }
 
 #[test]
-fn the_generators_fault_is_neither() {
+fn a_probe_that_the_generator_limits_neither_passes_nor_fails() {
     let short = seconds(|_| 50, 700);
     for (run_outcome, outcome) in [
         (Outcome::ClientLimited, ProbeOutcome::ClientLimited),
@@ -207,21 +209,21 @@ fn the_generators_fault_is_neither() {
 
 /// At two calls per second, a probe of ten seconds has less than one call beyond its p99.
 #[test]
-fn a_percentile_of_a_handful_of_calls_decides_nothing() {
+fn a_percentile_of_few_calls_makes_a_probe_invalid() {
     let calm = seconds(|_| 50, 1000);
-    let asked = [threshold(None, Metric::Latency, 10.0)];
+    let thresholds = [threshold(None, Metric::Latency, 10.0)];
     let probe_outcome = |calls, kept, needs_enough_calls| {
         let outcome_of = |kept| outcome("it", kept, 9.0, None);
         let (kept, rows) = ([outcome_of(kept)], [row("eth_call", calls, 0.0, 5.0)]);
         let fail = Verdict { outcome: Outcome::Fail, reasons: vec!["it was broken".to_owned()] };
         let verdict = if kept[0].kept { &PASS } else { &fail };
-        let of = ProbeRun {
-            thresholds: &asked,
+        let probe_run = ProbeRun {
+            thresholds: &thresholds,
             outcomes: &kept,
             needs_enough_calls,
             ..probe(verdict, &calm, &rows)
         };
-        judge(of).outcome
+        judge(probe_run).outcome
     };
     assert_eq!(probe_outcome(20, true, true), ProbeOutcome::Invalid);
     assert_eq!(probe_outcome(20, false, true), ProbeOutcome::Invalid);

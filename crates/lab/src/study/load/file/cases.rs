@@ -22,7 +22,7 @@ settings::table! {
     pub struct CaseTable {
         /// Its name, a row of the report.
         name: Name = required;
-        /// Its load plan, from the folder of this file.
+        /// Its load plan. A relative path starts at the folder of this file.
         plan: File = described "the study's only plan";
         /// Values of the plan's variables. They replace those of the study and the variant.
         variables: Map<Number<{ -VARIABLE_MAX }, VARIABLE_MAX>> = empty;

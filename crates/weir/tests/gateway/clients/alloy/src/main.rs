@@ -17,16 +17,16 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let (address, cutter) = (arguments.next().unwrap(), arguments.next().unwrap());
+    let (address, disconnect_address) = (arguments.next().unwrap(), arguments.next().unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let both = async {
-        over_http(&address, &cutter).await;
-        over_a_websocket(&address, &cutter).await;
+        over_http(&address, &disconnect_address).await;
+        over_a_websocket(&address, &disconnect_address).await;
     };
     runtime.block_on(async { tokio::time::timeout(PATIENCE, both).await }).expect("in time");
 }
 
-async fn over_http(address: &str, cutter: &str) {
+async fn over_http(address: &str, disconnect_address: &str) {
     let provider =
         ProviderBuilder::new().connect_http(format!("http://{address}").parse().unwrap());
     let number = provider.get_block_number().await.unwrap();
@@ -45,8 +45,8 @@ async fn over_http(address: &str, cutter: &str) {
     batch.send().await.unwrap();
     assert_eq!(block.await.unwrap()["parentHash"], parent.await.unwrap()["hash"]);
 
-    // A call on a cut connection may fail; the next call opens another.
-    cut(cutter);
+    // A call on a closed connection may fail. The next call opens another connection.
+    disconnect(disconnect_address);
     while provider.get_chain_id().await.is_err() {}
     let blocks = provider.watch_blocks().await.unwrap().with_poll_interval(POLL_INTERVAL);
     let (mut blocks, mut hashes) = (blocks.into_stream(), Vec::new());
@@ -64,7 +64,7 @@ async fn over_http(address: &str, cutter: &str) {
     while logs.next().await.unwrap().is_empty() {}
 }
 
-async fn over_a_websocket(address: &str, cutter: &str) {
+async fn over_a_websocket(address: &str, disconnect_address: &str) {
     let connect = WsConnect::new(format!("ws://{address}"));
     let provider = ProviderBuilder::new().connect_ws(connect).await.unwrap();
     let number = provider.get_block_number().await.unwrap();
@@ -75,18 +75,18 @@ async fn over_a_websocket(address: &str, cutter: &str) {
     let mut logs = provider.subscribe_logs(&Filter::new()).await.unwrap().into_stream();
     assert!(logs.next().await.unwrap().block_number.unwrap() > number);
 
-    cut(cutter);
+    disconnect(disconnect_address);
     let after = loop {
         if let Ok(number) = provider.get_block_number().await {
             break number;
         }
     };
-    // Skip events that were sent before the cut.
+    // Skip events that the gateway sent before the connections were closed.
     while heads.next().await.unwrap().number <= after {}
     while logs.next().await.unwrap().block_number.unwrap() <= after {}
 }
 
-/// Makes the proxy between this program and the gateway cut all connections.
-fn cut(cutter: &str) {
-    TcpStream::connect(cutter).unwrap();
+/// Makes the proxy between this program and the gateway close all connections.
+fn disconnect(disconnect_address: &str) {
+    TcpStream::connect(disconnect_address).unwrap();
 }

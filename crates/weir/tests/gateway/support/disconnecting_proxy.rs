@@ -1,27 +1,30 @@
-//! A TCP proxy that a test can order to close all its connections at once. It goes on accepting
-//! new ones.
+//! A TCP proxy that closes all its connections at once when a test requests it. It continues to
+//! accept new ones.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The proxy that this module's doc describes. It runs until the test's process ends.
-pub(crate) struct Relay {
+/// The proxy. It runs until the test's process ends.
+pub(crate) struct DisconnectingProxy {
     /// The address on which the proxy accepts clients.
     pub(crate) address: String,
-    /// A connection to this address makes the proxy close all its connections. The proxy then
-    /// closes that connection too, to confirm.
-    pub(crate) cutter: String,
+    /// A test connects to this address to make the proxy close all its connections. The proxy then
+    /// closes the test's connection too, to confirm.
+    pub(crate) disconnect_address: String,
 }
 
-impl Relay {
+impl DisconnectingProxy {
     /// Starts a proxy in front of this server address.
-    pub(crate) fn before(server: &str) -> Relay {
+    pub(crate) fn in_front_of(server: &str) -> DisconnectingProxy {
         let streams: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
-        let (listener, cutter) = (listen(), listen());
+        let (listener, disconnect_listener) = (listen(), listen());
         let address_of = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
-        let relay = Relay { address: address_of(&listener), cutter: address_of(&cutter) };
+        let proxy = DisconnectingProxy {
+            address: address_of(&listener),
+            disconnect_address: address_of(&disconnect_listener),
+        };
         let (server, open) = (server.to_owned(), Arc::clone(&streams));
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -34,14 +37,14 @@ impl Relay {
             }
         });
         std::thread::spawn(move || {
-            for _order in cutter.incoming().flatten() {
+            for _request in disconnect_listener.incoming().flatten() {
                 for stream in streams.lock().drain(..) {
                     // Either side may have closed it already.
                     let _ = stream.shutdown(Shutdown::Both);
                 }
             }
         });
-        relay
+        proxy
     }
 }
 

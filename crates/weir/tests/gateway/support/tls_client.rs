@@ -1,5 +1,5 @@
-//! A TLS client that offers exactly the chosen versions, cipher suites and protocols, and reports
-//! the negotiated ones.
+//! A TLS client that offers only the chosen TLS versions, cipher suites and ALPN protocols, and
+//! reports the negotiated ones.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -22,9 +22,10 @@ use test_support::raw;
 /// Socket timeout: longer than any response takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The settings of a TLS client. Its connections and clones share one cache of TLS sessions.
+/// The settings of a TLS client. All connections of a client share one cache of TLS sessions. A
+/// clone also shares it, until a method changes the clone's settings.
 #[derive(Clone)]
-pub(crate) struct Guest {
+pub(crate) struct TlsClient {
     /// The trusted authority; `None` accepts any server certificate.
     trusted: Option<CertificateDer<'static>>,
     versions: Vec<&'static rustls::SupportedProtocolVersion>,
@@ -40,14 +41,14 @@ pub(crate) struct Guest {
 }
 
 /// One TLS connection.
-pub(crate) struct Talk {
+pub(crate) struct TlsConnection {
     stream: StreamOwned<ClientConnection, TcpStream>,
 }
 
-impl Guest {
+impl TlsClient {
     /// A client that trusts one authority.
-    pub(crate) fn new(authority: &Authority) -> Guest {
-        Guest {
+    pub(crate) fn new(authority: &Authority) -> TlsClient {
+        TlsClient {
             trusted: Some(authority.der()),
             versions: rustls::ALL_VERSIONS.to_vec(),
             ciphers: Vec::new(),
@@ -58,11 +59,11 @@ impl Guest {
     }
 
     /// A client that accepts any certificate.
-    pub(crate) fn trusting() -> Guest {
-        Guest { trusted: None, ..Guest::new(&Authority::new("nobody")) }
+    pub(crate) fn accepting_any_certificate() -> TlsClient {
+        TlsClient { trusted: None, ..TlsClient::new(&Authority::new("nobody")) }
     }
 
-    pub(crate) fn versions(mut self, versions: &[&str]) -> Guest {
+    pub(crate) fn versions(mut self, versions: &[&str]) -> TlsClient {
         self.cached_config = Arc::default();
         self.versions = versions
             .iter()
@@ -76,19 +77,20 @@ impl Guest {
     }
 
     /// Offers only these cipher suites, by their names in rustls.
-    pub(crate) fn ciphers(mut self, names: &[&str]) -> Guest {
+    pub(crate) fn ciphers(mut self, names: &[&str]) -> TlsClient {
         self.cached_config = Arc::default();
         self.ciphers = names.iter().map(|name| (*name).to_owned()).collect();
         self
     }
 
-    pub(crate) fn alpn(mut self, protocols: &[&str]) -> Guest {
+    pub(crate) fn alpn(mut self, protocols: &[&str]) -> TlsClient {
         self.cached_config = Arc::default();
         self.alpn = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         self
     }
 
-    pub(crate) fn showing(mut self, identity: &Identity) -> Guest {
+    /// Authenticates with this client certificate.
+    pub(crate) fn with_identity(mut self, identity: &Identity) -> TlsClient {
         self.cached_config = Arc::default();
         self.identity = Some(Arc::new((identity.chain.clone(), identity.key())));
         self
@@ -142,17 +144,18 @@ impl Guest {
     }
 
     /// Connects and completes the client's handshake.
-    pub(crate) fn connect(&self, address: &str, name: &str) -> io::Result<Talk> {
-        self.connect_behind(address, name, b"")
+    pub(crate) fn connect(&self, address: &str, name: &str) -> io::Result<TlsConnection> {
+        self.connect_after_sending(address, name, b"")
     }
 
-    /// Sends `start` in plain text before the handshake, for example a PROXY protocol header.
-    pub(crate) fn connect_behind(
+    /// Like [`TlsClient::connect`], but first sends `start` in plain text. It can be a header of
+    /// the PROXY protocol.
+    pub(crate) fn connect_after_sending(
         &self,
         address: &str,
         name: &str,
         start: &[u8],
-    ) -> io::Result<Talk> {
+    ) -> io::Result<TlsConnection> {
         let mut tcp = TcpStream::connect(address)?;
         tcp.set_nodelay(true)?;
         tcp.set_read_timeout(Some(PATIENCE))?;
@@ -164,11 +167,11 @@ impl Guest {
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock)?;
         }
-        Ok(Talk { stream })
+        Ok(TlsConnection { stream })
     }
 
     /// The bytes of this client's first `ClientHello`.
-    pub(crate) fn hello(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn client_hello(&self, name: &str) -> Vec<u8> {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let mut session = ClientConnection::new(self.config(), name).unwrap();
         let mut hello = Vec::new();
@@ -176,8 +179,8 @@ impl Guest {
         hello
     }
 
-    /// Posts a body several times concurrently over one HTTP/2 connection; returns the responses'
-    /// bodies.
+    /// Sends the same POST request several times concurrently over one HTTP/2 connection. Returns
+    /// the bodies of the responses.
     pub(crate) async fn post_http2(
         &self,
         address: &str,
@@ -212,17 +215,17 @@ impl Guest {
     }
 }
 
-impl Talk {
+impl TlsConnection {
     pub(crate) fn version(&self) -> ProtocolVersion {
         self.stream.conn.protocol_version().unwrap()
     }
 
-    pub(crate) fn suite(&self) -> String {
+    pub(crate) fn cipher_suite(&self) -> String {
         let suite = self.stream.conn.negotiated_cipher_suite().unwrap().suite();
         suite.as_str().unwrap().to_owned()
     }
 
-    pub(crate) fn kind(&self) -> HandshakeKind {
+    pub(crate) fn handshake_kind(&self) -> HandshakeKind {
         self.stream.conn.handshake_kind().unwrap()
     }
 
@@ -231,29 +234,30 @@ impl Talk {
         agreed.map(|protocol| String::from_utf8(protocol.to_vec()).unwrap())
     }
 
-    pub(crate) fn certificate(&self) -> CertificateDer<'static> {
+    pub(crate) fn server_certificate(&self) -> CertificateDer<'static> {
         self.stream.conn.peer_certificates().unwrap()[0].clone()
     }
 
-    /// Sends a GET and returns the head of the response; `None` if the connection ends first.
+    /// Sends a GET request and returns the header section of the response. Returns `None` if the
+    /// connection ends first.
     pub(crate) fn try_get(&mut self) -> Option<String> {
-        self.ask(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()
+        self.request_head(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()
     }
 
-    /// Sends a request and returns the head of the response.
-    pub(crate) fn ask(&mut self, request: &[u8]) -> io::Result<String> {
+    /// Sends a request and returns the header section of the response.
+    pub(crate) fn request_head(&mut self, request: &[u8]) -> io::Result<String> {
         self.stream.write_all(request)?;
-        self.head()
+        self.read_head()
     }
 
     pub(crate) fn get(&mut self) -> String {
         self.try_get().expect("the server responds")
     }
 
-    /// Posts a body and returns the body of the response.
+    /// Sends a POST request and returns the body of the response.
     pub(crate) fn post(&mut self, body: &[u8]) -> Vec<u8> {
         self.stream.write_all(&raw::post("/", body)).unwrap();
-        let head = self.head().unwrap().to_ascii_lowercase();
+        let head = self.read_head().unwrap().to_ascii_lowercase();
         let (_, length) = head.split_once("content-length: ").unwrap();
         let length: usize = length.split("\r\n").next().unwrap().parse().unwrap();
         let mut body = vec![0; length];
@@ -262,13 +266,13 @@ impl Talk {
     }
 
     /// Returns everything that the server sends until it closes the connection.
-    pub(crate) fn rest(&mut self) -> io::Result<String> {
+    pub(crate) fn read_to_end(&mut self) -> io::Result<String> {
         let mut rest = String::new();
         self.stream.read_to_string(&mut rest)?;
         Ok(rest)
     }
 
-    fn head(&mut self) -> io::Result<String> {
+    fn read_head(&mut self) -> io::Result<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];

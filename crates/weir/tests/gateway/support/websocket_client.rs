@@ -1,4 +1,4 @@
-//! A WebSocket client that follows the protocol: tungstenite over a blocking socket.
+//! A WebSocket client: tungstenite over a blocking socket.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use tungstenite::{Message, WebSocket};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connected WebSocket client.
-pub(crate) struct Socket(pub(crate) WebSocket<TcpStream>);
+pub(crate) struct WebSocketClient(pub(crate) WebSocket<TcpStream>);
 
-impl Socket {
-    pub(crate) fn open(address: &str) -> Socket {
-        Socket::try_open(address, "/", &[]).unwrap().0
+impl WebSocketClient {
+    pub(crate) fn open(address: &str) -> WebSocketClient {
+        WebSocketClient::try_open(address, "/", &[]).unwrap().0
     }
 
     /// Opens a WebSocket with further headers. Returns the HTTP status if the server refuses it.
@@ -27,7 +27,7 @@ impl Socket {
         address: &str,
         path: &str,
         headers: &[(&str, &str)],
-    ) -> Result<(Socket, Response), u16> {
+    ) -> Result<(WebSocketClient, Response), u16> {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -38,7 +38,7 @@ impl Socket {
         }
         let config = WebSocketConfig::default();
         match tungstenite::client::client_with_config(request, stream, Some(config)) {
-            Ok((socket, response)) => Ok((Socket(socket), response)),
+            Ok((socket, response)) => Ok((WebSocketClient(socket), response)),
             Err(tungstenite::HandshakeError::Failure(tungstenite::Error::Http(refused))) => {
                 Err(refused.status().as_u16())
             }
@@ -52,7 +52,7 @@ impl Socket {
     }
 
     /// Waits for the next text message. Skips pings and pongs.
-    pub(crate) fn text(&mut self) -> String {
+    pub(crate) fn read_text(&mut self) -> String {
         loop {
             match self.0.read().unwrap() {
                 Message::Text(text) => return text.to_string(),
@@ -62,13 +62,14 @@ impl Socket {
         }
     }
 
+    /// Sends a message and waits for the next text message.
     pub(crate) fn ask(&mut self, message: &[u8]) -> Value {
         self.send(message);
-        serde_json::from_str(&self.text()).unwrap()
+        serde_json::from_str(&self.read_text()).unwrap()
     }
 
-    /// Waits until the server closes the WebSocket. Returns the close code and reason.
-    pub(crate) fn closed(&mut self) -> (CloseCode, String) {
+    /// Waits for the server's close frame. Returns its close code and reason.
+    pub(crate) fn read_close(&mut self) -> (CloseCode, String) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             assert!(Instant::now() < deadline, "messages arrive, but the server does not close");

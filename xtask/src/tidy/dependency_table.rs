@@ -5,7 +5,7 @@ use super::tree::Tree;
 
 /// Finds dependencies without a comment. A line that is a comment counts for all following lines up
 /// to an empty line.
-pub(crate) fn find_unexplained(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_unexplained_dependencies(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text("Cargo.toml") else { return Vec::new() };
     let mut findings = Vec::new();
     let (mut in_table, mut has_reason) = (false, false);

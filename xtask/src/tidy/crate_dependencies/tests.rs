@@ -1,14 +1,15 @@
 //! Forbidden dependencies are found in every kind of dependency table, and allowed ones pass.
 
 use super::super::tree::Tree;
-use super::find_forbidden;
+use super::find_forbidden_dependencies;
 
 fn caught(path: &str, manifest: &str) -> Vec<String> {
-    find_forbidden(&Tree::from_texts(&[(path, manifest)])).iter().map(ToString::to_string).collect()
+    let found = find_forbidden_dependencies(&Tree::from_texts(&[(path, manifest)]));
+    found.iter().map(ToString::to_string).collect()
 }
 
 #[test]
-fn a_forbidden_arrow_is_caught_in_every_table() {
+fn a_forbidden_dependency_is_caught_in_every_table() {
     for manifest in [
         "[dependencies]\ngateway.workspace = true",
         "[dev-dependencies]\ngateway = { path = \"../gateway\" }",

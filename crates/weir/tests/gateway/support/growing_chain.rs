@@ -1,6 +1,6 @@
-//! A simulated chain with fast blocks, the gateway in front of its nodes, and the chain's own logs
-//! to compare with what clients received. Also a geth in developer mode, whose message formats are
-//! those of a real node.
+//! Chains that get new blocks while a test runs: a simulated chain with a short block time, and a
+//! geth in developer mode, whose message formats are those of a real node. The helpers also read
+//! the logs of the chain, so that tests can compare them with the logs that clients received.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,16 +12,18 @@ use serde_json::{Value, json};
 use simnode::schedule::{ReorgEvery, WorldOptions};
 use simnode::world::World;
 
-use crate::support::scene::{Served, SimNode, body};
+use crate::support::harness::{SimNode, TestGateway, body};
 use test_support::wait::wait_until;
 use test_support::{geth, programs, raw};
 
-/// Short, so that a test of a few seconds covers many blocks.
+/// Time between blocks of the simulated chain. It is short, so that a test of a few seconds covers
+/// many blocks.
 pub(crate) const BLOCK_TIME: Duration = Duration::from_millis(60);
 
-/// A world with a new block every [`BLOCK_TIME`], and with `reorgs` a reorg every 11 blocks.
-pub(crate) fn moving_world(reorgs: bool) -> Arc<World> {
-    let reorg_every = reorgs.then_some(ReorgEvery { blocks: 11, depth_max: 5 });
+/// A simulated chain with a new block every [`BLOCK_TIME`]. If `has_reorgs` is true, it also has a
+/// reorg every 11 blocks.
+pub(crate) fn growing_world(has_reorgs: bool) -> Arc<World> {
+    let reorg_every = has_reorgs.then_some(ReorgEvery { blocks: 11, depth_max: 5 });
     let options = WorldOptions {
         height_start: 100,
         block_time: BLOCK_TIME,
@@ -31,50 +33,51 @@ pub(crate) fn moving_world(reorgs: bool) -> Arc<World> {
     Arc::new(World::new(options).unwrap())
 }
 
-/// Starts the gateway in front of these upstreams. It polls often, because the default interval is
-/// too long for a chain this fast.
-pub(crate) fn served(entries: &[String], more: &str) -> Served {
+/// Starts a gateway with these `[[upstream]]` tables. It polls every 20 ms, because the default
+/// interval is too long for a block time of 60 ms.
+pub(crate) fn start_gateway(upstreams: &[String], more: &str) -> TestGateway {
     let chain = "[chain.sim]\npoll_interval = \"20ms\"\n";
-    let served = Served::start(&format!("{more}{chain}{}", entries.concat()));
+    let gateway = TestGateway::start(&format!("{more}{chain}{}", upstreams.concat()));
     wait_until("there is a head", || {
-        served.status("/chains/0/head").get("number").is_some_and(Value::is_u64)
+        gateway.status("/chains/0/head").get("number").is_some_and(Value::is_u64)
     });
-    served
+    gateway
 }
 
 /// Parses a quantity such as `"0x1f"`.
-pub(crate) fn number(raw: &Value) -> u64 {
+pub(crate) fn parse_quantity(raw: &Value) -> u64 {
     let digits = raw.as_str().and_then(|text| text.strip_prefix("0x")).unwrap();
     u64::from_str_radix(digits, 16).unwrap()
 }
 
 /// Applies log notifications in order, as a client does, and returns the logs that remain. A
 /// notification with `removed` deletes the log of an earlier one.
-pub(crate) fn logs_of(told: &[Value]) -> Vec<&Value> {
-    let mut kept: Vec<Option<&Value>> = Vec::new();
+pub(crate) fn remaining_logs(notifications: &[Value]) -> Vec<&Value> {
+    let mut logs: Vec<Option<&Value>> = Vec::new();
     let mut positions: HashMap<(&str, &str), usize> = HashMap::new();
-    for log in told {
+    for log in notifications {
         let text = |name: &str| log[name].as_str().unwrap();
         let key = (text("blockHash"), text("logIndex"));
         if log["removed"].as_bool().unwrap() {
-            // The client may have subscribed after this log was announced.
+            // The client has no such log if it subscribed after the node announced the log.
             if let Some(position) = positions.remove(&key) {
-                kept[position] = None;
+                logs[position] = None;
             }
         } else {
-            assert_eq!(positions.insert(key, kept.len()), None, "received twice: {log}");
-            kept.push(Some(log));
+            assert_eq!(positions.insert(key, logs.len()), None, "received twice: {log}");
+            logs.push(Some(log));
         }
     }
-    kept.into_iter().flatten().collect()
+    logs.into_iter().flatten().collect()
 }
 
-/// The logs that match `filter` in the blocks `from..=to`, as the node itself returns them.
-pub(crate) fn truth(node: &SimNode, filter: &Value, from: u64, to: u64) -> Vec<Value> {
+/// The logs that match `filter` in the blocks `from..=to`. They come directly from the node, not
+/// through the gateway.
+pub(crate) fn logs_of_node(node: &SimNode, filter: &Value, from: u64, to: u64) -> Vec<Value> {
     let mut filter = filter.clone();
     filter["fromBlock"] = format!("0x{from:x}").into();
     filter["toBlock"] = format!("0x{to:x}").into();
-    let raw = node.result("eth_getLogs", &json!([filter]).to_string());
+    let raw = node.call("eth_getLogs", &json!([filter]).to_string());
     serde_json::from_str(&raw).unwrap()
 }
 
@@ -107,10 +110,10 @@ impl Geth {
         Some(Geth { child, _home: home, address })
     }
 
-    /// Sends a transaction that emits a log.
-    pub(crate) fn deploy(&self) {
+    /// Sends a transaction that emits a log. It creates a contract whose init code emits the log.
+    pub(crate) fn emit_log(&self) {
         let account = self.call("eth_accounts", &json!([]))[0].clone();
-        let deploy = json!([{"from": account, "data": LOGS_WHEN_DEPLOYED, "gas": "0x30d40"}]);
+        let deploy = json!([{"from": account, "data": LOG_INIT_CODE, "gas": "0x30d40"}]);
         self.call("eth_sendTransaction", &deploy);
     }
 
@@ -124,7 +127,7 @@ impl Geth {
 }
 
 /// EVM init code that emits a log with one topic.
-const LOGS_WHEN_DEPLOYED: &str = "0x604260006000a100";
+const LOG_INIT_CODE: &str = "0x604260006000a100";
 
 impl Drop for Geth {
     fn drop(&mut self) {

@@ -1,7 +1,7 @@
-//! Detects stalls of the machine: threads sleep for two milliseconds at a time, and the longest
-//! oversleep is recorded.
+//! Detects stalls of the machine, which make measured rates wrong. Threads sleep for two
+//! milliseconds at a time and record the longest oversleep.
 //!
-//! A test that measures rates may try again only after a stall.
+//! A test that measures rates may try again only if the machine has stalled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 /// Length of each sleep.
 const SLEEP: Duration = Duration::from_millis(2);
 
-/// A stall detector that runs until [`Stalls::worst`] is called.
-pub(crate) struct Stalls {
+/// A stall detector that runs until [`StallDetector::longest_stall`] is called.
+pub(crate) struct StallDetector {
     worst_micros: Arc<AtomicU64>,
     done: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Stalls {
-    /// Starts one thread for each core, because a stall may affect one core only.
-    pub(crate) fn watch() -> Stalls {
+impl StallDetector {
+    /// Starts one thread per core, because a stall may affect a single core.
+    pub(crate) fn start() -> StallDetector {
         let (worst_micros, done) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (0..cores).map(|_| {
@@ -36,11 +36,11 @@ impl Stalls {
             })
         });
         let threads = threads.collect();
-        Stalls { worst_micros, done, threads }
+        StallDetector { worst_micros, done, threads }
     }
 
     /// Stops the threads and returns the longest oversleep.
-    pub(crate) fn worst(self) -> Duration {
+    pub(crate) fn longest_stall(self) -> Duration {
         self.done.store(true, Ordering::Release);
         for thread in self.threads {
             thread.join().unwrap();

@@ -1,5 +1,5 @@
-//! Checks dependencies between the crates of this repository. An *arrow* is a dependency of one
-//! crate on another that ARCHITECTURE.md allows.
+//! Checks that a crate of this repository depends only on those crates of this repository that
+//! ARCHITECTURE.md allows.
 
 use toml::Table;
 
@@ -8,7 +8,7 @@ use super::tree::Tree;
 
 /// Each crate of this repository, and the crates that its manifest may depend on, including dev and
 /// build dependencies.
-const ARROWS: &[(&str, &[&str])] = &[
+const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("settings", &[]),
     ("gateway", &["wire", "settings"]),
@@ -37,8 +37,9 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 const RULE: &str = "crate arrows";
 
-/// Finds manifests that depend on a crate that [`ARROWS`] does not allow.
-pub(crate) fn find_forbidden(tree: &Tree) -> Vec<Finding> {
+/// Finds manifests that depend on a crate that [`ALLOWED_DEPENDENCIES`] does not allow, manifests
+/// of crates that it does not list, and manifests that are not TOML.
+pub(crate) fn find_forbidden_dependencies(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts("Cargo.toml") {
         let folder = path.strip_prefix("crates/").unwrap_or(path);
@@ -46,7 +47,8 @@ pub(crate) fn find_forbidden(tree: &Tree) -> Vec<Finding> {
         if name.contains('/') || name == "fuzz" {
             continue;
         }
-        let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == name) else {
+        let Some((_, allowed)) = ALLOWED_DEPENDENCIES.iter().find(|(known, _)| *known == name)
+        else {
             let message = format!("crate {name} is not in ARCHITECTURE.md's list of parts");
             findings.push(Finding::new(path, 1, RULE, message));
             continue;
@@ -56,8 +58,8 @@ pub(crate) fn find_forbidden(tree: &Tree) -> Vec<Finding> {
             continue;
         };
         for dependency in list_dependencies(&manifest) {
-            let ours = ARROWS.iter().any(|(known, _)| *known == dependency);
-            if ours && !allowed.contains(&dependency.as_str()) {
+            let is_ours = ALLOWED_DEPENDENCIES.iter().any(|(known, _)| *known == dependency);
+            if is_ours && !allowed.contains(&dependency.as_str()) {
                 let line = text.lines().position(|line| line.trim_start().starts_with(&dependency));
                 let message = format!("{name} must not know {dependency}");
                 findings.push(Finding::new(path, line.map_or(1, |line| line + 1), RULE, message));
@@ -67,7 +69,8 @@ pub(crate) fn find_forbidden(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Returns the names of all dependencies, for every target. A renamed dependency has its real name.
+/// Returns the names of all dependencies, for every target. For a renamed dependency, this is the
+/// real name of the crate.
 fn list_dependencies(manifest: &Table) -> Vec<String> {
     let mut names = Vec::new();
     for (key, value) in manifest {
