@@ -297,8 +297,8 @@ fn a_handshake_without_a_response_times_out_after_the_connect_timeout() {
     outcome.check_all(Class::Timeout, 2);
     assert_eq!(outcome.totals.traffic.connections_failed, 2);
     let cell = outcome.totals.cells.values().next().unwrap();
-    // The call timeout of 5 s does not apply.
-    assert!((50_000_000..2_500_000_000).contains(&cell.latency.min()), "{}", cell.latency.min());
+    // The call timeout of 5 s does not apply. The histogram rounds down, by 0.1 % at most.
+    assert!((49_950_000..2_500_000_000).contains(&cell.latency.min()), "{}", cell.latency.min());
 }
 
 #[test]
