@@ -171,7 +171,7 @@ fn two_nodes_of_one_chain_and_a_gateway_are_equal() {
 
 #[test]
 fn servers_are_compared_over_websockets() {
-    let node = Weir::node().args(&["--block-time", "1h"]).admin().start();
+    let node = node();
     let websocket = format!("ws://{}", node.address);
     let (code, result) = equal_json(&[&node.url(), &websocket, "--strict"]);
     assert_eq!((code, &result["verdict"]), (0, &json!("equal")), "{result:#}");
