@@ -1,10 +1,10 @@
 //! The constant node of the bench: a node with constant responses at the lowest CPU cost.
 //!
 //! The node serves HTTP/1.1 and, on the same port, WebSocket (`backend/websocket.rs`). It responds
-//! to single calls and batches of the few methods that the bench and a gateway's tracking of the
-//! newest block use. It does not model a chain as the `simnode` crate does. Hashes are arbitrary,
-//! and only heights, parents and times are consistent. The node has one thread, so the bench can
-//! pin it to a core.
+//! to single calls and to batches. It knows only the few methods that the bench calls, and the
+//! methods with which gateways track the newest block. It does not model a chain as the `simnode`
+//! crate does. Hashes are arbitrary, and only heights, parents and times are consistent. The node
+//! has one thread, so the bench can pin it to a core.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -59,7 +59,7 @@ pub(crate) fn serve(addresses: &[SocketAddr], latency: Duration) -> Result<()> {
     })
 }
 
-/// A fault of the node's HTTP/1.1 interface. It lasts until another one is set.
+/// A fault of the node's HTTP/1.1 interface. It lasts until another fault is set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Fault {
     /// No fault.
@@ -161,8 +161,8 @@ async fn serve_connection(mut stream: TcpStream, chain: Chain) -> Result<()> {
             if !chain.latency.is_zero() {
                 tokio::time::sleep(chain.latency).await;
             }
-            // The call that sets or ends a fault must get a correct response. Such a call changes
-            // the number of faults.
+            // A call that sets or ends a fault must get a correct response. Such a call is detected
+            // by the changed number of faults.
             let FaultState { fault, fault_count } = *chain.fault_state.lock();
             let reply = chain.reply(&buffer[header_end..body_end])?;
             let is_fault_call = chain.fault_state.lock().fault_count != fault_count;

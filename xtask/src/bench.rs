@@ -19,7 +19,7 @@
 //!   `bench/tracing.rs`
 //! - generators: `bench/lab.rs`; the lab's conclusions: `bench/search.rs`
 //! - overloaded nodes: `bench/overload.rs`; failing nodes: `bench/stalls.rs`
-//! - source files on a call's path: `bench/files.rs`
+//! - source files on a call's path: `bench/files.rs`; instructions: `bench/instructions.rs`
 //! - processes: `bench/server.rs`, `bench/generator.rs`, `bench/load.rs` (wrk)
 //! - kernel figures: `bench/machine.rs`; the printed table: `bench/row.rs`
 
@@ -30,6 +30,7 @@ mod generator;
 mod geth;
 mod http;
 mod index;
+mod instructions;
 mod lab;
 mod latency;
 mod limit;

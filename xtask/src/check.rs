@@ -45,7 +45,8 @@ enum Outcome {
 struct Context {
     /// True if a test fails when its outside program is missing. Otherwise such a test is skipped.
     programs_required: bool,
-    /// True if packages and an image are built and tested. The tests then build a static program.
+    /// True if packages and an image are built and tested. Then `cargo test` builds a static
+    /// program.
     packages_tested: bool,
     /// The thread that fetches outside programs. `None` with `--fast`, and after the thread has
     /// been joined.
@@ -142,7 +143,8 @@ pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
     }
     println!("\n{}\n{}", context.slowest.format_table(), format_table(&reports));
     println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
-    // The counts are the last line; the exit code reports failure.
+    // The counts must be the last line of the output. So the exit code reports a failure, instead
+    // of an error with a message.
     Ok(if total.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -217,8 +219,8 @@ fn build_packages(context: &mut Context) -> Result<Outcome> {
     release::write_for_check().map(|()| Outcome::Passed)
 }
 
-/// Returns a `cargo test` that compiles with Clippy's lints. If packages are tested, it builds the
-/// static program that they contain.
+/// Returns a `cargo test` that compiles with Clippy's lints. If packages are tested, the command
+/// builds the static program that the packages contain.
 fn test_command(context: &Context) -> Command {
     let mut command = shell::cargo_command();
     command.args(["test", "--workspace"]);

@@ -10,9 +10,9 @@ use crate::shell;
 
 const MANIFEST: &str = "fuzz/Cargo.toml";
 
-/// Fuzzes for some seconds each target that is built from a few files, as [`run_blind`] does. The
-/// other targets need the whole gateway, which takes minutes to build. `cargo xtask fuzz` runs them
-/// by name.
+/// Fuzzes each target without required features for some seconds, as [`run_blind`] does. These
+/// targets are built from a few files. The other targets need the whole gateway, which takes
+/// minutes to build. `cargo xtask fuzz` runs the other targets by name.
 ///
 /// # Errors
 /// Fails if the manifest names no such target, or for the same reasons as [`run_guided`].

@@ -1,8 +1,8 @@
 //! `cargo xtask generate`: writes the pages in docs/ and the files in deploy/ that are generated
 //! from tables in the code of `weir`.
 //!
-//! `weir generate-docs` writes or checks these files, so that they agree with that `weir`. Then
-//! `generate/copies.rs` writes or checks copies of files that a second folder needs.
+//! `weir generate-docs` writes or checks these files. So the files agree with the `weir` that runs.
+//! Then `generate/copies.rs` writes or checks copies of files that a second folder needs.
 
 use std::process::Command;
 

@@ -1,7 +1,7 @@
 //! `cargo xtask image`: writes the container image as an OCI layout, without a daemon or a network.
 //!
-//! The last stage of `deploy/container/Containerfile` describes the image, so a build with that
-//! file gives the same image. The layout follows the OCI image specification 1.1.
+//! The command reads the last stage of `deploy/container/Containerfile`, so a build with that file
+//! gives the same image. The layout follows the OCI image specification 1.1.
 
 mod containerfile;
 
@@ -77,7 +77,8 @@ fn write(programs: &[(Architecture, PathBuf)], layout: &Path) -> Result<()> {
         manifest["platform"] = json!({"architecture": architecture.name(), "os": "linux"});
         manifests.push(manifest);
     }
-    // Tools copy what one name refers to, so an image for several architectures is one index.
+    // A tool that copies an image copies only the manifest or index with its name. So the name of
+    // an image for several architectures belongs to an index.
     let mut named = match manifests.as_slice() {
         [manifest] => manifest.clone(),
         _ => add_json(&blobs, &build_index(&manifests), "image.index.v1+json")?,

@@ -48,7 +48,7 @@ impl Architecture {
         }
     }
 
-    /// Returns the name of the GNU toolchain, with which the names of its tools begin.
+    /// Returns the name of the GNU toolchain. The names of the toolchain's programs begin with it.
     pub(crate) fn toolchain(self) -> &'static str {
         match self {
             Architecture::Amd64 => "x86_64-linux-gnu",
@@ -124,8 +124,8 @@ pub(crate) fn compute_sha256(file: &Path) -> Result<String> {
     Ok(digest.to_owned())
 }
 
-/// Writes the SHA-256 of each other file of a folder to its file `name`, in the format of
-/// `sha256sum --check`.
+/// Writes the file `name` into a folder. It has the SHA-256 of each other file of the folder, in
+/// the format of `sha256sum --check`.
 pub(crate) fn write_checksums(folder: &Path, name: &str) -> Result<()> {
     let mut text = String::new();
     for file in list_names(folder)?.iter().filter(|file| *file != name) {

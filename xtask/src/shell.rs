@@ -60,8 +60,8 @@ pub(crate) fn read_output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).trim_end().to_owned())
 }
 
-/// Sleeps between two polls of another program, because neither its socket nor its end sends a
-/// notification.
+/// Sleeps between two polls of another program. This tool must poll, because it gets no
+/// notification when the program listens or ends.
 #[expect(clippy::disallowed_methods, reason = "this tool has no runtime that it could stop")]
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);

@@ -25,7 +25,7 @@ use anyhow::{Result, ensure};
 use crate::shell;
 use tree::Tree;
 
-/// A violation of a convention, which a report calls a rule.
+/// A violation of a convention. Reports call a convention a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// Path of the file, relative to the root.

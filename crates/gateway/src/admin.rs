@@ -1,9 +1,9 @@
 //! The admin and health addresses: metrics, health, readiness, status and the status page.
 //!
 //! The watch thread serves both addresses, so a scrape costs the serving threads nothing. The
-//! addresses have no password. Requests to them change no state, and no response may contain a
-//! secret. The health address serves only the pages that probes and scrapers need, so it may be
-//! exposed to an untrusted network. This file is the listener. The modules in reading order:
+//! addresses have no password. Requests to these addresses change no state, and no response may
+//! contain a secret. The health address serves only the pages that probes and scrapers need, so it
+//! may be exposed to an untrusted network. This file is the listener. The modules in reading order:
 //!
 //! | module | what |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | `history` | samples of the last two minutes |
 //! | `page` | status and history as HTML |
 //! | `process` | the identity of a process |
-//! | `control` | commands of the gateway's user and root, which change state, over a local socket |
+//! | `control` | commands that change state, for the gateway's user and root, over a local socket |
 
 pub mod control;
 pub(crate) mod history;
@@ -66,7 +66,7 @@ const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept. The usual cause is a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The phase of the gateway's life.
+/// The phase of the gateway's life. A later variant compares as greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Phase {
     /// The gateway starts or serves.
@@ -308,7 +308,7 @@ fn build_response(content_type: &'static str, body: String) -> Response<Full<Byt
     response
 }
 
-/// Returns 128 unpredictable bits as hexadecimal text. They come from the random keys of the
+/// Returns 128 unpredictable bits as hexadecimal text. The bits come from the random keys of the
 /// standard library's hashers.
 fn generate_nonce() -> String {
     let random_half = || RandomState::new().build_hasher().finish();

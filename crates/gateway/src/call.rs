@@ -46,15 +46,17 @@ pub(crate) struct UpstreamRequest<'a> {
     /// The flow of the call: the calls of one client to methods of similar weight. If upstreams are
     /// overloaded, the flows share them fairly.
     pub(crate) flow: Flow,
-    /// The raw parameters; `None` if the call has no parameters. A block number replaces a block
-    /// tag, such as `latest`, that stands for one exact block.
+    /// The raw parameters; `None` if the call has no parameters. If a block tag, such as `latest`,
+    /// stands for one exact block, the block's number replaces the tag.
     pub(crate) params: Option<Cow<'a, [u8]>>,
-    /// Whether the response may be cached, and the lowest block number that the upstream's newest
-    /// block must have.
+    /// Whether the response may be cached. An upstream may get the call only if its newest block
+    /// has at least the number `min_head`.
     pub(crate) caching: Caching,
     /// True if equal calls in flight share one response.
     pub(crate) coalesce: bool,
-    /// The hash that selects the upstream if the group balances by consistent hash; otherwise 0.
+    /// The hash that selects the upstream. A method that must stay with one upstream uses the hash
+    /// of the client's address. Other methods use the hash of the group's hash key, or 0 if the
+    /// group does not balance by hash.
     pub(crate) balance_key: u64,
     /// The time at which the call fails if no response has arrived.
     pub(crate) deadline: Instant,
@@ -123,7 +125,7 @@ pub(crate) struct UpstreamResponse {
     pub(crate) cache_decision: Option<CacheDecision>,
     /// The cache tier that the response comes from; `None` for the memory tier and for upstreams.
     pub(crate) tier: Option<CacheTier>,
-    /// How certain it is that the response is complete, such as that no logs are missing.
+    /// How certain it is that the response is complete. An incomplete response may lack logs.
     pub(crate) trust: Trust,
 }
 
@@ -214,7 +216,8 @@ pub(crate) struct CacheDecision {
 
 impl CacheDecision {
     /// Decides whether a response may be cached. `is_deterministic_error` is true if every upstream
-    /// would return the same error for the same block.
+    /// would return the same error for the same block. `view` is a snapshot of the chain's newest
+    /// blocks.
     pub(crate) fn new(
         request: &UpstreamRequest<'_>,
         payload: &Payload,
@@ -263,7 +266,7 @@ closed_set! {
         Hit = "hit",
         /// The response comes from an upstream and may be cached.
         Miss = "miss",
-        /// The response comes from an equal call of another client that was in flight.
+        /// The response comes from an equal call that was already in flight.
         Coalesced = "coalesced",
         /// The response comes from an upstream and may not be cached.
         Bypass = "bypass",

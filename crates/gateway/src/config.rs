@@ -12,7 +12,7 @@
 //! `at_start` takes effect at the next start. `struct Table => Values` also declares a struct with
 //! only the values. `by key` and `as function` state how messages name one table of a list.
 //!
-//! A field of a table is a [`Key`]. It dereferences to its value and knows its position in the
+//! A field of a table is a [`Key`]. A `Key` dereferences to its value and knows its position in the
 //! file. The checks report problems with `report.error(position, message, allowed values)` and
 //! `report.warn(position, message, advice)`.
 
@@ -172,8 +172,8 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// Spans of sampled requests; `None` if no request is sampled.
     pub tracing: Option<Tracing>,
-    /// Lower-case names of the headers that rules and the access log need, and that are stored with
-    /// each request.
+    /// Lower-case names of the headers that are stored with each request, for rules and the access
+    /// log.
     pub used_headers: Vec<Box<str>>,
     /// The chains, at least one. Their names and paths are unique.
     pub chains: Vec<Chain>,
@@ -181,9 +181,10 @@ pub struct Config {
     pub upstreams: Vec<Upstream>,
     /// The groups, at least one for each chain. [`Chain::groups`] lists those of a chain.
     pub groups: Vec<Group>,
-    /// Valid settings that look like mistakes. `weir check` prints them, and so does the start.
+    /// Valid settings that look like mistakes. `weir check` and the start of the gateway print
+    /// them.
     pub warnings: Diagnostics,
-    /// The keys that the file sets, which [`Config::changes_to`] compares.
+    /// The keys that the file sets. [`Config::changes_to`] compares them.
     keys: Arc<diff::Keys>,
 }
 
@@ -192,15 +193,27 @@ pub struct Config {
 pub struct Overrides {
     /// Replaces `server.listen`.
     pub listen: Option<SocketAddr>,
-    /// Replaces `server.admin`; `Some(None)` turns it off.
-    pub admin: Option<Option<SocketAddr>>,
+    /// Replaces `server.admin`.
+    pub admin: AdminOverride,
     /// Replaces `server.threads`; at least 1.
     pub threads: Option<usize>,
     /// Turns cache and coalescing off, so that every call reaches an upstream.
     pub no_cache: bool,
 }
 
-/// Maximum bytes of a configuration file or a file of keys, enough for some ten thousand keys.
+/// The setting of `server.admin` from the command line.
+#[derive(Clone, Copy, Debug)]
+pub enum AdminOverride {
+    /// Keeps the file's value or the default.
+    Keep,
+    /// Turns the admin listener off.
+    Off,
+    /// Listens on this address.
+    Listen(SocketAddr),
+}
+
+/// Maximum bytes of a configuration file, or of a file with API keys. Some ten thousand API keys
+/// fit.
 const TEXT_BYTES_MAX: usize = 16 << 20;
 
 impl Config {
@@ -276,7 +289,8 @@ impl Config {
         let file = build_upstream_tables(upstreams, &mut report);
         let context = ReadContext::new(Path::new(""), &|_| None);
         let config = check(&file, &context, report)?;
-        Ok(config.with_overrides(&Overrides { listen, admin: None, threads, no_cache }))
+        let admin = AdminOverride::Keep;
+        Ok(config.with_overrides(&Overrides { listen, admin, threads, no_cache }))
     }
 
     /// Applies the settings from the command line.
@@ -284,7 +298,11 @@ impl Config {
     pub fn with_overrides(mut self, overrides: &Overrides) -> Config {
         let server = &mut self.server;
         server.listen = overrides.listen.or(server.listen);
-        server.admin = overrides.admin.unwrap_or(server.admin);
+        match overrides.admin {
+            AdminOverride::Keep => {}
+            AdminOverride::Off => server.admin = None,
+            AdminOverride::Listen(address) => server.admin = Some(address),
+        }
         server.threads = overrides.threads.map_or(server.threads, |threads| threads.max(1));
         if overrides.no_cache {
             self.cache.enabled = false;
@@ -345,7 +363,7 @@ fn check(
         issuers: &file.jwt,
         has_client_ca: file.tls.client_ca.is_some(),
     };
-    let (access, file_settings) = access::check(&tables, context, &chains, &mut report);
+    let (access, keys_file_settings) = access::check(&tables, context, &chains, &mut report);
     let mut used_headers = Vec::new();
     let rules = rule::check(&file.rule, &chains, &groups, &access, &mut used_headers, &mut report);
     let access_log = access_log::check(&file.access_log, folder, &mut used_headers, &mut report);
@@ -396,9 +414,9 @@ fn check(
         upstreams,
         groups,
         warnings: Diagnostics::default(),
-        keys: Arc::new(diff::Keys::of(file).merge(file_settings)),
+        keys: Arc::new(diff::Keys::of(file).merge(keys_file_settings)),
     };
-    // If there are errors, only they are returned. Warnings could mislead, because an invalid
+    // If there are errors, the warnings are dropped. Warnings could mislead, because an invalid
     // upstream looks like a missing one.
     let has_errors = report.has_errors();
     let mut diagnostics = report.finish();
@@ -462,9 +480,9 @@ fn add_header(used_headers: &mut Vec<Box<str>>, name: &str) -> usize {
     })
 }
 
-/// Returns the only key of `keys` that the file sets. Otherwise reports an error and returns
-/// `None`. If the file sets several keys of the list, the error is at the last of them. If it sets
-/// none, the error is at the first key of the list.
+/// Returns the key of `keys` that the file sets. If the file sets several of them, reports an error
+/// at the last of these and returns `None`. If the file sets none, reports an error at the first of
+/// `keys` and returns `None`.
 fn require_one<'a>(
     keys: [&'a Location; 3],
     message: &str,
@@ -519,7 +537,8 @@ fn quote_duration(duration: Duration) -> String {
     format!("\"{}\"", format_duration(duration))
 }
 
-/// Returns true if a host is this machine or in a private network, where plain text is common.
+/// Returns true if a host is this machine or in a private network. Connections to such hosts are
+/// often unencrypted.
 fn is_local_host(host: &str) -> bool {
     match host.parse::<IpAddr>() {
         Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),

@@ -121,6 +121,20 @@ struct ChainLimits {
     dry_in_flight: Vec<ConcurrencyLimit>,
 }
 
+impl ChainLimits {
+    /// Adds a limit to the list of its kind. [`Limits::new`] fills `shared` and `local`.
+    fn add(&mut self, limit: &config::limits::Limit) {
+        match (limit.kind, limit.dry_run) {
+            (LimitKind::Rate(terms), true) => self.dry_rates.push(ZoneLimit::new(limit, terms)),
+            (LimitKind::Rate(terms), false) => self.rates.push(ZoneLimit::new(limit, terms)),
+            (LimitKind::Concurrent(max), true) => {
+                self.dry_in_flight.push(ZoneLimit::new(limit, max));
+            }
+            (LimitKind::Concurrent(max), false) => self.in_flight.push(ZoneLimit::new(limit, max)),
+        }
+    }
+}
+
 /// A limit for each key of a zone.
 #[derive(Debug, Clone)]
 struct ZoneLimit<T> {
@@ -153,8 +167,8 @@ struct SelectedLimit {
     limit: usize,
     /// The call's key in the limit's zone.
     hashed_key: HashedKey,
-    /// The rate and burst: those of the caller's API key if the key has its own, otherwise those of
-    /// the limit.
+    /// The rate and burst that apply. If the caller's API key has its own values, they replace the
+    /// limit's values.
     terms: LimitTerms,
 }
 
@@ -171,8 +185,8 @@ enum JudgeMode {
 
 impl Limits {
     /// Builds the limits of a configuration. A zone of the previous configuration keeps its state
-    /// if at most its rate or cost has changed. `gateways` is the number of gateways that share
-    /// zones. Returns `None` if the configuration has no limits.
+    /// if it is unchanged, except for its rate or cost. `gateways` is the number of gateways that
+    /// share zones. Returns `None` if the configuration has no limits.
     pub(crate) fn new(
         previous: Option<(&Limits, &Config)>,
         config: &Config,
@@ -200,34 +214,19 @@ impl Limits {
             zones.map(|zone| Zone::new(zone, gateways, &headers, find_old_state(zone))).collect();
         let mut chains: Vec<ChainLimits> = Vec::new();
         chains.resize_with(config.chains.len(), ChainLimits::default);
-        let mut delays = false;
         let mut auth_failure_limits = Vec::new();
         for limit in &config.limits {
-            if let (true, LimitKind::Rate(terms)) = (limit.failures, limit.kind) {
+            if limit.failures
+                && let LimitKind::Rate(terms) = limit.kind
+            {
                 // A limit of failed authentications rejects requests, but delays none.
                 let limit = ZoneLimit::new(limit, LimitTerms { delay: None, ..terms });
                 auth_failure_limits.push(ZoneLimit { methods: Vec::new(), ..limit });
                 continue;
             }
-            let limited_chains = chains
-                .iter_mut()
-                .enumerate()
-                .filter(|(index, _)| limit.chain.is_none_or(|chain| chain == *index));
-            for (_, chain) in limited_chains {
-                match (limit.kind, limit.dry_run) {
-                    (LimitKind::Rate(terms), true) => {
-                        chain.dry_rates.push(ZoneLimit::new(limit, terms));
-                    }
-                    (LimitKind::Rate(terms), false) => {
-                        delays |= terms.delay.is_some_and(|delay| delay < terms.burst);
-                        chain.rates.push(ZoneLimit::new(limit, terms));
-                    }
-                    (LimitKind::Concurrent(max), true) => {
-                        chain.dry_in_flight.push(ZoneLimit::new(limit, max));
-                    }
-                    (LimitKind::Concurrent(max), false) => {
-                        chain.in_flight.push(ZoneLimit::new(limit, max));
-                    }
+            for (index, chain) in chains.iter_mut().enumerate() {
+                if limit.chain.is_none_or(|limited_chain| limited_chain == index) {
+                    chain.add(limit);
                 }
             }
         }
@@ -235,6 +234,11 @@ impl Limits {
             let is_shared = |limit: &RateLimit| config.zones[limit.zone].shared;
             (chain.shared, chain.local) = chain.rates.iter().cloned().partition(is_shared);
         }
+        let can_delay = |limit: &RateLimit| {
+            let LimitTerms { burst, delay, .. } = limit.bound;
+            delay.is_some_and(|delay| delay < burst)
+        };
+        let delays = chains.iter().flat_map(|chain| &chain.rates).any(can_delay);
         Some(Limits { zones, chains, auth_failure_limits, delays, redis_timeout })
     }
 
@@ -270,8 +274,8 @@ impl Limits {
         self.charge_locally(chain, &chain.rates, call, now_ms, counters)
     }
 
-    /// Checks a call against `limits` and charges the call, without Redis. If the call passes, does
-    /// the same for the chain's limits in dry run.
+    /// Checks a call against `limits` and charges the call, without Redis. If the call passes, also
+    /// checks and charges it under the chain's limits in dry run.
     fn charge_locally(
         &self,
         chain: &ChainLimits,
@@ -355,59 +359,36 @@ impl Limits {
             slots.push(slot);
         }
         let decision = decide(&assessed);
-        let is_refused = matches!(decision, LimitDecision::Refused { .. });
-        for (index, table) in tables.iter_mut().enumerate() {
-            let selection = &selected[index];
-            match (is_refused, slots[index]) {
-                (false, _) if mode == JudgeMode::Check => {}
-                (false, slot) => {
-                    let (assessment, _) = &assessed[index];
-                    let slot = table.store(&selection.hashed_key, slot, assessment.state, now_ms);
+        match decision {
+            LimitDecision::Refused { .. } => {
+                for (table, slot) in tables.iter_mut().zip(&slots) {
+                    if let Some(slot) = slot {
+                        table.touch(*slot, now_ms);
+                    }
+                }
+            }
+            LimitDecision::Passed | LimitDecision::Delayed { .. } if mode == JudgeMode::Check => {
+                return decision;
+            }
+            LimitDecision::Passed | LimitDecision::Delayed { .. } => {
+                for (index, table) in tables.iter_mut().enumerate() {
+                    let selection = &selected[index];
+                    let (ChargedState { state, .. }, _) = assessed[index];
+                    let slot = table.store(&selection.hashed_key, slots[index], state, now_ms);
                     if self.zones[limits[selection.limit].zone].shared {
                         table.mark_unreported(slot);
                     }
                 }
-                (true, Some(slot)) => table.touch(slot, now_ms),
-                (true, None) => {}
             }
         }
         drop(tables);
-        if mode == JudgeMode::Check && !is_refused {
-            return decision;
-        }
-        let in_dry_run = mode == JudgeMode::DryRun;
-        // The limit that delays or rejects the call, as an index in `selected`, and the outcome to
-        // count for it. `None` if the call passes at once.
-        let deciding = match decision {
-            LimitDecision::Passed => None,
-            LimitDecision::Delayed { limit_index, .. } if in_dry_run => {
-                Some((limit_index, LimitOutcome::DelayedDryRun))
-            }
-            LimitDecision::Delayed { limit_index, .. } => {
-                Some((limit_index, LimitOutcome::Delayed))
-            }
-            LimitDecision::Refused { limit_index } if in_dry_run => {
-                Some((limit_index, LimitOutcome::RejectedDryRun))
-            }
-            LimitDecision::Refused { limit_index } => Some((limit_index, LimitOutcome::Rejected)),
-        };
-        // A rejected call is counted only in the zone that rejects it.
-        for (index, selection) in selected.iter().enumerate() {
-            let zone = limits[selection.limit].zone;
-            match deciding {
-                Some((limit_index, outcome)) if limit_index == index => {
-                    counters.record_limit_outcome(zone, outcome);
-                }
-                _ if is_refused => {}
-                _ => counters.record_limit_outcome(zone, LimitOutcome::Passed),
-            }
-        }
+        count_outcomes(limits, &selected, decision, mode, counters);
         // `decide` returns an index in `selected`. The caller needs the index in `limits`.
         match decision {
             LimitDecision::Refused { limit_index } => {
                 LimitDecision::Refused { limit_index: selected[limit_index].limit }
             }
-            passed => passed,
+            LimitDecision::Passed | LimitDecision::Delayed { .. } => decision,
         }
     }
 
@@ -434,9 +415,9 @@ impl Limits {
         tables.into_iter().flatten().collect()
     }
 
-    /// Returns the limits that apply to a call, with the call's key in the zone of each limit. Of
-    /// the limits of one zone, only the first that matches applies. A limit is omitted if the call
-    /// has no key in its zone.
+    /// Returns the limits that apply to a call, with the call's key in the zone of each limit. If
+    /// several limits of one zone match, only the first applies. A limit is omitted if the call has
+    /// no key in the limit's zone.
     fn select_limits(
         &self,
         limits: &[RateLimit],
@@ -557,6 +538,31 @@ impl Drop for InFlightGuard<'_> {
         for (zone, hashed_key) in &self.counted {
             self.limits.zones[*zone].lock_shard(hashed_key).remove_in_flight(hashed_key);
         }
+    }
+}
+
+/// Counts the outcome of a call in the zones of the limits in `selected`. `decision` is the result
+/// of [`decide`] for these limits.
+fn count_outcomes(
+    limits: &[RateLimit],
+    selected: &[SelectedLimit],
+    decision: LimitDecision,
+    mode: JudgeMode,
+    counters: &Counters,
+) {
+    let (delayed, rejected) = match mode {
+        JudgeMode::Charge | JudgeMode::Check => (LimitOutcome::Delayed, LimitOutcome::Rejected),
+        JudgeMode::DryRun => (LimitOutcome::DelayedDryRun, LimitOutcome::RejectedDryRun),
+    };
+    for (index, selection) in selected.iter().enumerate() {
+        let outcome = match decision {
+            LimitDecision::Refused { limit_index } if limit_index == index => rejected,
+            // A rejected call is counted only in the zone that rejects it.
+            LimitDecision::Refused { .. } => continue,
+            LimitDecision::Delayed { limit_index, .. } if limit_index == index => delayed,
+            LimitDecision::Passed | LimitDecision::Delayed { .. } => LimitOutcome::Passed,
+        };
+        counters.record_limit_outcome(limits[selection.limit].zone, outcome);
     }
 }
 

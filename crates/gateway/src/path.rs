@@ -25,7 +25,7 @@ use crate::limits::PrefetchedKey;
 use crate::policy::access::is_subscription_method;
 use crate::resolve::{Route, resolve};
 use crate::state::context::ThreadContext;
-use crate::subscribe::{self, Outcome, SubscribeContext};
+use crate::subscribe::{self, SubscribeContext, SubscribeOutcome};
 use crate::trace::context::TraceContext;
 use crate::trace::span::SpanKind;
 
@@ -61,8 +61,9 @@ pub(crate) struct Request<'a> {
     pub(crate) hash_header: Option<&'a [u8]>,
     /// Values of the headers that are part of rate-limit keys.
     pub(crate) limit_headers: &'a [HeaderValue],
-    /// The request's key in the zone of the first limit, whose memory was prefetched. `None` if
-    /// there is no such limit, or if the calls of the request may have different keys.
+    /// The request's key in the zone (the counters) of the first limit. The key's table entry was
+    /// prefetched into the CPU cache. `None` if there is no such limit, or if the calls of the
+    /// request may have different keys.
     pub(crate) prefetched: Option<PrefetchedKey>,
     /// Number of the request's calls that wait because a limit delays them, or because their
     /// upstreams are overloaded.
@@ -73,8 +74,8 @@ pub(crate) struct Request<'a> {
 /// Serves one request.
 pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &Request<'a>) -> Reply<'a> {
     cx.counters.requests.add(1);
-    // The processor fetches the memory of the first limit's key while this thread decodes the body.
-    // The methods of the calls are not known yet, hence `""` and `None`.
+    // The processor loads the table entry of the first limit's key while this thread decodes the
+    // body. The methods of the calls are not known yet, hence `""` and `None`.
     let limits = cx.snapshot.limits.as_ref();
     let prefetched =
         limits.and_then(|limits| limits.prefetch_key(&build_limited_call(cx, request, "", None)));
@@ -96,7 +97,7 @@ async fn serve_batch<'a>(
 ) -> Reply<'a> {
     cx.counters.batches.add(1);
     let bytes_max = cx.snapshot.config.downstream.batch_response_bytes_max;
-    // The first responses stay in memory until the whole batch is complete.
+    // The budget bounds the responses that stay in memory until the whole batch is complete.
     let budget =
         ResponseBudget::new(&cx.snapshot.registry.memory, bytes_max, FailureKind::BatchTooLarge);
     let replies: Vec<_> = futures_util::stream::iter(parsed_calls)
@@ -167,8 +168,8 @@ async fn run_steps<'a>(
     })
 }
 
-/// Serves a call about subscriptions or filters. The gateway forwards calls that it cannot handle
-/// itself to an upstream.
+/// Serves a call about subscriptions or filters. Calls that the gateway cannot serve itself go to
+/// an upstream.
 async fn subscribe_or_resolve(
     cx: &Rc<ThreadContext>,
     request: &Request<'_>,
@@ -176,8 +177,8 @@ async fn subscribe_or_resolve(
     now: Instant,
 ) -> UpstreamResponse {
     match subscribe::serve(cx, request.subscribe_context, call_route).await {
-        Outcome::Payload(payload) => UpstreamResponse::local(payload),
-        Outcome::Logs(filter) => {
+        SubscribeOutcome::Payload(payload) => UpstreamResponse::local(payload),
+        SubscribeOutcome::Logs(filter) => {
             let params = [b"[", &*filter, b"]"].concat();
             let method = Cow::Borrowed("eth_getLogs");
             let call = Call { method, params: Params::Array(&params), ..call_route.call.clone() };
@@ -200,6 +201,6 @@ async fn subscribe_or_resolve(
                 Err(failure) => UpstreamResponse::from_failure(failure),
             }
         }
-        Outcome::Upstream => resolve(cx, call_route, now).await,
+        SubscribeOutcome::Upstream => resolve(cx, call_route, now).await,
     }
 }

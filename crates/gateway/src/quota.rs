@@ -1,6 +1,6 @@
-//! The monthly quotas of API keys, and their usage, in units. A call costs one unit, or the weight
-//! of its method. The *ledger* records the usage of each key. All threads share the ledger, and it
-//! survives reloads. Gateways can share their usage through Redis.
+//! The monthly quotas of API keys and the usage of these quotas. Both are counted in units. A call
+//! costs one unit, or the weight of its method. The *ledger* records the usage of each key. All
+//! threads share the ledger, and it survives reloads. Gateways can share their usage through Redis.
 //!
 //! `path.rs` charges a call after its authorization. `policy/quota.rs` does the arithmetic, and
 //! `config/quota/file.rs` defines the file format. `runtime/quota.rs` writes the file, and
@@ -163,7 +163,8 @@ impl Ledger {
         Arc::clone(self.entries.lock().entry(Arc::clone(name)).or_default())
     }
 
-    /// Raises the usage of each key to its usage in a file. Higher usage does not change.
+    /// Raises the usage of each key to the usage that a file records. A higher usage in the ledger
+    /// does not change.
     pub(crate) fn raise_to(&self, usage: &QuotaUsage) {
         for (name, used) in &usage.keys {
             let entry = self.entry(name);

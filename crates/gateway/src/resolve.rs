@@ -62,8 +62,8 @@ pub(crate) struct Route<'a> {
     pub(crate) caller: &'a Caller,
     /// Value of the header that a group hashes for load balancing; `None` without such a header.
     pub(crate) hash_header: Option<&'a [u8]>,
-    /// Number of delayed or queued calls of the request. While it is above zero, the connection
-    /// checks whether its client disconnects.
+    /// Number of delayed or queued calls of the request. While the number is above zero, the
+    /// connection checks whether its client disconnects.
     pub(crate) waiting: &'a Cell<usize>,
     /// The context of the call's span; `None` if the request has no trace.
     pub(crate) trace: Option<&'a TraceContext>,
@@ -120,8 +120,9 @@ pub(crate) async fn resolve(
     drop(view);
     let mut request = build_upstream_request(cx, route, caching, now);
     // The block number replaces the block tag, which is at `tag_range` in the parameters.
-    if let (Some(number), Ok(Some((_, tag_range))), Some(block_param)) =
-        (caching.resolved_height, block, method.block)
+    let tag_range = block.ok().flatten().map(|(_, range)| range);
+    if let (Some(number), Some(tag_range), Some(block_param)) =
+        (caching.resolved_height, tag_range, method.block)
     {
         let mut params = Vec::new();
         write_params_at(&mut params, &call.params, tag_range, block_param.format, number);
@@ -236,7 +237,7 @@ fn find_cached_response(
         })
     } else {
         // An expired response that may be incomplete (`doubted_since`) stays in the cache, because
-        // `store` compares the next upstream response with it.
+        // `store` compares this response with the next upstream response.
         if !is_still_valid || entry.doubted_since.is_none() {
             cache.remove(key);
         }
@@ -376,8 +377,8 @@ async fn fetch_with_permit(
     }
 }
 
-/// Waits for a permit. A shared call stops waiting when the last client that waits for its response
-/// has left.
+/// Waits for a permit. A shared call stops waiting once all clients that wait for its response have
+/// left.
 async fn wait_for_permit<'a>(
     cx: &'a ThreadContext,
     request: &UpstreamRequest<'_>,
@@ -450,8 +451,8 @@ fn store(
     let CacheDecision { facts, admission } = response
         .cache_decision
         .unwrap_or_else(|| CacheDecision::new(request, &response.payload, false, &view));
-    // A response that may be incomplete is cached only briefly at first. If upstreams still return
-    // an equal response after some time, it is cached as long as other responses.
+    // A response that may be incomplete is cached as long as other responses once upstreams have
+    // returned an equal response for some time.
     let is_equal = |entry: &Entry| entry.bytes == *bytes && is_valid(&entry.validity, &view);
     let first_equal_at = match response.trust {
         Trust::NotContradicted => {

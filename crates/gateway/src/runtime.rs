@@ -42,7 +42,7 @@ use serve::ServeTask;
 pub use sockets::Sockets;
 use watch::WatchTask;
 
-/// Longest wait for the first head of each chain, at start and after a reload.
+/// Longest wait for the first head (newest block) of each chain, at start and after a reload.
 const FIRST_HEADS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait until all threads use a new configuration. A thread switches between two events of
 /// its loop.
@@ -304,8 +304,8 @@ fn find_new<'a, T>(previous: &Option<Arc<T>>, next: &'a Option<Arc<T>>) -> Optio
     next.as_ref().filter(|queues| !is_previous(queues))
 }
 
-/// Waits until each chain has a head (newest block) and a healthy upstream, at most for
-/// [`FIRST_HEADS_TIMEOUT`]. So the first calls go to an upstream whose state is known.
+/// Waits until each chain has a head and a healthy upstream, at most for [`FIRST_HEADS_TIMEOUT`].
+/// So the first calls go to an upstream whose state is known.
 fn wait_for_heads(snapshot: &Snapshot) {
     let has_healthy_head = |chain: usize| {
         snapshot.chains[chain].view.load().head.is_some() && snapshot.any_healthy(chain)

@@ -5,9 +5,10 @@
 //! (`policy/heads/view.rs`). The *head* is the newest block of the view. When the head changes, the
 //! gateway finds the blocks that the chain gained and dropped (`policy/chain_cursor.rs`). It
 //! fetches each of these blocks by hash, once for all clients. A fetch uses the cache and the
-//! upstreams, as the call of a client does. So no subscriber misses a block or receives it twice,
-//! even if an upstream dies, hangs or lags. Notifications never contradict `eth_blockNumber`. Other
-//! subscriptions, such as pending transactions, are relayed from one upstream.
+//! upstreams, as the call of a client does. So no subscriber misses a block or receives a block
+//! twice, even if an upstream dies, hangs or lags. Notifications never contradict
+//! `eth_blockNumber`. Other subscriptions, such as pending transactions, are relayed from one
+//! upstream.
 //!
 //! ```text
 //! chain view or upstream ─▶ source ─▶ stream ─▶ fan ─▶ subscriber
@@ -22,8 +23,8 @@
 //!
 //! A source produces the events of a stream. A stream carries the events of one kind of
 //! subscription, such as `newHeads`, to all threads. A fan delivers a stream's events to the
-//! subscribers of one thread. `feeds.rs` holds the streams of each chain, which survive reloads.
-//! This file parses subscription calls. `filters.rs` serves filters, whose clients poll.
+//! subscribers of one thread. `feeds.rs` holds the streams of each chain. Streams survive reloads.
+//! This file parses subscription calls. `filters.rs` serves filters, which clients poll.
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
@@ -89,7 +90,7 @@ pub(crate) struct SubscribeContext<'a> {
 
 /// The outcome of a call about subscriptions or filters.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum SubscribeOutcome {
     /// The gateway's own response.
     Payload(Payload),
     /// The caller must resolve an `eth_getLogs` call with this filter.
@@ -103,7 +104,7 @@ pub(crate) async fn serve(
     cx: &Rc<ThreadContext>,
     subscribe_context: SubscribeContext<'_>,
     route: &Route<'_>,
-) -> Outcome {
+) -> SubscribeOutcome {
     let (subscriptions, call) = (subscribe_context.subscriptions, route.call);
     let chain = &cx.snapshot.chains[route.chain];
     let outcome = if is_subscription_method(&call.method) {
@@ -115,9 +116,9 @@ pub(crate) async fn serve(
     } else if is_own_filter_method(chain.family.family, &call.method) {
         filters::serve(cx, &subscriptions.feeds.get_or_create(chain), route).await
     } else {
-        Ok(Outcome::Upstream)
+        Ok(SubscribeOutcome::Upstream)
     };
-    outcome.unwrap_or_else(|failure| Outcome::Payload(Payload::Failed(failure)))
+    outcome.unwrap_or_else(|failure| SubscribeOutcome::Payload(Payload::Failed(failure)))
 }
 
 /// Returns the failure for a refused subscription or filter.
@@ -126,12 +127,12 @@ fn refuse(reason: SubscribeRefusal) -> Failure {
 }
 
 /// Returns the outcome with this raw JSON result.
-fn result_outcome(raw_result: &'static [u8]) -> Outcome {
-    Outcome::Payload(Payload::Result(Bytes::from_static(raw_result)))
+fn result_outcome(raw_result: &'static [u8]) -> SubscribeOutcome {
+    SubscribeOutcome::Payload(Payload::Result(Bytes::from_static(raw_result)))
 }
 
 /// Ends the subscription whose id is the first parameter.
-fn unsubscribe(guard: &MessageGuard, params: &Params<'_>) -> Result<Outcome, Failure> {
+fn unsubscribe(guard: &MessageGuard, params: &Params<'_>) -> Result<SubscribeOutcome, Failure> {
     let Params::Array(params) = *params else { return Err(refuse(SubscribeRefusal::Params)) };
     let id = walk::elements(params).next().and_then(JsonString::from_value);
     let id = id.ok_or(refuse(SubscribeRefusal::Params))?.decode();
@@ -141,12 +142,12 @@ fn unsubscribe(guard: &MessageGuard, params: &Params<'_>) -> Result<Outcome, Fai
     Err(refuse(SubscribeRefusal::UnknownSubscription))
 }
 
-/// Starts a subscription and returns its id, once its stream is open.
+/// Starts a subscription. Returns the subscription's id once its stream is open.
 async fn subscribe(
     cx: &Rc<ThreadContext>,
     route: &Route<'_>,
     guard: &MessageGuard,
-) -> Result<Outcome, Failure> {
+) -> Result<SubscribeOutcome, Failure> {
     let (subscriber, call) = (&guard.subscriber, route.call);
     if call.id.is_none() {
         // A call without an id gets no response, so the client would never get the subscription's
@@ -195,11 +196,13 @@ async fn subscribe(
     let deadline = cx.instant() + cx.snapshot.config.groups[group].deadline;
     let outcome = tokio::time::timeout_at(deadline, fan.stream.wait_until_open()).await;
     match outcome.unwrap_or(Err(RelayRefusal::NoUpstream)) {
-        Ok(()) => Ok(Outcome::Payload(Payload::Result(format!("\"{id}\"").into()))),
+        Ok(()) => Ok(SubscribeOutcome::Payload(Payload::Result(format!("\"{id}\"").into()))),
         Err(relay_refusal) => {
             subscriber.unsubscribe(id.as_bytes());
             match relay_refusal {
-                RelayRefusal::ByUpstream(error) => Ok(Outcome::Payload(Payload::Error(error))),
+                RelayRefusal::ByUpstream(error) => {
+                    Ok(SubscribeOutcome::Payload(Payload::Error(error)))
+                }
                 RelayRefusal::NoUpstream => Err(refuse(SubscribeRefusal::NoUpstream)),
             }
         }
@@ -216,7 +219,7 @@ pub(crate) struct LogSelection {
 }
 
 /// Returns a filter object without unknown members. Names of members can have any letter case, as
-/// in geth, and become the standard spelling.
+/// in geth. The result uses the standard spelling.
 fn keep_known_members(raw: &[u8]) -> Vec<u8> {
     let mut out = vec![b'{'];
     for (name, value) in walk::members(raw) {

@@ -1,5 +1,5 @@
 //! Traces of requests. While a sampled request runs, the gateway records spans. A background thread
-//! sends them to a collector.
+//! sends the spans to a collector.
 //!
 //! | module | what |
 //! |---|---|

@@ -211,7 +211,8 @@ impl Audit<'_> {
                 let description = "the dictionaries have changed since the index was created";
                 Ok(self.report(None, description))
             }
-            Ok(_) => Ok(CONTINUE),
+            // The digest matches, or an index of an older version has no digest.
+            Ok(Some(true) | None) => Ok(CONTINUE),
             Err(error) => self.report_error(None, error.into()),
         }
     }
@@ -252,7 +253,8 @@ impl Audit<'_> {
                 self.report.stopped = true;
                 return Ok(BREAK);
             }
-            if number > next {
+            let is_after_gap = number > next;
+            if is_after_gap {
                 let description = if number == next + 1 {
                     "the block is missing".to_owned()
                 } else {
@@ -261,11 +263,8 @@ impl Audit<'_> {
                 if self.report(Some(next), description).is_break() {
                     return Ok(BREAK);
                 }
-            }
-            // A gap is already reported. The postings of the missing blocks may belong to this
-            // segment or to the previous one. So the audit compares neither segment with its logs.
-            let is_after_gap = number > next;
-            if is_after_gap {
+                // The postings of the missing blocks may belong to this segment or to the previous
+                // one. So the audit compares neither segment with its logs.
                 segment.skip_comparison();
             }
             if !segment.contains(number) {
@@ -458,8 +457,8 @@ struct DecodedBlock<'a> {
     block: &'a [u8],
     /// The array of receipts; `None` if the index does not hold receipts.
     receipts: Option<&'a [u8]>,
-    /// The array of logs; `None` if the index holds no logs, or holds receipts, which contain the
-    /// logs.
+    /// The array of logs; `None` if the index holds no logs. Also `None` if the index holds
+    /// receipts, which contain the logs.
     logs: Option<&'a [u8]>,
 }
 

@@ -70,8 +70,8 @@ pub fn train(kind: FragmentKind, samples: &[Vec<u8>]) -> Dictionary {
     } else {
         zstd::dict::from_samples(samples, DICTIONARY_BYTES).ok()
     };
-    // zstd accepts any bytes as a dictionary. The last bytes are kept, because zstd needs the
-    // fewest bytes to refer to the end of a dictionary.
+    // zstd accepts any bytes as a dictionary. If the samples are too long, their last bytes are
+    // kept: zstd needs the fewest bytes to refer to the end of a dictionary.
     let bytes = trained.unwrap_or_else(|| {
         let content: Vec<u8> = samples.iter().flatten().copied().collect();
         content[content.len().saturating_sub(DICTIONARY_BYTES)..].to_vec()

@@ -94,7 +94,7 @@ pub struct StoredRange {
     pub last: u64,
     /// The hash of the last block.
     pub last_hash: [u8; 32],
-    /// The last finalized block, as a node reported it, but at most `last`. A rewind, which deletes
-    /// the blocks that a reorg has dropped, never deletes this block.
+    /// The last finalized block, as a node reported it, but at most `last`. A rewind deletes the
+    /// blocks that a reorg has dropped, but never this block.
     pub finalized: u64,
 }

@@ -26,8 +26,8 @@ pub struct RawBlock<'a> {
     pub block: &'a [u8],
     /// The array of the block's receipts; `None` if the index does not hold receipts.
     pub receipts: Option<&'a [u8]>,
-    /// The array of the block's logs; `None` if the index holds no logs, or holds receipts, which
-    /// contain the logs.
+    /// The array of the block's logs; `None` if the index holds no logs. Also `None` if the index
+    /// holds receipts, which contain the logs.
     pub logs: Option<&'a [u8]>,
     /// The block as Harmony's `hmyv2_` methods write it; `None` if the index does not hold that
     /// form.
@@ -282,15 +282,16 @@ fn encode_receipt(
             b"transactionHash" if hash.is_none() => {
                 hash = hex::hash_from_value(encoder.cursor.value()?);
             }
-            b"logs"
-                if with_logs
-                    && !std::mem::replace(&mut has_logs, true)
-                    && encoder.cursor.open(b'[') =>
-            {
-                while encoder.cursor.next_element()? {
-                    let path = || format!("receipts[{index}].logs[{}]", transaction.log_count);
-                    encode_log(encoder, &mut transaction.posting_keys, path)?;
-                    transaction.log_count += 1;
+            b"logs" if with_logs && !has_logs => {
+                has_logs = true;
+                if encoder.cursor.open(b'[') {
+                    while encoder.cursor.next_element()? {
+                        let path = || format!("receipts[{index}].logs[{}]", transaction.log_count);
+                        encode_log(encoder, &mut transaction.posting_keys, path)?;
+                        transaction.log_count += 1;
+                    }
+                } else {
+                    encoder.cursor.value()?;
                 }
             }
             _ => {
@@ -338,6 +339,7 @@ fn add_logs(
         encoder.set_transaction(Some(context));
         encode_log(encoder, &mut transaction.posting_keys, || format!("logs[{count}]"))?;
         let array = transaction.receipt.get_or_insert_with(|| b"[]".to_vec());
+        // Removes the closing bracket.
         array.pop();
         if array.len() > 1 {
             array.push(b',');

@@ -158,7 +158,7 @@ struct DecodedBlock {
     block: Vec<u8>,
     /// The array of receipts; empty if no table needs receipts or the index holds none.
     receipts: Vec<u8>,
-    /// The array of logs; empty if the receipts contain the logs or no table needs them.
+    /// The array of logs; empty if the receipts contain the logs, or if no table needs logs.
     logs: Vec<u8>,
 }
 

@@ -60,7 +60,7 @@ fn decode_with(
             (TRANSACTION_HASH, Some(transaction)) => out.extend_from_slice(&transaction.hash),
             (TRANSACTION_INDEX, Some(transaction)) => out.extend_from_slice(&transaction.index),
             (TRANSACTIONS, _) => write_transactions(out),
-            // Only fragments of a transaction contain placeholders of its values.
+            // A fragment outside of transactions contains no placeholder of a transaction's values.
             _ => {}
         }
         rest = &rest[offset + 1..];

@@ -181,14 +181,12 @@ impl TransactionLists {
             }
             edits.push((self.transactions, text));
         }
-        let staking = match options {
-            BlockOptions { staking: false, .. } => Some(b"[]".to_vec()),
-            BlockOptions { full: false, .. } => {
-                Some(collect_member(&raw[self.staking.clone()], "hash")?)
-            }
-            _ => None,
+        let staking_text = match (options.staking, options.full) {
+            (false, _) => Some(b"[]".to_vec()),
+            (true, false) => Some(collect_member(&raw[self.staking.clone()], "hash")?),
+            (true, true) => None,
         };
-        edits.extend(staking.map(|text| (self.staking, text)));
+        edits.extend(staking_text.map(|text| (self.staking, text)));
         Some(edits)
     }
 }

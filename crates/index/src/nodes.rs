@@ -229,6 +229,7 @@ impl Client {
 /// Assigns the responses in a body to the calls. The id of a call is its index.
 fn read_responses(body: Vec<u8>, call_count: usize) -> Result<Responses, CallError> {
     let to_malformed = |error: response::ResponseError| CallError::Malformed(error.to_string());
+    // The results by call; `None` until the response to the call is found.
     let mut results: Vec<Option<Result<Range<usize>, RpcError>>> = vec![None; call_count];
     let parsed = response::parse_responses(&body, DEPTH_MAX, call_count).map_err(to_malformed)?;
     let mut assign = |response: response::Response<'_>| -> Result<(), CallError> {
@@ -255,7 +256,9 @@ fn read_responses(body: Vec<u8>, call_count: usize) -> Result<Responses, CallErr
     match parsed {
         response::Responses::Single(response) => {
             // One error in response to a batch rejects the whole batch.
-            if let (2.., Outcome::Error { code, message, .. }) = (call_count, &response.outcome) {
+            if call_count > 1
+                && let Outcome::Error { code, message, .. } = &response.outcome
+            {
                 return Err(CallError::Rejected(RpcError::new(*code, message)));
             }
             assign(response)?;

@@ -4,8 +4,8 @@
 //! A position is a transaction's block number and index in one integer, so positions sort in the
 //! order of the chain. A posting list holds the positions of one key within a few hundred blocks.
 //! The row of a list has the first position in a column of its own. Each further position is stored
-//! as the difference from the position before. LEB128 encodes these differences with seven bits in
-//! each byte.
+//! as the difference from the previous position. LEB128 encodes these differences with seven bits
+//! in each byte.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

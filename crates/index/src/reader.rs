@@ -1,5 +1,6 @@
 //! Reads an index: decodes its rows into the JSON that a node wrote. The rows hold fragments, which
-//! are compressed parts of a block's JSON (`fragments.rs`).
+//! are compressed parts of a block's JSON (`fragments.rs`). A position is a transaction's block
+//! number and index in one `i64` (`postings.rs`).
 
 use std::collections::BTreeSet;
 
@@ -221,7 +222,7 @@ impl Reader {
     ) -> Result<u64, ReadError> {
         let mut count = 0;
         let start = out.len();
-        // The context of the block whose logs were written last, with the number of the block.
+        // The number and the context of the block whose logs were written last.
         let mut context: Option<(u64, BlockContext)> = None;
         let Reader { store, decompressor, fragment, .. } = self;
         search::search(&**store, filter, range, limits, |row| {

@@ -7,7 +7,7 @@
 //! A filter is a conjunction of terms. A term is a set of keys, and a transaction must have one of
 //! them. The accepted addresses are one term. For each of a log's up to four topics, the accepted
 //! values are another term. The search reads the posting lists of the rarest term. It intersects
-//! them with the lists of those terms that are not much more frequent. The cost grows with the
+//! these lists with the lists of all terms that are not much more frequent. The cost grows with the
 //! postings of the rarest term. It depends neither on the length of the range nor on the frequency
 //! of the other terms.
 //!
@@ -59,7 +59,7 @@ impl SearchLimits {
 const LISTS_PER_QUERY: usize = 128;
 /// Number of receipts between two checks of the deadline.
 const RECEIPTS_PER_CHECK: u32 = 256;
-/// The search intersects a term if the term has at most this many times as many postings as the
+/// The search intersects a term only if the term has at most this many times the postings of the
 /// rarest term. The ratio is high, because skipping a posting takes nanoseconds and decoding a
 /// receipt takes microseconds.
 const INTERSECTION_RATIO: f64 = 64.0;
@@ -126,9 +126,9 @@ pub(crate) fn search(
     Ok(())
 }
 
-/// Removes the positions that a term lacks. Does nothing if the term is so frequent that the
-/// intersection costs more than reading the receipts. The positions lie between `from` and `to`.
-/// `postings` are the first postings of the term in that range.
+/// Removes from `positions` the positions that a term lacks. Does nothing if the term is so
+/// frequent that the intersection costs more than reading the receipts. The positions lie between
+/// `from` and `to`. `postings` are the first postings of the term in that range.
 fn intersect(
     store: &dyn Store,
     positions: &mut Vec<i64>,

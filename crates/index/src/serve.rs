@@ -7,7 +7,8 @@
 //! first blocks.
 //!
 //! A block is confirmed if the index may respond about it: the block is finalized, or the caller
-//! knows that the block is on its chain.
+//! knows that the block is on its chain. A position is a transaction's block number and index in
+//! one `i64` (`postings.rs`).
 
 use wire::block;
 use wire::block::{BlockFormat, BlockRef, BlockTag};
@@ -245,10 +246,10 @@ impl Query<'_> {
         Ok(block.is_some_and(|(hash, _)| (self.context.is_canonical)(number, &hash)))
     }
 
-    /// Returns the highest stored block, at most `to`, up to which all blocks are confirmed.
-    /// Returns `None` or a number below the first stored block if no stored block is confirmed.
-    /// Each block contains the hash of the previous block, so a confirmed block also confirms all
-    /// stored blocks before it.
+    /// Returns the number of a block, at most `to`, up to which all stored blocks are confirmed.
+    /// Each block contains the hash of the previous block. So if the last stored block up to `to`
+    /// is confirmed, it confirms all others. Otherwise only the finalized blocks are confirmed. If
+    /// no stored block is confirmed, returns `None` or a number below the first stored block.
     fn last_confirmed(&self, to: u64) -> Result<Option<u64>, ReadError> {
         let range = self.range;
         let highest = to.min(range.last);
@@ -365,8 +366,8 @@ impl Query<'_> {
         (!is_served_by_nodes).then_some(options)
     }
 
-    /// Returns the blocks of `hmyv2_getBlocks`: all of the range, or its first blocks if only these
-    /// are confirmed.
+    /// Returns the blocks of `hmyv2_getBlocks`. If only the first blocks of the range are
+    /// confirmed, returns only these blocks.
     fn read_harmony_range(
         &mut self,
         (from, to): (&[u8], &[u8]),
@@ -448,19 +449,22 @@ impl Query<'_> {
         };
         let (from, to, confirmed_to) = match (filter.block_hash, filter.from, filter.to) {
             (Some(hash), None, None) => {
+                // A hash always names the same block, even after a reorg.
                 let Some(number) = self.reader.store().block_number(&hash)? else {
                     return Ok(Lookup::Miss);
                 };
                 (number, number, number)
             }
             (None, Some(from), Some(to)) => {
-                match (number_in_reference(from), number_in_reference(to)) {
-                    (Some(from), Some(to)) if from <= to => match self.last_confirmed(to)? {
-                        Some(confirmed_to) => (from, to, confirmed_to),
-                        None => return Ok(Lookup::Miss),
-                    },
-                    _ => return Ok(Lookup::Miss),
+                let (Some(from), Some(to)) = (number_in_reference(from), number_in_reference(to))
+                else {
+                    return Ok(Lookup::Miss);
+                };
+                if from > to {
+                    return Ok(Lookup::Miss);
                 }
+                let Some(confirmed_to) = self.last_confirmed(to)? else { return Ok(Lookup::Miss) };
+                (from, to, confirmed_to)
             }
             _ => return Ok(Lookup::Miss),
         };

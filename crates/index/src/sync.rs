@@ -66,7 +66,8 @@ pub fn sync(
 ) -> Result<SyncOutcome, SyncError> {
     let mut batch_max = options.batch_max;
     if options.contents.hmyv2 {
-        // Harmony's nodes reject longer ranges.
+        // The index also holds blocks as Harmony's `hmyv2_` methods return them. Harmony's nodes
+        // reject ranges that are longer than this limit.
         batch_max = batch_max.min(harmony::BLOCKS_APART_MAX);
         observer.on_event(&Event::Unverified { reason: harmony::UNVERIFIED_REASON.to_owned() });
     }
@@ -170,6 +171,7 @@ impl Syncer<'_> {
         };
         let mut parent_matches = true;
         pool.run(nodes, plan, range, finalized, |block| {
+            // `None` means that no block has arrived for a while.
             if let Some(block) = block {
                 parent_matches = last_hash.is_none_or(|hash| block.header.parent_hash == hash);
                 if !parent_matches {

@@ -53,12 +53,12 @@
 //! - with [`verify_header()`] alone: the hashes of the transactions. Logs must agree with these
 //!   hashes;
 //! - with [`verify_logs()`] alone: `data`; and a missing or added log that changes no bit of the
-//!   Bloom filter. Such a log may come from an address that emits other logs, and have no topics;
+//!   Bloom filter. For example, such a log has no topics, and its address also emits other logs;
 //! - members that no standard defines, such as `authority`, `publicKey`, `l1BlockNumber`. The index
 //!   stores them nevertheless.
 //!
 //! The header's `gasUsed` is not compared with the last `cumulativeGasUsed`. The header's hash
-//! covers the first and `receiptsRoot` the second, and EIP-7778 lets them differ.
+//! covers `gasUsed`, `receiptsRoot` covers `cumulativeGasUsed`, and EIP-7778 lets the two differ.
 //!
 //! A required member that is missing or null is an [`Error`] too, and so is a malformed or
 //! duplicate member. If the header's hash is wrong, the wrong member of the header is unknown. The
@@ -120,8 +120,8 @@ pub fn verify_all(
     }
 }
 
-/// Verifies a block with full transactions: the raw result of `eth_getBlockByNumber` or
-/// `eth_getBlockByHash`, validated as JSON before.
+/// Verifies a block with full transactions. `raw` is the result of `eth_getBlockByNumber` or
+/// `eth_getBlockByHash`, and must be valid JSON.
 ///
 /// # Errors
 /// Returns the first error, in this order: the form of the header's members, the header's hash,
@@ -130,9 +130,11 @@ pub fn verify_block(raw: &[u8], level: Level) -> Result<Block, Error> {
     let fields = header::read(raw)?;
     let mut block = read_header(&fields, level)?;
     let list = fields.required_raw(header::TRANSACTIONS, "an array of transactions")?;
-    let (transactions, bytes) = transaction::verify_transactions(list, &block, level)?;
-    if let (true, Some(header)) = (level >= Level::Full, &block.header) {
-        header::check_body(&fields, header, bytes)?;
+    let (transactions, transaction_bytes) = transaction::verify_transactions(list, &block, level)?;
+    if level >= Level::Full
+        && let Some(header) = &block.header
+    {
+        header::check_body(&fields, header, transaction_bytes)?;
     }
     block.transactions = transactions;
     Ok(block)
@@ -169,8 +171,8 @@ fn read_header(fields: &header::BlockFields<'_>, level: Level) -> Result<Block, 
     })
 }
 
-/// Verifies the receipts of a block that was verified at the same level: the raw result of
-/// `eth_getBlockReceipts`, validated as JSON before.
+/// Verifies the receipts of a block that was verified at the same level. `raw` is the result of
+/// `eth_getBlockReceipts`, and must be valid JSON.
 ///
 /// # Errors
 /// Returns the first error, in this order: each receipt from the first to the last, the number of
@@ -182,8 +184,8 @@ pub fn verify_receipts(block: &Block, raw: &[u8], level: Level) -> Result<(), Er
     }
 }
 
-/// Verifies the logs of a block without its receipts: the raw result of `eth_getLogs` with the
-/// block's hash, validated as JSON before.
+/// Verifies the logs of a block without its receipts. `raw` is the result of `eth_getLogs` with the
+/// block's hash, and must be valid JSON.
 ///
 /// # Errors
 /// Returns the first error, in this order: each log from the first to the last, and the header's

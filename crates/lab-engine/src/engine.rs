@@ -1,11 +1,12 @@
 //! The load engine: sends the calls of a plan on schedule and counts the results.
 //!
-//! A plan (`lab_model::plan`) has scenarios. A scenario starts iterations. Each stage of a scenario
-//! sets the rate of iterations or the number of workers for a time. A worker runs one iteration at
-//! a time. An iteration sends one request for each step of a mix, in order. A mix is a list of
-//! steps, and a step says which calls its request may have. If the plan names a reference node, the
-//! crate `lab` also sends some of the calls to that node and compares the responses. The engine
-//! samples these calls at random.
+//! A plan (`lab_model::plan`) has scenarios, which start iterations. A worker runs one iteration at
+//! a time. A scenario consists of stages. In an open scenario, each stage sets the rate of
+//! iterations. In a closed scenario, each stage sets the number of workers. An iteration sends one
+//! request for each step of a mix, in order. A mix is a list of steps, and a step says which calls
+//! its request may have. If the plan names a reference node, the engine samples some of the calls
+//! at random. The crate `lab` sends these calls to the reference node too, and compares the
+//! responses.
 //!
 //! Each thread runs one loop (`crates/lab-engine/src/engine/thread.rs`). The engine classifies each
 //! response; the crate `lab` derives the verdict. Each thread hands over its counts once per
@@ -61,8 +62,8 @@ const INTERVALS_MAX: usize = 4;
 /// Maximum number of [`Sample`]s that wait for the comparison with the reference node. While the
 /// queue is full, the engine skips further samples.
 const SAMPLES_MAX: usize = 64;
-/// Number of open files that the process needs in addition to one for each worker and for each
-/// connection of a subscription.
+/// Number of open files that the process needs, in addition to one file for each worker and one for
+/// each connection of a subscription.
 const OTHER_FILES: u64 = 256;
 
 /// The reason why the engine could not start or did not finish.
@@ -85,7 +86,7 @@ pub enum EngineFault {
         /// Name of the mix.
         mix: String,
     },
-    /// A caller sends calls again and again, but a mix has transactions.
+    /// A caller repeats the calls of a mix, but the mix has transactions, which cannot be repeated.
     #[error("mix {mix:?} has transactions, which can be sent only once each, by `weir load`")]
     Transactions {
         /// Name of the mix.
@@ -168,7 +169,7 @@ pub enum EngineEvent {
 pub struct Sample {
     /// When the response arrived, since the start of the run.
     pub at: Duration,
-    /// Index over all stages of the plan.
+    /// Index of the stage among all stages of the plan.
     pub stage: u16,
     /// Index into the plan's methods.
     pub method: u16,
@@ -202,7 +203,8 @@ pub struct Engine {
     spare: Vec<SyncSender<Interval>>,
     samples: Receiver<Sample>,
     threads: Vec<JoinHandle<Result<(), EngineFault>>>,
-    /// The thread of a simulated run, which [`Engine::next`] advances.
+    /// The thread of a simulated run, which [`Engine::next`] advances. `None` in a run on the real
+    /// network, and after the end of a simulated run.
     stepped: Option<SteppedThread>,
 }
 
@@ -260,10 +262,12 @@ impl Engine {
         network: &Network,
     ) -> Result<Engine, EngineFault> {
         let (mut engine, filled_sender, samples_sender) = Engine::new(&plan, 1);
+        // The simulated network ignores the address of a connect.
+        let ignored_address = SocketAddr::from(([127, 0, 0, 1], 1));
         let args = thread::ThreadArgs {
             plan: &plan,
             chain,
-            addresses: &[SocketAddr::from(([127, 0, 0, 1], 1))],
+            addresses: &[ignored_address],
             peer: &Arc::new(build_peer(&plan)?),
             shared: &Arc::clone(&engine.shared),
             index: 0,
@@ -300,7 +304,7 @@ impl Engine {
     }
 
     /// Creates the channel through which the thread with this index gets emptied intervals. Fills
-    /// it with new intervals and returns the end from which the thread receives.
+    /// the channel with new intervals, and returns its receiving end.
     fn add_spare_channel(&mut self, plan: &Plan, index: usize) -> Receiver<Interval> {
         let (spare_sender, spare) = sync_channel(INTERVALS_MAX);
         for _ in 0..INTERVALS_MAX {
@@ -385,8 +389,8 @@ impl Drop for Engine {
     }
 }
 
-/// Returns the maximum number of iterations of each closed scenario, or `None` without a limit. The
-/// value of an open scenario is `None` too, because its schedule limits it.
+/// Returns the maximum number of iterations of each closed scenario, or `None` without a limit. An
+/// open scenario has the value `None` too, because its schedule limits the iterations.
 fn iteration_limits(plan: &Plan) -> Vec<Option<AtomicU64>> {
     let limit = |scenario: &Scenario| {
         let is_closed = matches!(scenario.model, Model::Closed);
@@ -407,7 +411,9 @@ fn build_peer(plan: &Plan) -> Result<Peer, EngineFault> {
     tls::build_peer(&plan.target, &plan.connections.tls, plan.connections.http)
 }
 
-/// Raises the process's limit of open files to the number that the plan needs.
+/// If the plan may need more open files than the process's soft limit, raises the soft limit to the
+/// hard limit. Without a hard limit, raises the soft limit to the needed number. Fails if the hard
+/// limit is too low, or if the soft limit cannot be raised.
 fn allow_files(plan: &Plan) -> Result<(), EngineFault> {
     let needed = files_needed(plan);
     let mut limit = getrlimit(Resource::Nofile);

@@ -150,7 +150,8 @@ impl Watcher {
         self.stop.clear();
         let facts = self.sampler.take().and_then(|thread| thread.join().ok());
         let mut facts = facts.unwrap_or_default();
-        // The scraping thread ends by itself. Joining it could take as long as a slow response.
+        // The scraping thread ends by itself. It is not joined, because that could take as long as
+        // a slow response.
         facts.exporter = self.scraper.is_some();
         facts.missing.extend(self.exporter_missing.take());
         let scrapes = self.scrapes.lock();
@@ -212,8 +213,8 @@ fn seconds_since(origin: Instant, now: Instant) -> f64 {
     elapsed - origin.saturating_duration_since(now).as_secs_f64()
 }
 
-/// Returns true if an address belongs to this host: a loopback address, or one to which a socket
-/// can be bound.
+/// Returns true if an address belongs to this host: a loopback address, or another address to which
+/// a socket can be bound.
 pub fn is_local(address: SocketAddr) -> bool {
     address.ip().is_loopback() || UdpSocket::bind((address.ip(), 0)).is_ok()
 }
@@ -246,8 +247,8 @@ impl Sampler {
         let mut processes = Processes::new();
         processes.add(std::process::id(), ProcessRole::Generator);
         for &pid in &watch.pids {
-            // `add` also returns false for a process that is watched already. Only such a process
-            // has a name at this point.
+            // `add` also returns false for a process that is watched already. If `add` has failed,
+            // only such a process has a name.
             if !processes.add(pid, ProcessRole::Watched) && processes.name(pid).is_none() {
                 return Err(match processes.is_full() {
                     true => HostFault::TooManyProcesses(pid),
@@ -308,7 +309,8 @@ impl Sampler {
         }
         self.cost.record(now);
         values.add(host!("watch_cost"), self.cost.share());
-        values.sample(seconds_since(self.origin, now), "generator")
+        let host_name = "generator";
+        values.sample(seconds_since(self.origin, now), host_name)
     }
 
     /// Returns the facts about the processes, and messages about missing values.
@@ -334,6 +336,7 @@ impl Sampler {
         }
         HostFacts {
             target_local: self.target_local,
+            // `Watcher::finish` sets this value.
             exporter: false,
             cores: machine::count_cores(),
             target_cores: self.processes.target_cores(),

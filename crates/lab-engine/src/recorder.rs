@@ -25,12 +25,13 @@ mod tests;
 /// Maximum number of points of the series: two hours with one point per second, four hours with one
 /// point per two seconds, and so on.
 pub const SERIES_MAX: usize = 7_200;
-/// Minimum sum of the lengths of a second's intervals over all threads. If the sum is smaller, the
-/// busy share of the second is 0, because the last second of a run can be as short as a
-/// microsecond. The busy share is the share of the threads' time that was not idle.
+/// Minimum thread time of a second, in seconds. The thread time is the sum of the lengths of all
+/// threads' intervals in the second. The busy share of a second is the share of its thread time in
+/// which the threads were not idle. Below the minimum, the busy share is 0: the last second of a
+/// run can be as short as a microsecond, which is too short for a share.
 const BUSY_SECONDS_MIN: f64 = 0.1;
-/// A thread has completed a second if its last interval ends at most this long before the end of
-/// the second.
+/// A thread has completed a second if its last interval ends after the second, or at most this long
+/// before the end of the second.
 const HAND_OVER_SLACK: Duration = Duration::from_millis(50);
 /// Maximum number of seconds that stay open and wait for slow threads. An interval that arrives
 /// after its second was closed counts in the oldest open second.
@@ -46,10 +47,11 @@ pub struct Recorder {
     warmup: Duration,
     /// For each thread: the end of its last interval.
     thread_ends: Vec<Duration>,
-    /// Open seconds without gaps, oldest first. The first one has the index `next`.
+    /// Open seconds without gaps, oldest first.
     open: VecDeque<OpenSecond>,
-    /// Index of the oldest second that was not closed yet, counted from 0.
-    next: u64,
+    /// Index of the oldest second that was not closed yet, counted from 0. The first entry of
+    /// `open` is this second.
+    oldest_second: u64,
     /// Empty totals for reuse, one or two megabytes each. They are allocated at the start, so that
     /// memory hardly grows if threads are slow.
     spare: VecDeque<Totals>,
@@ -73,7 +75,7 @@ pub struct ClosedSecond {
     pub from: Duration,
     /// End of the second, since the start of the run.
     pub to: Duration,
-    /// The second as results publish it.
+    /// The published form of the second.
     pub second: Second,
     /// The counts of the second.
     pub counts: Totals,
@@ -118,7 +120,7 @@ impl Recorder {
             warmup: plan.warmup,
             thread_ends: vec![Duration::ZERO; plan.threads.max(1)],
             open: VecDeque::new(),
-            next: 0,
+            oldest_second: 0,
             spare: (0..OPEN_SECONDS_MAX).map(|_| Totals::new(stages)).collect(),
             total: Totals::new(stages),
             at_warmup_end: None,
@@ -133,7 +135,8 @@ impl Recorder {
     /// late.
     pub fn add(&mut self, interval: &Interval) {
         let second = ((interval.from + interval.to) / 2).as_secs();
-        let index = usize::try_from(second.saturating_sub(self.next)).unwrap_or(usize::MAX);
+        let index =
+            usize::try_from(second.saturating_sub(self.oldest_second)).unwrap_or(usize::MAX);
         // The limit bounds the memory if the caller does not close seconds.
         let index = index.min(OPEN_SECONDS_MAX * 2);
         while self.open.len() <= index {
@@ -153,27 +156,28 @@ impl Recorder {
     }
 
     /// Closes the oldest second if all threads have passed its end, or if too many seconds are
-    /// open. Returns `None` otherwise. The caller returns the counts with [`Recorder::reuse`].
+    /// open. Returns `None` if neither condition holds, or if no second is open. The caller gives
+    /// the counts back with [`Recorder::reuse`].
     pub fn close(&mut self) -> Option<ClosedSecond> {
-        let end = Duration::from_secs(self.next + 1);
+        let end = Duration::from_secs(self.oldest_second + 1);
         let is_complete =
             self.thread_ends.iter().all(|thread_end| *thread_end + HAND_OVER_SLACK >= end);
-        (is_complete || self.open.len() > OPEN_SECONDS_MAX).then(|| self.close_oldest()).flatten()
+        if is_complete || self.open.len() > OPEN_SECONDS_MAX { self.close_oldest() } else { None }
     }
 
-    /// Closes the oldest second, complete or not. After the last interval, the caller calls this
-    /// function until it returns `None`.
+    /// Closes the oldest second, complete or not. Returns `None` if no second is open. After the
+    /// last interval, the caller calls this function until it returns `None`.
     pub fn close_oldest(&mut self) -> Option<ClosedSecond> {
         let mut open = self.open.pop_front()?;
         self.move_inclusions_to(&mut open.counts);
-        let from = Duration::from_secs(self.next);
+        let from = Duration::from_secs(self.oldest_second);
         let is_last = self.open.is_empty();
-        let end = Duration::from_secs(self.next + 1);
+        let end = Duration::from_secs(self.oldest_second + 1);
         // Only the last second can be shorter. It counts as whole if less than [`HAND_OVER_SLACK`]
         // is missing.
-        let to = if is_last && open.to > from { open.to.min(end) } else { end };
-        let to = if end.saturating_sub(to) < HAND_OVER_SLACK { end } else { to };
-        self.next += 1;
+        let counted_to = if is_last && open.to > from { open.to.min(end) } else { end };
+        let to = if end.saturating_sub(counted_to) < HAND_OVER_SLACK { end } else { counted_to };
+        self.oldest_second += 1;
         let is_measured = from >= self.warmup;
         if is_measured && self.at_warmup_end.is_none() && !self.warmup.is_zero() {
             self.at_warmup_end = Some(self.total.clone());
@@ -185,7 +189,7 @@ impl Recorder {
     }
 
     /// Counts transactions that were found in a block, and records their inclusion times in
-    /// nanoseconds. They count in the oldest open second.
+    /// nanoseconds. The transactions count in the oldest open second.
     pub fn add_inclusions(&mut self, times_ns: impl Iterator<Item = u64>) {
         for time_ns in times_ns {
             self.inclusion_times.saturating_record(time_ns);
@@ -238,7 +242,7 @@ impl Recorder {
         RunCounts { total: self.total, measured, series: self.series.points }
     }
 
-    /// Returns a second that ends at `to`, as results publish it.
+    /// Returns the published form of a second that ends at `to`.
     fn summarize(&self, open: &OpenSecond, to: Duration) -> Second {
         let counts = &open.counts;
         let iterations = aggregate::sum_iterations(counts);
@@ -371,7 +375,8 @@ impl Series {
 ///
 /// - the sums of the counts,
 /// - the maximum of each percentile, so that no peak is lost,
-/// - the averages of the medians and of the generator's busy share, weighted by calls,
+/// - the averages of the medians, weighted by calls,
+/// - the average of the generator's busy share, weighted by requests,
 /// - the calls in flight, busy workers and waiting iterations of the later second.
 fn merge(point: &mut Second, next: Second) {
     let (point_requests, next_requests) = (point.requests as f64, next.requests as f64);
@@ -396,7 +401,7 @@ fn merge(point: &mut Second, next: Second) {
     }
 }
 
-/// Merges a method's values of the next second into those of a point.
+/// Merges a method's values of the next second into the method's values of a point.
 fn merge_method(point: &mut MethodSecond, next: MethodSecond) {
     let calls =
         |row: &MethodSecond| row.classes.iter().map(|(_, calls)| *calls).sum::<u64>() as f64;

@@ -24,7 +24,7 @@ const AREA_TOLERANCE: f64 = 1e-6;
 pub struct Arrival {
     /// The scheduled time of the iteration, in nanoseconds since the start of the run.
     pub at: u64,
-    /// Index over all stages of the plan.
+    /// Index of the stage among all stages of the plan.
     pub stage: u16,
     /// Number of the iteration in its scenario, counted from 1 over all threads.
     pub number: u64,
@@ -33,7 +33,7 @@ pub struct Arrival {
 /// A stage with its times and areas under the rate curve.
 #[derive(Clone, Copy, Debug)]
 struct TimedStage {
-    /// Index over all stages of the plan.
+    /// Index of the stage among all stages of the plan.
     stage: u16,
     start: u64,
     end: u64,
@@ -71,8 +71,8 @@ fn compute_timed_stages(scenario: &Scenario) -> Vec<TimedStage> {
     scenario.stages.iter().map(add_times).collect()
 }
 
-/// Returns the nanoseconds of `time`. A time that is too long becomes half the maximum, so that a
-/// sum of two times does not overflow.
+/// Returns the nanoseconds of `time`. If they do not fit into a `u64`, returns half of its maximum,
+/// so that the sum of two times does not overflow.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
 }
@@ -95,7 +95,7 @@ impl TimedStage {
     }
 }
 
-/// An iterator over the iterations of an open scenario that one thread starts. With n threads, each
+/// An iterator over the iterations that one thread starts in an open scenario. With n threads, each
 /// thread starts every n-th iteration.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
@@ -194,7 +194,8 @@ impl Changes {
         }
     }
 
-    /// Returns the next change within the current stage, or `None` if no change follows in it.
+    /// Returns the next change within the current stage, or `None` if the stage has no further
+    /// change.
     fn next_in_stage(&mut self) -> Option<Change> {
         let stage = self.timed_stages[self.current];
         let start_workers = stage.from.max(0.0).floor() as usize;
@@ -256,8 +257,8 @@ impl StageClock {
         StageClock { timed_stages: compute_timed_stages(scenario), current: 0 }
     }
 
-    /// Returns the stage at this time, as an index over all stages of the plan. After the end of
-    /// the scenario it is the last stage.
+    /// Returns the index of the stage at this time, among all stages of the plan. After the end of
+    /// the scenario, returns the index of the scenario's last stage.
     pub fn stage_at(&mut self, time: u64) -> u16 {
         while self.current + 1 < self.timed_stages.len()
             && self.timed_stages[self.current].end <= time

@@ -148,7 +148,7 @@ impl Kind {
 }
 
 impl Metric {
-    /// Finds a metric by its name or by k6's name.
+    /// Finds a metric by its name or by k6's name. Returns `None` if the name is unknown.
     pub fn of_name(name: &str) -> Option<Metric> {
         Metric::ALL.into_iter().find(|metric| metric.as_str() == name || metric.k6() == Some(name))
     }
@@ -191,8 +191,8 @@ pub struct Selector {
     pub metric: Metric,
     /// Selects calls of this method, an index into the plan's methods. `None` selects all methods.
     pub method: Option<usize>,
-    /// Selects calls and iterations that were scheduled in these stages, as indexes over all stages
-    /// of the plan. `None` selects all stages.
+    /// Selects calls and iterations that were scheduled in these stages. An entry is the index of a
+    /// stage among all stages of the plan. `None` selects all stages.
     pub stages: Option<Vec<usize>>,
 }
 

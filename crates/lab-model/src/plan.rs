@@ -59,7 +59,7 @@ pub fn read(text: &str, name: &str, variables: &[(String, f64)]) -> Result<Plan,
     read_in(&Environment::of_process(folder, variables), text, name)
 }
 
-/// Reads a plan. Its text can refer to parts of `environment`.
+/// Reads a plan. The text can refer to the files and variables of `environment`.
 fn read_in(environment: &Environment<'_>, text: &str, name: &str) -> Result<Plan, Diagnostics> {
     let (file, mut report) = settings::read::<PlanFile>(text, name, &environment.settings());
     let Some(file) = file else { return Err(report.finish()) };
@@ -67,7 +67,7 @@ fn read_in(environment: &Environment<'_>, text: &str, name: &str) -> Result<Plan
         return Err(report.finish());
     };
     let overridden = file.variables.iter().filter(|variable| environment.overrides(&variable.name));
-    // The stored text has the overriding values. Debug output writes large numbers with an
+    // The stored text has the overriding values. The format `{:?}` writes large numbers with an
     // exponent, which is valid TOML.
     let toml_number = |value: f64| format!("{value:?}");
     let replacements: Vec<_> = overridden
@@ -329,7 +329,7 @@ impl Target {
         self.url.transport() == Transport::WebSocket
     }
 
-    /// Replaces the URL, and the authorization header that was made from its user part.
+    /// Replaces the URL, and the authorization header for the user part of the old URL.
     fn replace_url(&mut self, url: NodeUrl) {
         // The old URL's user part must not be sent to the new target.
         let old_authorization = authorization(&self.url);
@@ -516,7 +516,7 @@ settings::choice! {
 /// A part of a scenario in which the level (iterations per second, or workers) changes linearly.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// Index over all stages of the plan. [`crate::record`] counts calls by this index.
+    /// Index among all stages of the plan. [`crate::record`] counts calls by this index.
     pub index: usize,
     /// Name, which is unique in its scenario.
     pub name: String,
@@ -601,7 +601,7 @@ pub enum Piece {
 }
 
 /// A random value. Blocks, hashes and addresses come from the chain at the start of the run. The
-/// head is the chain's newest block at that time, and the recent blocks are the ones before it.
+/// head is the chain's newest block at that time, and the recent blocks precede it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Draw {
     /// A block number: the number of the head minus a number from the range `behind`. It is written

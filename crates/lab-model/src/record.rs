@@ -76,7 +76,7 @@ impl Class {
 /// The key under which a call is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
-    /// The stage in which the call's iteration was scheduled, as an index over all stages of the
+    /// Index of the stage in which the call's iteration was scheduled, among all stages of the
     /// plan.
     pub stage: u16,
     /// Index into the plan's methods.
@@ -88,7 +88,7 @@ pub struct Slot {
 /// Shortest time that histograms resolve, in nanoseconds. HdrHistogram rounds it to a power of two.
 const TIME_MIN_NS: u64 = 100;
 /// Longest time that histograms record, in nanoseconds (10 minutes). A longer time is recorded as
-/// this one.
+/// this time.
 pub const TIME_MAX_NS: u64 = 600_000_000_000;
 /// Number of significant decimal digits of a histogram. With three digits, a histogram takes about
 /// 200 kB.
@@ -333,16 +333,16 @@ tally! {
         retry_after,
     }
     counts {
-        /// Number of calls by slot that ended after their scenario's end. Latencies include these
-        /// calls, but rates exclude them.
+        /// For each slot: the number of calls that ended after the end of their scenario. Latencies
+        /// include these calls, but rates exclude them.
         ended_after_end: Slot,
-        /// Number of calls by slot that ended after the end of their stage, but before the end of
-        /// their scenario. The rates of the stage exclude these calls.
+        /// For each slot: the number of calls that ended after the end of their stage, but before
+        /// the end of their scenario. The rates of the stage exclude these calls.
         carried: Slot,
-        /// Number of HTTP requests by status, from 0 to 999.
+        /// For each HTTP status, from 0 to 999: the number of requests.
         statuses: u16,
-        /// Number of the server's WebSocket close frames by code. A frame without a code counts
-        /// under 1005.
+        /// For each close code: the number of WebSocket close frames from the server. A frame
+        /// without a code counts under 1005.
         close_codes: u16,
     }
     methods {
@@ -354,7 +354,7 @@ tally! {
     durations {
         /// CPU time of the load generator's threads.
         cpu,
-        /// Time for which these threads were ready to run, but had no core.
+        /// Time for which these threads were runnable, but no core was free.
         run_delay,
         /// Time for which these threads were idle: asleep, or spinning before a scheduled send.
         idle,
@@ -594,8 +594,8 @@ fn subtract(total: &mut Times, earlier: &Times) {
     }
 }
 
-/// Adds `count` to the count of a method's error code. If [`CODES_MAX`] is reached, adds it to the
-/// count of the method's code 0 instead.
+/// Adds `count` to the count of a method's error code. If [`CODES_MAX`] is reached, a new code
+/// counts under the method's code 0.
 fn add_code(codes: &mut BTreeMap<(u16, i64), u64>, method: u16, code: i64, count: u64) {
     let has_room = codes.len() < CODES_MAX || codes.contains_key(&(method, code));
     *codes.entry((method, if has_room { code } else { 0 })).or_default() += count;

@@ -67,9 +67,10 @@ fn compare_systems(evidence: &mut Evidence, random: &mut dyn FnMut() -> u64) {
             Variant { runs: runs.iter().map(run).collect(), ..Variant::named(name) }
         };
         let variants: Vec<Variant> = plan.systems.iter().map(variant).collect();
-        for ((b, _), other) in plan.systems.iter().zip(&variants).skip(1) {
-            let facts = system_differences(&variants[0].runs[0].facts, &other.runs[0].facts);
-            let unlike = UnlikeSystems { a: plan.systems[0].0, b: *b, facts };
+        let first_system = plan.systems[0].0;
+        for ((system, _), variant) in plan.systems.iter().zip(&variants).skip(1) {
+            let facts = system_differences(&variants[0].runs[0].facts, &variant.runs[0].facts);
+            let unlike = UnlikeSystems { a: first_system, b: *system, facts };
             if !unlike_systems.contains(&unlike) {
                 unlike_systems.push(unlike);
             }

@@ -1,7 +1,7 @@
 //! Compares the results of runs: `weir compare A B`.
 //!
 //! Variants are results of `weir load` or of other tools (`import.rs`). `analysis/comparability.rs`
-//! decides if they may be compared, `analysis/compare.rs` classifies the differences.
+//! decides if they may be compared, and `analysis/compare.rs` classifies the differences.
 
 mod find;
 mod judge;

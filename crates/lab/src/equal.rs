@@ -42,7 +42,7 @@ pub struct Options {
     /// Number of the newest block that the calls name; `None` for the newest final block that both
     /// servers have.
     pub block: Option<u64>,
-    /// Number of blocks that the default calls name, down from the newest one.
+    /// Number of blocks that the default calls name: the newest one, and the blocks below it.
     pub blocks: u64,
     /// True to send block tags of recorded calls, such as `latest`, unchanged. False to replace
     /// them by the number of `block`.
@@ -102,7 +102,7 @@ pub enum EqualFault {
     AboveHead {
         /// The requested block.
         block: u64,
-        /// The lower head.
+        /// The lower one of the two servers' heads.
         head: u64,
     },
 }
@@ -168,6 +168,7 @@ pub fn run(
     let outcomes = send_all(&pair, &calls, options.concurrency, on_progress);
 
     let (facts_a, facts_b) = (a.facts(), b.facts());
+    // Servers with the same client version must agree, so no habit excuses their differences.
     let habits_apply = match (&facts_a.client, &facts_b.client) {
         (Some(a), Some(b)) => a != b,
         _ => true,
@@ -209,7 +210,7 @@ pub fn run(
 
 /// A call that is sent to both servers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Call {
+struct ComparedCall {
     /// Name of the method.
     method: String,
     /// Parameters as JSON; `None` if the call has none.
@@ -219,7 +220,7 @@ struct Call {
     names_its_block: bool,
 }
 
-impl Call {
+impl ComparedCall {
     /// The raw id of every call.
     const ID: &'static [u8] = b"1";
 
@@ -298,7 +299,7 @@ fn choose_block(a: &Server, b: &Server, options: &Options) -> Result<Option<u64>
 /// Sends all calls to both servers, at most `concurrency` at once. Returns the outcomes in order.
 fn send_all(
     pair: &Pair<'_>,
-    calls: &[Call],
+    calls: &[ComparedCall],
     concurrency: usize,
     on_progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Vec<Outcome> {
@@ -323,4 +324,4 @@ fn send_all(
 }
 
 /// The calls to send, and the recorded calls that are not sent.
-type Selected = (Vec<Call>, Vec<SkippedCalls>);
+type Selected = (Vec<ComparedCall>, Vec<SkippedCalls>);

@@ -1,5 +1,5 @@
-//! Exports the metrics of a run or of `weir probe` in progress to other programs, by Prometheus
-//! remote write or at an address to scrape.
+//! Exports metrics to other programs while a run or `weir probe` is in progress. Prometheus remote
+//! write pushes them, or a scraper reads them at an address.
 //!
 //! Remote write, the scrape address and the page that lists the metrics share one table of a run's
 //! metrics, `export/table.rs`. `export/k6.rs` has the metrics of a run under k6's names.

@@ -144,13 +144,12 @@ fn csv_reader(content: &[u8]) -> csv::Reader<&[u8]> {
         .from_reader(content)
 }
 
-/// Returns a variant with one run and the notes on its import, named after its file.
+/// Returns a variant with one run and the notes on its import. The file's label names the variant.
 fn single_variant(path: &Path, (run, notes): (Run, Vec<String>)) -> Variant {
     Variant { name: label(path), runs: vec![run], left_out: Vec::new(), notes }
 }
 
-/// Returns the name of a file in messages and results. For a `result.json` it is the name of its
-/// folder.
+/// Returns the name of a file in messages and results. A `result.json` has the name of its folder.
 pub(crate) fn label(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or(path.as_os_str());
     let folder = path.parent().and_then(Path::file_name).filter(|_| stem == "result");

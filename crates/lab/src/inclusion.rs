@@ -153,22 +153,22 @@ struct Poller {
     follower: ChainFollower,
     /// Sends the inclusion time of each included transaction, in nanoseconds.
     times: SyncSender<u64>,
-    /// The counts of blocks, transactions and failed polls so far. The end of the polls sets the
-    /// other fields.
+    /// The counts of blocks, transactions and failed polls so far. The other fields are set when
+    /// the polls end.
     inclusions: Inclusions,
     /// Start of the load.
     origin: Instant,
 }
 
 impl Poller {
-    /// Reads the blocks since the last poll. Looks up the transactions of each block as soon as it
-    /// is fetched, and then drops them, which limits memory. `fetch` is as in
+    /// Reads the blocks since the last poll. Looks up the transactions of a block as soon as the
+    /// block is fetched. To limit memory, it then drops the list of transactions. `fetch` is as in
     /// [`ChainFollower::follow`].
     fn poll(&mut self, fetch: &mut dyn FnMut(Option<u64>) -> Result<Option<Block>, String>) {
         let Poller { included, follower, times, inclusions, origin } = self;
         let start_number = follower.start_number();
         // The time at which the fetch of the newest block returned. It applies to all blocks of the
-        // poll, because the older ones exist already and are fetched later.
+        // poll: the older blocks existed by then, although they are fetched later.
         let mut polled_at = None;
         let mut fetch_and_look_up = |number: Option<u64>| {
             let mut block = fetch(number)?;
@@ -197,9 +197,9 @@ impl Poller {
 /// Marks the transactions of a run that were found in a block.
 struct IncludedTransactions {
     log: Arc<TransactionLog>,
-    /// By hash of a transaction: its index in the log.
+    /// Index of each transaction in the log, by the hash of the transaction.
     indexes: HashMap<Hash, usize>,
-    /// By index in the log: true if the transaction is included.
+    /// True for each included transaction, by its index in the log.
     is_included: Vec<bool>,
 }
 

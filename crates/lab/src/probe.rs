@@ -48,7 +48,8 @@ pub struct ProbeTarget {
     pub name: String,
     /// The plan with the target's URL, headers and TLS settings, and with the calls to send.
     pub plan: Plan,
-    /// True if cheap calls replace the plan's calls. The target's chain family determines them.
+    /// True if cheap calls replace the plan's calls. The target's chain family determines the cheap
+    /// calls.
     pub default_calls: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Compares sampled responses of the target with those of a trusted reference node.
 //!
 //! The engine samples some calls of the load. A separate thread repeats each sampled call on the
-//! reference, one call at a time, so the comparison takes little CPU from the load. If its queue is
-//! full, a sample is counted as skipped.
+//! reference, one call at a time, so the comparison takes little CPU from the load. If the thread's
+//! queue is full, a sample is counted as skipped.
 //!
 //! If the two responses differ, both nodes are called again. The target's response counts as wrong
 //! if the difference persists, or if the chain cannot have moved between the calls. The chain
@@ -39,7 +39,7 @@ mod tests;
 const QUEUE_MAX: usize = 256;
 /// Interval at which the reference's head is read.
 const HEAD_INTERVAL: Duration = Duration::from_millis(250);
-/// The comparison assumes that the second node gets a block at most this long after the first.
+/// The comparison assumes that one node gets a block at most this long after the other.
 const HEAD_SKEW_MAX: Duration = Duration::from_secs(1);
 /// Maximum number of differences that are reported per method.
 const EXAMPLES_MAX: usize = 5;
@@ -244,10 +244,10 @@ impl Comparer {
                 difference(&first_response, &second_response, &self.allowed).is_none();
             let second_mismatch = difference(&target_response, &second_response, &self.allowed);
             // If the responses agree now, either the chain has moved, or the target's first
-            // response was wrong. In the latter case, the first mismatch is reported.
-            if second_mismatch.is_some()
-                || !(is_reference_stable && self.is_block_unchanged(sample))
-            {
+            // response was wrong. The latter is certain only if the chain cannot have moved.
+            let is_first_response_wrong =
+                second_mismatch.is_none() && is_reference_stable && self.is_block_unchanged(sample);
+            if !is_first_response_wrong {
                 self.compared.moved += u64::from(second_mismatch.is_none());
                 mismatch = second_mismatch;
             }

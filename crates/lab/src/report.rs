@@ -150,7 +150,7 @@ impl Report {
 /// Writes all files of a run into a folder, which is created if it is missing. Returns their paths.
 ///
 /// Each file is written under a temporary name and renamed, so readers never see an incomplete
-/// file. `result.json` is the most important file, so it is written first: the disk may fill up.
+/// file. The disk may fill up, so `result.json`, the most important file, is written first.
 ///
 /// # Errors
 /// Fails if a file cannot be written. The files that were written before remain.

@@ -84,8 +84,8 @@ pub fn run(
     let mut comparison = Comparison::start(plan)?;
     let fingerprint = fingerprint::read(address);
 
-    // Both are the start of the load: `origin` on the monotonic clock, `started` in seconds since
-    // 1970.
+    // Both values are the start of the load: `origin` on the monotonic clock, and `started` in
+    // seconds since 1970.
     let origin = Instant::now() + BASELINE_TIME;
     let started = unix_now() + BASELINE_TIME.as_secs_f64();
     let watcher = Watcher::start(&plan.watch, address, origin)?;
@@ -128,7 +128,7 @@ fn start_inclusion(
     }
 }
 
-/// Starts the subscriptions of a plan. Returns `None` if it has none.
+/// Starts the subscriptions of a plan. Returns `None` if the plan has no subscriptions.
 fn start_subscriptions(
     plan: &Arc<Plan>,
     origin: Instant,
@@ -173,7 +173,8 @@ struct Recording<'a> {
     early_end: Option<EarlyEnd>,
     /// End of the latest interval that any engine thread has reported, since `origin`.
     latest_interval_end: Duration,
-    /// Counts of the transactions. `None` until the load has ended, or if the plan sends none.
+    /// Counts of the transactions. `None` until the load has ended, or if the plan sends no
+    /// transactions.
     transactions: Option<TransactionsRow>,
 }
 
@@ -253,8 +254,9 @@ impl<'a> Recording<'a> {
         self.take_host_samples();
     }
 
-    /// Waits until the sent transactions are in blocks. Then adds the transactions that were
-    /// included after the load, or not at all, to the totals and to the thresholds.
+    /// Waits until the sent transactions are in blocks. Then updates the totals and the thresholds:
+    /// adds the transactions that were included after the load, and the transactions that are still
+    /// pending.
     fn await_inclusion(
         &mut self,
         log: &TransactionLog,
@@ -271,7 +273,8 @@ impl<'a> Recording<'a> {
                 let row = InclusionRow {
                     included: inclusions.included,
                     pending: inclusions.pending,
-                    // `into_finished` sets this, because it knows the times without the warm-up.
+                    // `into_finished` sets this field, because only it knows the times without the
+                    // warm-up.
                     time: Quantiles::default(),
                     interval: self.plan.inclusion.interval.as_secs_f64(),
                     waited: inclusions.waited.as_secs_f64(),
@@ -286,7 +289,7 @@ impl<'a> Recording<'a> {
         let plan = self.plan.transactions();
         self.transactions = Some(TransactionsRow {
             total: log.hashes().len() as u64,
-            // The list has one entry per sender.
+            // `first_of_senders` has one entry per sender.
             senders: plan.map_or(0, |transactions| transactions.first_of_senders.len() as u64),
             sent: counts.sent,
             accepted: counts.accepted,
@@ -369,7 +372,7 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// A request to stop a run early, from another thread or from a signal handler. When it is made,
+/// A request to stop a run early, from another thread or from a signal handler. After the request,
 /// the engine interrupts calls in flight. The result covers the time until the stop and is marked
 /// as partial.
 #[derive(Debug, Default)]

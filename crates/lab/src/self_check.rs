@@ -32,8 +32,8 @@ pub fn check_run(result: &RunResult) -> Vec<String> {
     faults
 }
 
-/// Checks that the goodput (successful calls per second) does not exceed the number of successful
-/// calls in the time series.
+/// Checks the goodput (successful calls per second) against the time series. The goodput must not
+/// imply more successful calls than the series has.
 fn check_goodput(result: &RunResult, faults: &mut Vec<String>) {
     let measured_seconds = result.duration - result.plan.warmup;
     let seconds_per_point = aggregate::point_seconds(&result.series);

@@ -205,8 +205,8 @@ pub(crate) fn probe_with(client: &Client, plan: &Plan) -> Result<ProbeResult, Ta
     Ok(ProbeResult { addresses, facts, chain, warnings })
 }
 
-/// Fails if the plan's transactions are signed for another chain than the target's. Passes if the
-/// chain id of either is unknown.
+/// Fails if the plan's transactions are signed for another chain than the target's. Passes if one
+/// of the two chain ids is unknown.
 fn check_chain_of_transactions(plan: &Plan, facts: &TargetFacts) -> Result<(), TargetFault> {
     let signed_for = plan.transactions().and_then(|transactions| transactions.chain_id);
     let served = facts.chain_id.as_deref().and_then(number_in);
@@ -249,8 +249,8 @@ pub(crate) fn read_head_with(client: &Client, family: Family) -> Option<u64> {
     chain::read_head(client, family).ok().flatten()
 }
 
-/// Returns true if the plan only replays recorded requests or sends prepared transactions, which
-/// need no data of the chain.
+/// Returns true if the plan needs no data of the chain: it only replays recorded requests or sends
+/// prepared transactions.
 fn sends_recorded_requests(plan: &Plan) -> bool {
     let mut steps = plan.mixes.iter().flat_map(|mix| &mix.steps);
     steps.all(|step| matches!(step, Step::Replay(_) | Step::Transactions(_)))
@@ -298,8 +298,8 @@ impl Identity {
         };
         identity.client = identity.call(client, "web3_clientVersion")?.map(to_text);
         identity.chain_id = identity.call(client, "eth_chainId")?.map(to_text);
-        // A Harmony node supports Ethereum's methods too, so this call is made even if they
-        // succeeded.
+        // A Harmony node supports Ethereum's methods too, so this call is made even if Ethereum's
+        // methods succeeded.
         identity.call(client, "hmyv2_blockNumber")?;
         if identity.supported.is_empty() || identity.chain_id.is_none() {
             identity.call(client, "eth_blockNumber")?;

@@ -24,7 +24,7 @@ pub struct Variant {
     pub name: String,
     /// The runs, in the order of the arguments.
     pub runs: Vec<Run>,
-    /// Runs that were left out, as sentences with the reasons.
+    /// A sentence with the reason for each run that was left out.
     pub left_out: Vec<String>,
     /// Remarks on the import of the runs.
     pub notes: Vec<String>,
@@ -61,9 +61,9 @@ pub struct Run {
     pub values: BTreeMap<MetricKey, f64>,
     /// Start, in seconds since 1970; `None` if unknown.
     pub started: Option<f64>,
-    /// Values over time, without the warm-up. Each value covers one second; in a long run, it
-    /// covers a point of several seconds. Percentiles and failed shares skip points without calls.
-    /// Empty if unknown.
+    /// Values over time, without the warm-up. Each value covers one point of the time series: one
+    /// second, or several seconds in a long run. Percentiles and failed shares skip points without
+    /// calls. Empty if unknown.
     pub seconds: BTreeMap<MetricKey, Vec<f64>>,
     /// Number of calls by method; empty if unknown.
     pub calls: BTreeMap<String, u64>,
@@ -156,10 +156,10 @@ fn put_seconds(run: &mut Run, row: &Row, seconds: &[&Second], seconds_per_point:
         |second: &Second| second.methods.iter().find(|method| method.method == row.method).cloned();
     let method_seconds: Vec<MethodSecond> =
         seconds.iter().map(|second| row_of(second).unwrap_or_default()).collect();
-    let counts: Vec<f64> =
-        method_seconds.iter().map(|second| second.count(|_| true) as f64).collect();
+    let count_calls = |second: &MethodSecond| second.count(|_| true);
+    let counts: Vec<f64> = method_seconds.iter().map(|second| count_calls(second) as f64).collect();
     let median_calls = crate::analysis::statistics::median(&counts).unwrap_or_default() as u64;
-    let with_calls = || method_seconds.iter().filter(|second| second.count(|_| true) > 0);
+    let with_calls = || method_seconds.iter().filter(|second| count_calls(second) > 0);
     let mut put = |metric, values: Vec<f64>| {
         run.seconds.insert((row.method.clone(), metric), values);
     };
@@ -173,9 +173,8 @@ fn put_seconds(run: &mut Run, row: &Row, seconds: &[&Second], seconds_per_point:
     let goodput =
         |second: &MethodSecond| second.count(|class| class == Class::Ok) as f64 / seconds_per_point;
     put(Metric::Goodput, method_seconds.iter().map(goodput).collect());
-    let failed_share = |second: &MethodSecond| {
-        second.count(Class::is_failure) as f64 / second.count(|_| true) as f64
-    };
+    let failed_share =
+        |second: &MethodSecond| second.count(Class::is_failure) as f64 / count_calls(second) as f64;
     put(Metric::FailedShare, with_calls().map(failed_share).collect());
 }
 

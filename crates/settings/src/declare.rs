@@ -10,12 +10,13 @@
 /// - `empty` for a list or table;
 /// - `required`;
 /// - `described "words"` if the default is not a constant, such as the number of cores. The words
-///   document the default. The value is an `Option`; `None` means that the file does not set it;
+///   document the default. The value is an `Option`; `None` means that the file does not set the
+///   key;
 /// - `described "words" => expression` if the expression computes the default.
 ///
 /// The struct has a field [`Key`](crate::Key) for each key, with the value and its position in the
 /// file. `struct Name => pub Values` also declares a struct with only the values. The method
-/// `values` returns it, for use after the checks.
+/// `values` returns this struct, for use after the checks.
 ///
 /// A label distinguishes the tables of a list. `struct Name by KEY` makes the value of a key the
 /// label. `struct Name as FUNCTION` sets a function that returns the label.

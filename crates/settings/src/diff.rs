@@ -62,7 +62,7 @@ pub struct Change {
     /// The new value with masked secrets. `None` if the key is not set, or is set to its default.
     pub after: Option<String>,
     /// The default in TOML. `None` if there is no default, if the default is described in words, or
-    /// if the key belongs to a table of a list that only one file has.
+    /// if the key's table is in a list and only one file has this table.
     pub default: Option<String>,
     /// True if the new value takes effect only at the next start.
     pub at_start_only: bool,

@@ -17,7 +17,7 @@ mod tests;
 /// The context in which a configuration file is read: its folder, the environment variables, and
 /// the variables of its formulas.
 pub struct ReadContext<'a> {
-    /// The folder of relative file names.
+    /// The folder that relative file names start from.
     pub folder: &'a Path,
     /// Returns an environment variable.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
@@ -127,14 +127,14 @@ fn resolve_reference(reference: &str, context: &ReadContext<'_>) -> Result<Strin
     if let Some(path) = reference.strip_prefix("file:") {
         return read_secret_file(path, context);
     }
-    let variable =
-        match reference.strip_prefix(ENVIRONMENT_PREFIX).filter(|_| context.allows_formulas()) {
-            Some(variable) => variable,
-            None => match context.evaluate(reference) {
-                Some(number) => return number.map(|number| number.to_string()),
-                None => reference,
-            },
-        };
+    let variable = match reference.strip_prefix(ENVIRONMENT_PREFIX) {
+        Some(variable) if context.allows_formulas() => variable,
+        _ => match context.evaluate(reference) {
+            Some(result) => return result.map(|number| number.to_string()),
+            // The file allows no formulas.
+            None => reference,
+        },
+    };
     let (name, default) = match variable.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (variable, None),

@@ -121,8 +121,8 @@ impl Parser<'_> {
     }
 
     fn parse_number(&mut self) -> Result<f64, String> {
-        let is_number_byte = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'_');
-        let number = self.take_while(|byte| is_number_byte(&byte)).replace('_', "");
+        let is_number_byte = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'_');
+        let number = self.take_while(is_number_byte).replace('_', "");
         number.parse().map_err(|_| format!("{number} is not a number"))
     }
 

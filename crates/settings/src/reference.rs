@@ -1,4 +1,4 @@
-//! The reference page of a declared file, in Markdown.
+//! The reference page, in Markdown, of a file that [`table!`](crate::table!) declares.
 
 use std::fmt::Write;
 

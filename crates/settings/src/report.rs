@@ -1,4 +1,5 @@
-//! [`Report`] collects the problems of one text while it is read and checked, and masks secrets.
+//! [`Report`] collects the problems of one text while the text is read and checked. It masks
+//! secrets.
 //!
 //! A diagnostic prints its line of the text, and marks the problem with carets (`^`). A string is
 //! printed only if its key is known and holds no secret. So the misspelt key `ulr` does not reveal
@@ -106,9 +107,9 @@ pub struct Report<'a> {
     /// The name and heading of each table with a key that is unknown or cannot be read.
     faulty_tables: Vec<(String, Option<Span>)>,
     problems: Vec<Problem>,
-    /// Problems of arguments and of other files, which are listed last.
+    /// Problems of arguments and of other files. They are listed last.
     other_problems: Vec<Diagnostic>,
-    /// Number of problems beyond the maximum, which are not listed.
+    /// Number of problems that are not listed, because they exceed the maximum.
     unlisted: usize,
 }
 
@@ -307,6 +308,7 @@ impl<'a> Report<'a> {
                 self.set_replacement(&item.span, None)
             }
             Tree::String(text) => self.set_replacement(&item.span, mask(text)),
+            // A mask that masks even the empty string belongs to a key that holds a secret.
             _ => self.set_replacement(&item.span, mask("").map(|_| MASK.to_owned())),
         }
     }
@@ -411,13 +413,13 @@ struct MaskedPartBuilder {
     char_count: usize,
     /// The marked characters of `text`.
     marked: Option<Range<usize>>,
-    /// The byte range of the whole text that carets mark.
+    /// The bytes that carets mark, as a range of the whole text.
     marked_bytes: Span,
 }
 
 impl MaskedPartBuilder {
     /// Appends a range between two values: keys, brackets and commas. Returns false if a comment
-    /// begins in the range and ends the line.
+    /// begins in the range, because the rest of the line is then a comment.
     fn push_between_values(&mut self, text: &str, range: Span) -> bool {
         let comment = text[range.clone()].find('#');
         let end = comment.map_or(range.end, |offset| range.start + offset);

@@ -1,4 +1,5 @@
-//! The JSON Schema of a declared file, for editors that complete and check keys.
+//! The JSON Schema of a file that [`table!`](crate::table!) declares, for editors that complete and
+//! check keys.
 //!
 //! A schema checks keys, types and bounds of numbers. [`crate::read`] checks more, such as that
 //! a variable exists.

@@ -75,7 +75,8 @@ pub(crate) fn parse(text: &str, bytes_max: usize, report: &mut Report<'_>) -> Op
         if last_line.replace(line) != Some(line) {
             let location = Location { span: Some(span), ..Location::default() };
             let message = format!("not toml: {}", error.message());
-            report.push(&location, Severity::Error, false, message, None);
+            let has_value = false;
+            report.push(&location, Severity::Error, has_value, message, None);
         }
     }
     errors.is_empty().then(|| read_members(table.get_ref()))

@@ -189,7 +189,7 @@ pub enum DefaultDoc {
     Is(&'static str),
     /// An empty list or table.
     Empty,
-    /// A value that depends on other keys or on the system, in words.
+    /// A description of a value that depends on other keys or on the system.
     Described(&'static str),
     /// No default: the key must be set.
     Required,
@@ -226,7 +226,8 @@ impl TableDoc {
         TableDoc { heading_of, ..self }
     }
 
-    /// Returns the table as the value of a key, with the paths and headings that follow from it.
+    /// Returns the table as the value of a key. The paths and headings of the table and of its
+    /// nested tables then begin with the key.
     fn under_key(mut self, key: &str) -> TableDoc {
         self.path = key.to_owned();
         self.heading = (self.heading_of)(key);
@@ -395,7 +396,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         expand(text, self.context)
     }
 
-    /// Describes the allowed values of a type, including formulas if the file allows them.
+    /// Describes the allowed values of a type. Mentions formulas if the file allows formulas.
     pub(crate) fn allowed<S: Scalar>(&self) -> String {
         let formula = S::IS_NUMBER && self.context.allows_formulas();
         format!("{}{}", S::allowed(), if formula { ", or a formula" } else { "" })
@@ -460,8 +461,8 @@ fn strip_raw_prefix(name: &str) -> &str {
     name.trim_start_matches("r#")
 }
 
-/// Returns the nearest name by edit distance. Returns `None` if more than a third of its letters
-/// differ, or if `written` is too long for a comparison.
+/// Returns the nearest name by edit distance. Returns `None` if there are no names, if more than a
+/// third of the letters differ, or if `written` is too long for a comparison.
 pub fn find_nearest_name<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
     /// Maximum length of a compared name. The cost grows with the square of the length.
     const NAME_BYTES_MAX: usize = 64;

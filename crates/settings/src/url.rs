@@ -239,8 +239,8 @@ impl NodeUrl {
     }
 
     /// Masks path segments that are not in `written`, the URL as written in the file. Such segments
-    /// come from the environment or from another file. A short secret in them may look like one of
-    /// the words that are printed in a path.
+    /// come from the environment or from another file. A short secret in such a segment may look
+    /// like one of the words that are printed in a path.
     #[must_use]
     pub fn mask_unless_in(mut self, written: &str) -> NodeUrl {
         if self.transport == Transport::Ipc {
@@ -328,8 +328,8 @@ impl NodeUrl {
         self.authorization.as_ref()
     }
 
-    /// Returns the default name of the node: host and port with key-like labels masked, or the file
-    /// name of a local socket.
+    /// Returns the default name of the node: the file name of a local socket, or else the host and
+    /// port. Labels of the host that look like keys are masked.
     pub fn default_name(&self) -> String {
         if self.transport == Transport::Ipc {
             let name = self.target.rsplit('/').next().unwrap_or_default();
@@ -353,7 +353,7 @@ impl fmt::Debug for NodeUrl {
     }
 }
 
-/// Masks a string of a file that may be a URL, and adds quotes.
+/// Masks a string that may be a URL, and adds quotes.
 pub fn mask_quoted(text: &str) -> Option<String> {
     Some(format!("\"{}\"", mask_url(text)))
 }
@@ -373,11 +373,12 @@ pub fn mask_url(text: &str) -> String {
     MASK.to_owned()
 }
 
-/// Returns a URL from a file with masked secrets, such as `https://h/***/${env:NAME}`. References
-/// are not masked.
+/// Masks the secrets of a URL from a file. Does not mask references, such as `${env:NAME}`, because
+/// a reference only names the source of a part of the URL. An example of the result is
+/// `https://h/***/${env:NAME}`.
 ///
 /// Returns `***` for a text that cannot be read as a URL, and for a text with both a reference and
-/// `~`. Also returns `***` for a reference with a default inside a longer text.
+/// `~`. Also returns `***` for a longer text that contains a reference with a default.
 pub fn mask_around_references(text: &str) -> String {
     let reference = text.strip_prefix("${env:").and_then(|text| text.strip_suffix('}'));
     if let Some((name, default)) = reference.and_then(|reference| reference.split_once(":-"))

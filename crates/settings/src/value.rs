@@ -52,7 +52,8 @@ pub trait ValueType {
     /// Parses the default of a declaration. The default of a table is always empty.
     ///
     /// # Errors
-    /// Fails if the text is not a value of this type. A test of the declaration must detect that.
+    /// Fails if the text is not a value of this type. A test of the declaration must detect this
+    /// error.
     fn parse_default(_text: &str) -> Result<Self::Value, String> {
         Err("the default of a table is always empty".to_owned())
     }
@@ -95,7 +96,8 @@ pub enum Input<'a> {
 pub trait Scalar {
     /// The Rust type of the value.
     type Value: Clone + Debug + PartialEq + Send + Sync + 'static;
-    /// True for numbers. If the file allows formulas, a string is then read as a formula.
+    /// True for numbers. A string value of such a type is read as a formula if the file allows
+    /// formulas.
     const IS_NUMBER: bool = false;
     /// True if the value is written without quotes.
     const IS_BARE: bool = Self::IS_NUMBER;
@@ -188,16 +190,18 @@ impl<S: Scalar> ValueType for S {
 /// Reads a string, with variables and formulas.
 fn read_string<S: Scalar>(written: &str, reader: &mut Reader<'_, '_>) -> Result<S::Value, String> {
     let text = reader.expand(written)?;
-    let value = match reader.context.evaluate(&text).filter(|_| S::IS_NUMBER) {
-        Some(number) => parse_formula_result::<S>(number?, &text),
-        None => S::parse(Input::String(&text)),
-    }?;
+    let formula_result = if S::IS_NUMBER { reader.context.evaluate(&text) } else { None };
+    let value = match formula_result {
+        Some(number) => parse_formula_result::<S>(number?, &text)?,
+        None => S::parse(Input::String(&text))?,
+    };
     S::after_parse(&text, reader);
     let is_replaced = text != written && !is_reference(written);
     Ok(if is_replaced { S::mask_replaced(value, written) } else { value })
 }
 
-/// Parses the result of a formula. The error states the result, unless the formula is a number.
+/// Parses the result of a formula. The error also states the result, unless the formula is just a
+/// number.
 fn parse_formula_result<S: Scalar>(number: f64, formula: &str) -> Result<S::Value, String> {
     let is_formula = formula.parse::<f64>().is_err();
     S::parse(integer_if_whole(number)).map_err(|message| match is_formula {

@@ -54,14 +54,14 @@ const FEE_MAX: u128 = 1_000 * GWEI as u128;
 /// Gas limit of a transaction.
 const GAS_LIMIT: u64 = 100_000;
 const GAS_TRANSFER: u64 = 21_000;
-/// Maximum gas of a contract call. The block's gas limit is a multiple of it.
+/// Maximum gas of a contract call. The block's gas limit is a multiple of this maximum.
 const GAS_CALL_MAX: u64 = 80_000;
 /// One in this many transactions differs between branches. A reorg removes such a transaction from
 /// the chain, instead of moving it into another block.
 const VANISHING_EVERY: u64 = 8;
 
-// Each random stream has a position, which is a list of words (`seed.rs`). These are the first
-// words, which separate the streams from each other.
+// Each random stream has a position, which is a list of words (`seed.rs`). These constants are the
+// first words. They separate the streams from each other.
 const DRAW_TRANSACTION: u64 = 1;
 const DRAW_BLOCK: u64 = 2;
 const DRAW_ACCOUNT: u64 = 3;
@@ -76,7 +76,7 @@ const PARTIES_LOG_MAX: u32 = 40;
 /// The addresses of the chain.
 #[derive(Clone, Debug)]
 pub struct KnownAddresses {
-    /// Senders and receivers, in the order in which they send transactions in turn.
+    /// Senders and receivers. They take turns to send transactions, in this order.
     pub accounts: [Address; ACCOUNTS],
     /// Contracts.
     pub contracts: [Address; CONTRACTS],
@@ -96,7 +96,7 @@ impl KnownAddresses {
     }
 }
 
-/// The state after a block, which its children build on.
+/// The state after a block. The children of the block build on this state.
 #[derive(Clone, Debug)]
 pub struct PostState {
     /// The block's hash.
@@ -139,7 +139,7 @@ pub struct Transaction {
     pub bloom: Bloom,
     /// The logs.
     pub logs: Vec<Log>,
-    /// The index of the first log among the logs of the block.
+    /// The index of the transaction's first log among the logs of the block.
     pub log_first: usize,
 }
 
@@ -196,8 +196,8 @@ impl Block {
         builder.seal(Vec::new(), ExecutionState::after(&initial_state), BASE_FEE_TARGET)
     }
 
-    /// Fabricates a block above `head`, the newest real block, as a lying node announces it. The
-    /// hash matches the contents, but the parent does not exist.
+    /// Fabricates a block above `head`, the newest real block. A lying node announces such a block.
+    /// Its hash matches its contents, but its parent does not exist.
     pub(crate) fn fabricated(head: &Self, number: u64) -> Self {
         let mut header = head.header.clone();
         header.parent_hash = keccak256([&head.hash[..], &number.to_be_bytes()].concat());
@@ -363,7 +363,7 @@ impl BlockBuilder<'_> {
     /// Draws a party: an address that occurs in logs, as a contract or as a token holder. There are
     /// at least `count` and fewer than `2 * count` parties, each with a rank from 0.
     ///
-    /// The ranks are divided into ranges, each twice as long as the one before. All ranges are
+    /// The ranks are divided into ranges, each twice as long as the previous range. All ranges are
     /// equally likely, and so are all ranks within a range. So the frequencies nearly have a Zipf
     /// distribution, like those of real addresses.
     fn draw_party(&self, draws: &mut SeedStream, count: u64) -> Address {

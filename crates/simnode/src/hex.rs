@@ -34,7 +34,8 @@ pub(crate) fn push_quantity_wide(out: &mut Vec<u8>, number: U256) {
     }
 }
 
-/// Reads the bytes of `0x…` text. Returns `None` if a digit is missing or invalid.
+/// Reads the bytes of `0x…` text. Returns `None` if `0x` or a digit is missing, or if a digit is
+/// invalid.
 pub(crate) fn read_bytes(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?.as_bytes();
     if !digits.len().is_multiple_of(2) {
@@ -58,7 +59,8 @@ pub(crate) fn read_address(text: &str) -> Option<Address> {
     read_exactly(text, &mut bytes).then(|| Address::from(bytes))
 }
 
-/// Reads `0x…` text into `bytes`. Returns false if it does not have exactly this length.
+/// Reads `0x…` text into `bytes`. Returns false if the text has no `0x`, another number of bytes or
+/// an invalid digit.
 fn read_exactly(text: &str, bytes: &mut [u8]) -> bool {
     let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) else {
         return false;

@@ -5,10 +5,10 @@
 //! a node has at one instant. An [`oracle::Oracle`] decides which responses were right. The gateway
 //! and the load-test lab reach a node only over its sockets.
 //!
-//! Modules from the lowest layer up: `seed`, `hex`, `millis`, `bech32`; `schedule` (which block
-//! exists when); `block` (contents of a block); `world` (all branches and the clock); `rpc` (the
-//! reply to a call as a function of a view); `replay` (recorded replies) and `oracle`; `node`
-//! (limits, latency and faults); `serve` and `admin` (sockets).
+//! Modules from the lowest layer up: `seed`, `hex`, `millis`, `bech32`; `schedule` (when each block
+//! exists); `block` (contents of a block); `world` (all branches and the clock); `rpc` (the reply
+//! to a call as a function of a view); `replay` (recorded replies) and `oracle`; `node` (limits,
+//! latency and faults); `serve` and `admin` (sockets).
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -111,9 +111,9 @@ pub enum StartError {
     },
 }
 
-/// Starts a node on the current tokio runtime. Builds the chain before it listens, which takes
-/// about 0.1 ms per block. After each built head, passes its number and the number of the newest
-/// block to `on_progress`.
+/// Starts a node on the current tokio runtime. First builds the chain, which takes about 0.1 ms per
+/// block. Then listens. After each built head, passes its number and the number of the newest block
+/// to `on_progress`.
 ///
 /// # Errors
 /// Fails if the options are invalid, or if the process cannot listen on an address.

@@ -1,5 +1,5 @@
 //! A node: a view of the chain with limits, latency and faults. A view is the part of the chain
-//! that the node has, and its head is the newest block of this part.
+//! that the node has. The head of a view is its newest block.
 //!
 //! [`Node::serve`] processes every request. It decodes the request, and may draw a fault at random.
 //! For each call, it waits for the rate limit, a worker and the latency, and then computes the
@@ -40,7 +40,7 @@ pub enum Source {
     Recording(Arc<Recording>),
 }
 
-/// The bytes that the server sends on the connection for one request, or the end of the connection.
+/// The outcome of one request: the server sends bytes, or ends the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// A complete response.
@@ -97,11 +97,11 @@ struct NodeState {
 /// The workers of a node. Each worker is a slot, which processes one call at a time.
 struct WorkerPool {
     slots: Semaphore,
-    /// Number of calls in the queue, which wait for a slot.
+    /// Number of calls that wait for a slot.
     waiting: AtomicU32,
     /// The scheduled times at which the free slots became free, earliest first. A timer fires up to
-    /// a millisecond after its scheduled time. The work of a waiting call counts from the scheduled
-    /// time, so late timers do not reduce the capacity.
+    /// a millisecond after its scheduled time. The work of a waiting call therefore starts at its
+    /// slot's scheduled time. So late timers do not reduce the capacity.
     free_since: Mutex<VecDeque<Instant>>,
 }
 
@@ -173,7 +173,9 @@ impl Node {
     /// Creates a node that replays a recording.
     #[must_use]
     pub fn replaying(name: &str, recording: Arc<Recording>) -> Arc<Self> {
-        Self::build(name, Source::Recording(recording), 0)
+        // A recording has no seed.
+        let seed = 0;
+        Self::build(name, Source::Recording(recording), seed)
     }
 
     /// Creates a node whose random numbers depend on its name and the seed.
@@ -299,7 +301,9 @@ impl Node {
         out.push(b'[');
         for (index, call) in calls.iter().enumerate() {
             let previous_end = out.len();
-            if previous_end > 1 {
+            // The output starts with `[`. A longer output has at least one response.
+            let needs_comma = previous_end > 1;
+            if needs_comma {
                 out.push(b',');
             }
             let start = out.len();
@@ -317,7 +321,7 @@ impl Node {
             if out.len() > RESPONSE_BYTES_MAX {
                 let id = call.as_ref().ok().and_then(|call| call.id).unwrap_or(b"null");
                 out.truncate(previous_end);
-                if previous_end > 1 {
+                if needs_comma {
                     out.push(b',');
                 }
                 // geth `rpc/errors.go`: errcodeResponseTooLarge.
@@ -363,8 +367,8 @@ impl Node {
         out.reserve(reply.len() + id.len() + ENVELOPE_BYTES);
         match (&reply, fault) {
             (RawReply::Result(result), Some(Fault::ResultAndError)) => {
-                // In JSON-RPC 1.0, a null result beside an error is valid. So this fault needs
-                // another result.
+                // In JSON-RPC 1.0, a null result beside an error is valid. So this fault needs a
+                // result other than null.
                 let result = if **result == *b"null" { b"false" } else { &**result };
                 wire::response::write_result(out, id, result);
                 out.pop();
@@ -378,8 +382,8 @@ impl Node {
             (RawReply::Result(result), _) => wire::response::write_result(out, id, result),
             (RawReply::Error(error), _) => wire::response::write_error_raw(out, id, error),
         }
-        // The output of a batch starts with `[`. So the output is empty only before a single call,
-        // whose response gets its id a second time.
+        // The output of a batch starts with `[`, so `start` is 0 only for a single call. This fault
+        // writes the id of a single response twice.
         if fault == Some(Fault::DuplicateId) && start == 0 {
             out.pop();
             out.extend_from_slice(b",\"id\":");
@@ -424,8 +428,8 @@ impl Node {
         }
     }
 
-    /// Routes a share of the calls for logs and receipts to the second backend, by lowering the
-    /// head of the view.
+    /// Imitates a second, lagging backend behind the same address: lowers the head of the view for
+    /// a share of the calls for logs and receipts.
     fn route_to_second_backend(&self, settings: &Settings, method: &str, view: &mut View) {
         let Some(backend) = settings.inside else { return };
         let reads_logs =
@@ -450,10 +454,9 @@ impl Node {
         for (index, rule) in settings.faults.iter().enumerate() {
             // If the settings were changed meanwhile, the rule may have no count.
             let count = state.fault_counts.get(index).copied().unwrap_or_default();
-            if rule.times.is_some_and(|times| count >= times)
-                || !rule.method.as_deref().is_none_or(has_method)
-                || !state.rng.chance(rule.share)
-            {
+            let is_used_up = rule.times.is_some_and(|times| count >= times);
+            let concerns_request = rule.method.as_deref().is_none_or(has_method);
+            if is_used_up || !concerns_request || !state.rng.chance(rule.share) {
                 continue;
             }
             if let Some(count) = state.fault_counts.get_mut(index) {
@@ -467,6 +470,7 @@ impl Node {
 
     /// Waits for the rate limit, a worker and the latency of a method.
     async fn admit(&self, settings: &Settings, method: &str) -> Result<(), AdmissionError> {
+        // Without limits and latencies, no call waits.
         if settings.is_plain() {
             return Ok(());
         }
@@ -480,8 +484,8 @@ impl Node {
         Ok(())
     }
 
-    /// Takes a token of the method's rate limit. If there is no token, waits, never returns or
-    /// fails, as the limit configures.
+    /// Takes a token of the method's rate limit. If there is no token, the action of the limit
+    /// decides: the call waits, fails or never returns.
     async fn await_rate_limit(
         &self,
         settings: &Settings,
@@ -492,7 +496,7 @@ impl Node {
             return Ok(());
         };
         let now = Instant::now();
-        // A queued call reserves the next token, so it always has one.
+        // With `Queue`, a call reserves the next token and waits, so `has_token` is always true.
         let (has_token, wait) = {
             let mut state = self.state.lock();
             let full_bucket = TokenBucket::full(rate, now);
@@ -505,8 +509,10 @@ impl Node {
         if !wait.is_zero() {
             sleep(wait).await;
         }
+        if has_token {
+            return Ok(());
+        }
         match rate.over {
-            _ if has_token => Ok(()),
             RateLimitAction::Queue => Ok(()),
             RateLimitAction::Error { code } => {
                 Err(AdmissionError::Error(RpcError::new(code, "rate limit exceeded")))
@@ -518,7 +524,7 @@ impl Node {
         }
     }
 
-    /// Waits for a worker, and until the worker has processed the call. Fails if the queue is full.
+    /// Waits until a worker has processed the call. Fails if the queue is full.
     async fn occupy_worker(&self, settings: &Settings) -> Result<(), AdmissionError> {
         let Some(capacity) = settings.capacity else { return Ok(()) };
         let Some(workers) = self.workers.read().clone() else { return Ok(()) };
@@ -539,7 +545,8 @@ impl Node {
     }
 }
 
-/// A waiting call. Dropping it leaves the queue, so a client that disconnects frees its entry.
+/// The entry of a waiting call in the queue. Dropping the entry frees it, also if the client
+/// disconnects.
 struct QueueEntry<'a>(&'a AtomicU32);
 
 impl<'a> QueueEntry<'a> {
@@ -559,8 +566,8 @@ impl Drop for QueueEntry<'_> {
     }
 }
 
-/// The limits of a request: those of geth (`rpc` package: 5 MiB per body, 1,000 calls per batch),
-/// and the decoder's own limits.
+/// The limits of a request: 5 MiB per body and 1,000 calls per batch, as in geth's `rpc` package.
+/// All other limits are the decoder's own.
 pub(crate) const LIMITS: Limits = Limits::DEFAULT;
 /// Bytes to reserve for the JSON-RPC envelope around an id and a result.
 const ENVELOPE_BYTES: usize = 40;

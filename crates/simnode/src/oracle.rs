@@ -5,10 +5,10 @@
 //!
 //! A response is **right** if it equals, byte for byte, the reply of an honest view at some instant
 //! of a window. The window begins `staleness` before the call is sent. It ends when the response
-//! arrives. A view is honest if its head is at most `lag_blocks_max` below the head of the best
-//! honest node, which in turn is `behind_blocks` below the world's head. [`OracleOptions`] has
-//! these three limits. A node that is frozen, lies or lags further has no honest view of the head.
-//! Nevertheless, most of its replies about old blocks are right.
+//! arrives. The head of the best honest node is `behind_blocks` below the world's head. A view is
+//! honest if its head is at most `lag_blocks_max` below the head of this node. [`OracleOptions`]
+//! has these three limits. A node that is frozen, lies or lags further has no honest view of the
+//! head. Nevertheless, most of its replies about old blocks are right.
 //!
 //! A gateway may resolve a tag before it reads the block: for example, it may replace `latest` by
 //! the head's number. Then the response is right under two conditions. First, the number was the
@@ -49,8 +49,8 @@ use crate::world::World;
 /// Number of views below the window that the oracle tries, in order to distinguish a stale response
 /// from a wrong one.
 pub const STALE_SEARCH_BLOCKS_MAX: u64 = 512;
-/// The same number for a call with a tag, which a gateway may have resolved before it read the
-/// block. It is lower than [`STALE_SEARCH_BLOCKS_MAX`], because each view takes more time.
+/// Number of such views for a call with a tag such as `latest`. It is lower than
+/// [`STALE_SEARCH_BLOCKS_MAX`], because each view takes more time.
 pub const STALE_TAG_BLOCKS_MAX: u64 = 24;
 /// Maximum number of clients whose heads are stored. A full table is cleared. After that the oracle
 /// may miss a head that moved backward, but it never reports a false failure.
@@ -68,7 +68,8 @@ pub struct OracleOptions {
     /// Additional age of a finalized or safe block. Gateways poll these blocks less often, because
     /// they advance only once in several minutes on real chains.
     pub finality_staleness: Duration,
-    /// Maximum number of blocks between the heads of an honest node and of the best honest node.
+    /// Maximum number of blocks by which an honest node's head is below the best honest node's
+    /// head.
     pub lag_blocks_max: u64,
     /// Number of blocks between the head of the best honest node and the world's head.
     pub behind_blocks: u64,
@@ -119,9 +120,9 @@ pub enum ObservedReply<'a> {
 /// The verdict on an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// An honest view has the same reply.
+    /// An honest view has the observed reply.
     Right,
-    /// Only a view below the window has the same reply.
+    /// Only a view below the window has the observed reply.
     Stale {
         /// Number of blocks by which the head of this view is below the window; at least 1.
         blocks: u64,
@@ -135,10 +136,10 @@ pub enum Verdict {
     },
     /// The parts come from branches that no view has together.
     Mixed(String),
-    /// No view has the same reply.
+    /// No view has the observed reply.
     Wrong(String),
-    /// The reply is an error, but every honest view has a result. If a view has an error with
-    /// another code, the verdict is `Unjudged`, because nodes choose their own codes.
+    /// The reply is an error, but every honest view has a result. If an honest view has an error
+    /// with another code, the verdict is `Unjudged`, because nodes choose their own codes.
     Failed {
         /// The error code.
         code: i64,
@@ -172,8 +173,8 @@ impl Oracle {
         Self { world, options, clients: Mutex::default() }
     }
 
-    /// Judges one exchange. The order of the exchanges does not matter, except for one point: the
-    /// head of an exchange is compared only with the heads of exchanges that were judged before.
+    /// Judges one exchange. Exchanges may be judged in any order. But the head of an exchange is
+    /// compared only with the heads of exchanges that were judged earlier.
     #[must_use]
     pub fn judge(&self, exchange: &Exchange<'_>) -> Verdict {
         match exchange.method {
@@ -225,8 +226,8 @@ impl Oracle {
     }
 
     /// Returns the highest head at which a gateway may have resolved the tags of the call. A head
-    /// qualifies if the tags, resolved at this head, give the same reply in an honest view at or
-    /// above it. Returns `None` if no honest head qualifies, or if the call has no tag.
+    /// qualifies if, with the tags resolved at this head, an honest view at or above it has the
+    /// observed reply. Returns `None` if no honest head qualifies, or if the call has no tag.
     fn find_tag_head(&self, exchange: &Exchange<'_>, oldest: u64, newest: u64) -> Option<u64> {
         let tagged_call = tags::TaggedCall::read(exchange.method, exchange.params)?;
         let staleness = self.options.staleness + self.options.finality_staleness;
@@ -235,14 +236,17 @@ impl Oracle {
             tags::Tag::Latest => oldest..=newest,
             tags::Tag::Safe | tags::Tag::Finalized => oldest_for_finality..=newest,
         };
+        // Returns the lowest head whose view has the tag's block, if the tag was resolved at
+        // `head`. A safe or finalized block counts as part of every view.
+        let lowest_view = |tag: tags::Tag, head: u64| match tag {
+            tags::Tag::Latest => head,
+            tags::Tag::Safe | tags::Tag::Finalized => oldest,
+        };
         for first_head in heads_of(tagged_call.first_tag()).rev() {
             // The two tags of one call may be resolved at two instants.
             let second_heads = tagged_call.second_tag().map_or(first_head..=first_head, heads_of);
             for second_head in second_heads.rev() {
                 let params = tagged_call.resolve(&self.world, first_head, second_head);
-                // A finalized block is in every view. A head is only in views whose head is at
-                // least as high.
-                let lowest_view = |tag, head| if tag == tags::Tag::Latest { head } else { oldest };
                 let lowest_for_second =
                     tagged_call.second_tag().map_or(oldest, |tag| lowest_view(tag, second_head));
                 let lowest =
@@ -297,7 +301,8 @@ impl Oracle {
         }
         let lowest = oldest.saturating_sub(STALE_TAG_BLOCKS_MAX);
         if let Some(tag_head) = self.find_tag_head(exchange, lowest, newest) {
-            // If the call has two tags, only one of them may be stale.
+            // Of two tags, only one may be stale. `tag_head`, the higher head, may then be in the
+            // window, so the result is at least 1.
             return Verdict::Stale { blocks: oldest.saturating_sub(tag_head).max(1) };
         }
         if exchange.method.ends_with("_getTransactionByHash")

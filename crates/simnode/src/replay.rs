@@ -136,8 +136,9 @@ impl Recording {
         self.conflicts
     }
 
-    /// Adds a file holding a JSON array of objects with `request` and `response`, each single or
-    /// batch. Returns the number of its exchanges. Batch members that are not calls are skipped.
+    /// Adds a file that holds a JSON array. Each element is an object with `request` and
+    /// `response`, which are both single objects or both batches. Returns the number of exchanges
+    /// in the file. Batch members that are not calls are skipped.
     ///
     /// # Errors
     /// Fails if the file is missing, too large or of another shape.
@@ -372,7 +373,7 @@ impl FixedHead {
             raw => {
                 let text = raw.trim_matches('"');
                 let number = crate::hex::read_quantity(text).or_else(|| text.parse().ok())?;
-                if number + HEADERS_MAX < self.number {
+                if number.saturating_add(HEADERS_MAX) < self.number {
                     return None;
                 }
                 number

@@ -38,8 +38,8 @@ pub struct View {
     pub ahead_blocks: u64,
     /// The number of the newest block whose logs and receipts the node has.
     pub indexed: u64,
-    /// True if the node treats a block that it does not have, such as a block above the head, as a
-    /// block without logs and receipts. If false, the node returns an error for the logs of such a
+    /// True if the node responds as if a block that it lacks had no logs and receipts. A block
+    /// above the head is such a block. If false, the node returns an error for the logs of such a
     /// block, and `null` for the receipts.
     pub clamps_logs_to_head: bool,
     /// The data that the node retains, and the client software that it imitates.
@@ -152,7 +152,7 @@ pub(crate) type RpcResult = Result<Bytes, RpcError>;
 #[must_use]
 pub fn respond(world: &World, view: &View, method: &str, params: Option<&[u8]>) -> Reply {
     // The `hmy_` and `hmyv2_` methods both accept decimal block numbers. They differ only in the
-    // numbers of their replies.
+    // number format of their replies.
     let accepts_decimal = method.starts_with("hmy");
     let outcome = Arguments::read(params, accepts_decimal).and_then(|arguments| {
         let call = Call { world, view, method, arguments };

@@ -91,6 +91,13 @@ pub struct Reorg {
     pub depth: u64,
 }
 
+impl Reorg {
+    /// Returns the last block that the old and the new branch share.
+    fn fork(self) -> u64 {
+        self.at_height - self.depth
+    }
+}
+
 /// A reorg after every `blocks` blocks from the start. Its depth is drawn from 1 to `depth_max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -194,8 +201,7 @@ impl Schedule {
             if depth == 0 || depth > finality_depth || depth >= at_height {
                 return Err(OptionsError::Depth { at_height, depth, finality_depth });
             }
-            let previous_fork = previous.at_height - previous.depth;
-            if at_height <= previous.at_height || at_height - depth < previous_fork {
+            if at_height <= previous.at_height || reorg.fork() < previous.fork() {
                 return Err(OptionsError::Order { at_height });
             }
             previous = *reorg;
@@ -225,7 +231,7 @@ impl Schedule {
     #[must_use]
     pub fn branch_of_block(&self, head: u64, number: u64) -> usize {
         let head_branch = self.branch_of_head(head);
-        self.reorgs[..head_branch].partition_point(|reorg| reorg.at_height - reorg.depth < number)
+        self.reorgs[..head_branch].partition_point(|reorg| reorg.fork() < number)
     }
 
     /// Returns the last block that `branch` shares with the branch before it, or `None` for branch
@@ -233,7 +239,7 @@ impl Schedule {
     #[must_use]
     pub fn fork_of(&self, branch: usize) -> Option<u64> {
         let reorg = self.reorgs.get(branch.checked_sub(1)?)?;
-        Some(reorg.at_height - reorg.depth)
+        Some(reorg.fork())
     }
 
     /// Returns the first and the last head whose chain has block `number` of `branch`. The last is
@@ -244,8 +250,7 @@ impl Schedule {
             None => number,
             Some(reorg) => number.max(self.reorgs[reorg].at_height + 1),
         };
-        let replacing_reorg =
-            self.reorgs[branch..].iter().find(|reorg| reorg.at_height - reorg.depth < number);
+        let replacing_reorg = self.reorgs[branch..].iter().find(|reorg| reorg.fork() < number);
         (first_head, replacing_reorg.map(|reorg| reorg.at_height))
     }
 }
@@ -258,7 +263,8 @@ fn append_repeating(options: &WorldOptions, every: ReorgEvery, reorgs: &mut Vec<
             return;
         }
         let at_height = options.height_start + repetition * every.blocks;
-        // A repeating reorg must not replace the last block of a fixed reorg or a block below it.
+        // A repeating reorg must not replace a block at or below the last height of the fixed
+        // reorgs.
         if at_height <= last_fixed_height + every.depth_max {
             continue;
         }
@@ -267,5 +273,6 @@ fn append_repeating(options: &WorldOptions, every: ReorgEvery, reorgs: &mut Vec<
     }
 }
 
-/// The first word of the position of the random streams of reorg depths.
+/// The first word of the positions of the random streams for reorg depths. Other streams have other
+/// first words.
 const DRAW_REORG: u64 = 6;

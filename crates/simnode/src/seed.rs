@@ -54,8 +54,8 @@ impl SeedStream {
         B256::from(bytes)
     }
 
-    /// Returns a 256-bit number from 1 to below 2^252: a valid signature component, because the
-    /// order of secp256k1 is just under 2^256.
+    /// Returns a 256-bit number from 1 to below 2^252: a valid signature component, which must be
+    /// below the order of secp256k1, just under 2^256.
     pub fn scalar(&mut self) -> U256 {
         (U256::from_be_bytes(self.hash().0) >> 4) | U256::from(1)
     }

@@ -142,8 +142,8 @@ impl NodeServer {
     }
 }
 
-/// Serves one connection until it ends. The stream may be no TCP socket, so a fault that resets a
-/// TCP connection closes the stream.
+/// Serves one connection until it ends. A fault that would reset a TCP connection closes the stream
+/// instead, because the stream may not be a TCP socket.
 pub async fn serve_connection<S>(node: Arc<Node>, stream: S)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -223,7 +223,7 @@ async fn respond(
     }
 }
 
-/// Returns a response with a `Content-Length` that the body may not reach.
+/// Returns a response whose body may be shorter than its `Content-Length`.
 fn response_with_length(length: usize, body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -274,14 +274,14 @@ async fn run(
                 }
             },
             accepted = accept(listener.as_ref()), if has_capacity => {
-                // The client has disconnected, or there is no free file descriptor. Continue with
-                // the next connection.
+                // `accept` fails if the client has disconnected, or if there is no free file
+                // descriptor. The loop continues with the next connection.
                 let Ok((stream, _)) = accepted else {
                     tokio::task::yield_now().await;
                     continue;
                 };
-                // Without this option, small responses wait for an acknowledgement (Nagle's
-                // algorithm).
+                // Without this option, a small response may wait until the client has acknowledged
+                // the previous one (Nagle's algorithm).
                 let _ = stream.set_nodelay(true);
                 let socket = Socket::new(stream, Arc::clone(&killed));
                 let reset = socket.reset_flag();

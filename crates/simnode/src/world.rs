@@ -1,6 +1,6 @@
-//! The world: a deterministic chain with all its branches, which can be read at any instant.
-//! `schedule.rs` decides which block exists when. `block.rs` builds a block. `world/block_index.rs`
-//! and `world/block_cache.rs` store it.
+//! The world: a deterministic chain with all its branches. The chain can be read at any instant.
+//! `schedule.rs` decides when each block exists. `block.rs` builds a block. `world/block_index.rs`
+//! stores a record of the block, and `world/block_cache.rs` the complete block.
 //!
 //! The chain is a function of the options and the instant. Only the transaction pool depends on the
 //! clients' calls, and no block includes its transactions. Blocks are built in order when they are
@@ -30,9 +30,9 @@ use crate::transaction_pool::TransactionPool;
 /// A position is the branch and the number of a block. Methods are of three kinds: **time**
 /// (`origin`, `height_at`, `instant_of`), **facts** that never change (`options`, `addresses`,
 /// `schedule`) and **reads** (`block_at`, `block_by_hash`, `find_transaction`, `balance`, `nonce`).
-/// A head is a newest block. Many reads take the number of a head. They return values of the view
-/// of this head, which is the chain as it is while this block is the newest. They build missing
-/// blocks first.
+/// Many reads take the number of a head: a block that is the newest at some instant. Such a read
+/// returns values of the head's view: the chain as it is while this block is the newest. The read
+/// first builds missing blocks.
 pub struct World {
     options: WorldOptions,
     addresses: KnownAddresses,
@@ -44,7 +44,7 @@ pub struct World {
     built_head: AtomicU64,
     /// Every new block is written to the index once, and every call reads the index.
     block_index: RwLock<BlockIndex>,
-    /// The cache has its own lock, because a read of an old block writes to it.
+    /// The cache has its own lock, because a read of an old block writes to the cache.
     block_cache: RwLock<BlockCache>,
 }
 
@@ -139,7 +139,7 @@ impl World {
     }
 
     /// Returns the number of the safe block in the view of a head: half the finality depth below
-    /// it.
+    /// the head.
     #[must_use]
     pub fn safe_number(&self, head: u64) -> u64 {
         head.saturating_sub(self.options.finality_depth / 2)
@@ -199,8 +199,9 @@ impl World {
         self.block_index.read().block_position(hash)
     }
 
-    /// Returns each block that has a transaction, in any view, and the index of the transaction in
-    /// this block. Only blocks that the world has built, and still has, are found.
+    /// Returns the position of each block, in any view, that contains this transaction. Also
+    /// returns the index of the transaction in this block. Only blocks that the world has built,
+    /// and still has, are found.
     #[must_use]
     pub fn positions_of(&self, transaction: &B256) -> Vec<(BlockPosition, usize)> {
         let block_index = self.block_index.read();
@@ -350,8 +351,8 @@ impl World {
     ) -> Option<(Block, crate::block::PostState)> {
         let BlockPosition { branch, number } = position;
         let parent_number = number.checked_sub(1)?;
-        // Only the first block above a fork has a parent on another branch: block `fork`. The view
-        // of the last head before the reorg determines the branch of that parent.
+        // The parent of a branch's first block is block `fork`, which is on another branch. That
+        // branch is the branch of block `fork` in the view of the last head before the reorg.
         let parent_branch = match self.schedule.fork_of(branch) {
             Some(fork) if parent_number <= fork => {
                 let reorg = &self.schedule.reorgs()[branch - 1];

@@ -56,7 +56,7 @@ impl Postgres {
         Postgres::start_with(false)
     }
 
-    /// Starts a server for a static, which ends with the process.
+    /// Starts a server for a static variable. The server ends with the test process.
     pub fn start_static() -> Option<Postgres> {
         Postgres::start_with(true)
     }
@@ -212,7 +212,8 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         drop(self.shell.stdin.take());
-        // This fails if the server has ended by itself. Then a test that depends on it has failed.
+        // This fails if the server has ended by itself. Then a test that needs the server has
+        // failed.
         let _ = self.shell.wait();
     }
 }

@@ -31,8 +31,8 @@ impl Prometheus {
         Prometheus::with_rules(targets, "groups: []\n")
     }
 
-    /// Starts a Prometheus that also evaluates rules. The evaluation interval is one second if
-    /// Prometheus scrapes an address, and otherwise Prometheus' default.
+    /// Starts a Prometheus that also evaluates rules. The evaluation interval is one second, or
+    /// Prometheus' default if `targets` is empty.
     ///
     /// # Panics
     /// Panics if Prometheus rejects the rules.
@@ -47,8 +47,8 @@ impl Prometheus {
         Prometheus::with_config(config, rules)
     }
 
-    /// Starts a Prometheus with this configuration, and with these rules in `weir.rules.yml` beside
-    /// it.
+    /// Starts a Prometheus with this configuration, and with these rules in the file
+    /// `weir.rules.yml` beside the configuration.
     ///
     /// # Panics
     /// Panics if Prometheus rejects the configuration or the rules.
@@ -89,7 +89,7 @@ impl Prometheus {
         series.collect()
     }
 
-    /// Returns the labels of the exemplars of the last minute of a series.
+    /// Returns the labels of a series' exemplars from the last minute.
     ///
     /// # Panics
     /// Panics if Prometheus rejects the query.
@@ -130,8 +130,8 @@ impl Prometheus {
         values[0]
     }
 
-    /// Repeats a query until it has exactly one value, and returns it. Prometheus stores samples a
-    /// moment after they were taken.
+    /// Repeats a query until it has exactly one value, and returns this value. A single query could
+    /// be too early, because Prometheus stores a sample a moment after it was taken.
     ///
     /// # Panics
     /// Panics if the query does not have exactly one value within a minute.

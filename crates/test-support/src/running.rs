@@ -268,7 +268,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // This fails if the process has ended by itself. Then a test that depends on it has failed.
+        // This fails if the process has ended by itself. Then a test that needs the process has
+        // failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -31,9 +31,12 @@ use crate::load::{
 use crate::terminal::{ProgressOutput, stdout_colour};
 use crate::{EXIT_FAULTY, stop};
 
-/// Default number of workers for a URL. They sustain 500 iterations per second with a latency of
-/// one second. Idle workers open no connections.
+/// Default number of workers for a URL. A worker runs one iteration at a time. So 500 workers
+/// sustain 500 iterations per second with a latency of one second. Idle workers open no
+/// connections.
 const DEFAULT_WORKERS: u64 = 500;
+/// Exit code if a run failed; the partial result is kept.
+const EXIT_RUN_FAILED: u8 = 1;
 /// Default first rate for a URL, in iterations per second.
 const DEFAULT_RATE_START: f64 = 50.0;
 
@@ -249,7 +252,8 @@ impl Capacity {
                 cost.probes.end()
             );
         }
-        if self.yes || self.quiet || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        let is_interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
+        if self.yes || self.quiet || !is_interactive {
             return Ok(true);
         }
         eprint!("start? [Y/n] ");
@@ -258,8 +262,8 @@ impl Capacity {
         Ok(matches!(answer.trim().to_lowercase().as_str(), "" | "y" | "yes"))
     }
 
-    /// Prints the result, without the plan's warnings if they were printed before the search, and
-    /// writes the files.
+    /// Prints the result and writes its files. Omits the plan's warnings if they were printed
+    /// before the search.
     fn write(&self, result: &CapacityResult, plan_warnings: &[String]) -> Result<()> {
         if self.json {
             println!("{}", serde_json::to_string_pretty(result)?);
@@ -281,11 +285,12 @@ impl Capacity {
 
 fn exit_code(result: &CapacityResult, stop: &Stop) -> u8 {
     if result.partial {
-        return if stop.is_requested() { EXIT_INTERRUPTED } else { 1 };
+        return if stop.is_requested() { EXIT_INTERRUPTED } else { EXIT_RUN_FAILED };
     }
+    // `soak_held` is `None` without a soak.
+    let soak_failed = result.answer.soak_held == Some(false);
     match result.answer.end {
-        // `soak_held` is `None` without a soak.
-        EndReason::Converged | EndReason::RateMax if result.answer.soak_held != Some(false) => 0,
+        EndReason::Converged | EndReason::RateMax if !soak_failed => 0,
         EndReason::NothingPassed => EXIT_FAILED,
         EndReason::ClientLimited => EXIT_CLIENT_LIMITED,
         _ => EXIT_INVALID,

@@ -161,7 +161,8 @@ impl Compare {
     }
 
     fn exit_code(&self, result: &CompareResult) -> ExitCode {
-        // A mismatch is a difference in the set-ups. With `Refuse`, the results are not comparable.
+        // A mismatch is a difference in the set-ups. If its weight is `Refuse`, the results are not
+        // comparable.
         let is_refused = result.mismatches.iter().any(|mismatch| mismatch.weight == Weight::Refuse);
         if is_refused && !self.anyway {
             return ExitCode::from(EXIT_FAULTY);

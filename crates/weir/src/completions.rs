@@ -1,9 +1,8 @@
 //! `weir completions`: prints a script that completes commands and options in a shell.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
@@ -32,7 +31,7 @@ impl Completions {
         // memory.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Arguments::command(), "weir", &mut script);
-        std::io::stdout().write_all(&script).context("cannot print the script")?;
+        print!("{}", String::from_utf8_lossy(&script));
         Ok(ExitCode::SUCCESS)
     }
 }

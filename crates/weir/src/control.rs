@@ -5,8 +5,9 @@
 //! is known.
 //!
 //! The kernel accepts signals only from the process's user and root. The admin address is
-//! read-only, because every user of the machine, and every page in a browser on it, can reach it.
-//! `weir cordon` (`cordon.rs`) sends its command to a socket, which accepts only the same users.
+//! read-only, because every user of the machine can reach it, and so can every page in a browser on
+//! the machine. `weir cordon` (`cordon.rs`) sends its command to a socket that also accepts only
+//! these users.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -169,7 +170,7 @@ impl Target {
 
 impl RunningGateway {
     /// Sends the signal to the process that responds at the admin address. Fails if the process
-    /// with this id on this machine is another one.
+    /// with the same id on this machine is not the gateway's.
     fn send(&self, signal: Signal) -> Result<()> {
         let id = count(&self.status["process"]["id"]);
         let reported_start = self.status["process"]["start_ticks"].as_u64();

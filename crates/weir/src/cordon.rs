@@ -150,7 +150,8 @@ fn exchange(name: &str, command: &Command) -> Result<Reply> {
     let mut stream = UnixStream::connect_addr(&address)?;
     stream.set_read_timeout(Some(COMMAND_TIMEOUT))?;
     stream.set_write_timeout(Some(COMMAND_TIMEOUT))?;
-    // A gateway that refuses the user replies and closes the connection before it reads.
+    // A gateway that refuses the user replies and closes the connection without reading the
+    // command. So this write may fail although a reply arrives.
     let sent = stream
         .write_all(&serde_json::to_vec(command)?)
         .and_then(|()| stream.shutdown(Shutdown::Write));

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use gateway::config::{Config, Overrides};
+use gateway::config::{AdminOverride, Config, Overrides};
 use gateway::runtime::Gateway;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -130,8 +130,8 @@ impl Demo {
         let watch = run.watch;
         let seconds = traffic.start.elapsed().as_secs_f64();
         let clients_ended = traffic.is_over();
-        // A client that still waits for a response keeps the judge alive. Then its verdicts so far
-        // count.
+        // The judge ends after all clients. If a client still waits for a response, the verdicts so
+        // far count.
         let verdicts = if clients_ended { judge.finish() } else { judge.verdicts };
         let summary = RunSummary { seconds, seed: self.seed, interrupted, sent: traffic.sent() };
         let report = Report::new(&summary, &traffic.measurements(), &verdicts, watch);
@@ -147,6 +147,7 @@ impl Demo {
         } else {
             print(&next_steps());
         }
+        // A graceful stop waits for the calls in flight, so it is skipped if a client still waits.
         if clients_ended {
             gateway.stop();
         }
@@ -163,10 +164,11 @@ impl Demo {
                 format!("[[upstream]]\nname = \"{name}\"\nurl = \"http://{node}\"\n")
             })
             .collect();
-        let config = Config::from_text("demo", &upstreams, Path::new(""), &|_| None)?;
+        let (folder, no_environment) = (Path::new(""), |_: &str| -> Option<String> { None });
+        let config = Config::from_text("demo", &upstreams, folder, &no_environment)?;
         let config = config.with_overrides(&Overrides {
             listen: Some(self.listen.unwrap_or(free_port)),
-            admin: Some(Some(free_port)),
+            admin: AdminOverride::Listen(free_port),
             threads: None,
             no_cache: false,
         });

@@ -1,9 +1,9 @@
 //! `weir explain`: prints how the gateway would serve a call, without serving it.
 //!
 //! The command uses the tables and decisions of the serving path (`wire`, `gateway::policy`). These
-//! decide by a *view* of the chain: its head and its finalized block. Here the view is assumed. The
-//! command calls no upstream, so it does not know their health. `explain/describe.rs` has the
-//! wording.
+//! decisions depend on a *view* of the chain: its head and its finalized block. The command assumes
+//! a view. It calls no upstream, so it does not know the health of the upstreams.
+//! `explain/describe.rs` has the wording.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -137,7 +137,7 @@ fn argument_error(message: &str) -> ExitCode {
     ExitCode::from(EXIT_FAULTY)
 }
 
-/// Returns the text of the call. `-` reads it from standard input.
+/// Returns the text of the call: `text` itself, or standard input if `text` is `-`.
 fn read_call(text: &str, limits: &Limits) -> Result<Vec<u8>> {
     if text != "-" {
         return Ok(text.as_bytes().to_vec());
@@ -151,13 +151,13 @@ fn read_call(text: &str, limits: &Limits) -> Result<Vec<u8>> {
     Ok(body)
 }
 
-/// Returns the assumed state of a chain, as the gateway would have it from polls of its upstreams.
-/// It has this head, and the finalized block at the configured finality depth below it.
+/// Returns the assumed state of a chain, in place of the state that the gateway polls from
+/// upstreams. The finalized block is below the head by the configured finality depth.
 fn assumed_view(config: &Config, chain: usize, head: u64) -> ChainView {
     let mut view = ChainView::default();
     view.head = Some(Head { number: head, hash: [0; 32] });
     view.finalized = Some(head.saturating_sub(config.chains[chain].finality_depth));
-    // Only a finalized height from the upstreams may replace a client's `finalized` tag.
+    // The gateway replaces a client's `finalized` tag only with a height from the upstreams.
     view.finalized_by_upstreams = true;
     view
 }
@@ -276,7 +276,7 @@ impl Explainer<'_> {
     }
 
     /// Explains one call. The routing rules come first, because they may deny the call, or rewrite
-    /// its path to that of another chain.
+    /// its path to the path of another chain.
     fn explain(&self, call: &Call<'_>) -> String {
         let mut lines = Lines::default();
         let params = call.params.raw().unwrap_or(b"");
@@ -357,17 +357,18 @@ impl Explainer<'_> {
         lines.text
     }
 
-    /// Describes the limits that apply to a call of this method, in their order. A call is charged
-    /// before the rules route it, so the limits are those of the chain in its URL.
+    /// Describes the limits that apply to a call of this method, in their order. The gateway
+    /// charges a call before the rules rewrite its path, so the limits of `url_chain` apply.
     fn describe_limits(&self, method_name: &str) -> Vec<String> {
         let family = methods_of(self.config.chains[self.url_chain].family);
         let method =
             family.method(method_name).or_else(|| family.method_ignoring_case(method_name));
         // A zone holds the counters of its limits. It charges a call once, even if several limits
-        // use it. Limits in dry run are charged separately.
+        // use the zone. Limits in dry run are charged separately.
         let mut charged_zones = Vec::new();
         let mut lines = Vec::new();
-        for limit in &self.config.limits {
+        // Limits of failed authentications charge requests, not calls.
+        for limit in self.config.limits.iter().filter(|limit| !limit.failures) {
             let applies = limit.chain.is_none_or(|chain| chain == self.url_chain)
                 && gateway::policy::limit::matches_method(&limit.methods, method_name);
             if applies && !charged_zones.contains(&(limit.zone, limit.dry_run)) {
@@ -379,8 +380,8 @@ impl Explainer<'_> {
         lines
     }
 
-    /// Explains caching, coalescing and repetition of a call of a known method. The plan is the
-    /// gateway's decision how to find the response (`gateway::policy::plan`).
+    /// Explains caching, coalescing and repetition of a call of a known method. The plan
+    /// (`gateway::policy::plan`) is the gateway's decision about how to find the response.
     fn explain_plan(
         &self,
         call: &Call<'_>,
@@ -395,12 +396,15 @@ impl Explainer<'_> {
                 for line in self.describe_logs(call) {
                     lines.add("cached", &line);
                 }
+                let is_logs = true;
                 if cache.enabled
-                    && let Some(tiers) = self.describe_tiers(true)
+                    && let Some(tiers) = self.describe_tiers(is_logs)
                 {
                     lines.add("tiers", &tiers);
                 }
-                lines.add("coalesced", describe::coalescing(cache.coalesce, true, cache));
+                let method_coalesces = true;
+                let coalescing = describe::coalescing(cache.coalesce, method_coalesces, cache);
+                lines.add("coalesced", coalescing);
             }
             Plan::Head(_) => {
                 self.add_block(call, method, lines);
@@ -451,8 +455,9 @@ impl Explainer<'_> {
         lines.add("cached", &describe::caching(lookup, cache, &self.view));
         let is_coalesced = lookup.coalesce && lookup.block.is_ok();
         lines.add("coalesced", describe::coalescing(is_coalesced, method.coalesces(), cache));
+        let is_logs = false;
         if caching.rule != CacheRule::Never
-            && let Some(tiers) = self.describe_tiers(false)
+            && let Some(tiers) = self.describe_tiers(is_logs)
         {
             lines.add("tiers", &tiers);
         }
@@ -464,8 +469,9 @@ impl Explainer<'_> {
     /// Lists the tiers of the cache in the order of lookups, or returns `None` if memory is the
     /// only tier. A lookup of logs begins with the index; other lookups end with the index.
     fn describe_tiers(&self, is_logs: bool) -> Option<String> {
-        let mut tiers = vec![Some("memory".to_owned()), self.redis_tier()];
-        tiers.insert(if is_logs { 0 } else { 2 }, self.index_tier());
+        let (memory, redis) = (Some("memory".to_owned()), self.redis_tier());
+        let index = self.index_tier();
+        let tiers = if is_logs { [index, memory, redis] } else { [memory, redis, index] };
         let tiers: Vec<String> = tiers.into_iter().flatten().collect();
         (tiers.len() > 1).then(|| tiers.join(", then "))
     }

@@ -29,7 +29,7 @@ use sums::Sums;
 ///
 /// Prints requests per second by status, counts and percentiles per method, errors, and the busiest
 /// clients. Reads the gateway's logs, as JSON or in your own format, and nginx's. Unreadable lines
-/// are counted, and the first one is printed.
+/// are counted, and the first ones are printed.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -76,7 +76,7 @@ enum Interval {
     Minute,
 }
 
-/// Maximum number of unreadable lines that are printed. All are counted.
+/// Maximum number of unreadable lines that are printed. All unreadable lines are counted.
 const FAULTS_SHOWN_MAX: usize = 5;
 
 /// An unreadable line.

@@ -5,6 +5,10 @@
 //! arguments. Commands of the lab have further exit codes for verdicts.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+// The macros of `print` are visible in the modules after it.
+#[macro_use]
+mod print;
+
 mod capacity;
 mod check;
 mod ci;
@@ -136,14 +140,18 @@ fn main() -> ExitCode {
         Command::Completions(completions) => completions.run(),
         Command::GenerateDocs(pages) => pages.run(),
     };
-    result.unwrap_or_else(|error| {
-        eprintln!("weir: {error:#}");
-        ExitCode::FAILURE
-    })
+    match result {
+        Ok(_) if print::has_failed() => ExitCode::FAILURE,
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("weir: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
-/// Disables transparent huge pages, which the allocator requests. With them, the load generator's
-/// memory would grow by 2 MiB at the first write to a histogram.
+/// Disables transparent huge pages, which the allocator requests. With huge pages, the load
+/// generator's memory would grow by 2 MiB at the first write to a histogram.
 fn disable_huge_pages() {
     // The call fails only on a kernel without huge pages.
     let _disabled = rustix::thread::disable_transparent_huge_pages(true);

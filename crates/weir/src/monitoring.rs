@@ -1,8 +1,9 @@
 //! Alert rules, recording rules and dashboards for Prometheus and Grafana: for the gateway, and for
 //! load runs of the lab. The lab is the part of Weir that load-tests nodes and gateways.
 //!
-//! `cargo xtask generate` writes them into `deploy/` and `docs/alerts.md`. Every query is checked
-//! against the declared metrics, so a rule or panel can name only metrics and labels that exist.
+//! `cargo xtask generate` writes the rules and dashboards into `deploy/` and `docs/alerts.md`.
+//! Every query is checked against the declared metrics, so a rule or panel can name only metrics
+//! and labels that exist.
 //!
 //! In reading order: `catalogue` (the declared metrics), `query` (checks and completes PromQL),
 //! `recordings` and `alerts` (the declared rules), `rules` (the file of rules and the page about

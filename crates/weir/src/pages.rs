@@ -1,8 +1,8 @@
-//! `weir generate-docs` (hidden): writes the pages of `docs/`, the files of `deploy/` and the man
-//! pages, which are generated from tables and types.
+//! `weir generate-docs` (hidden): generates pages of `docs/`, files of `deploy/` and the man pages
+//! from tables and types in the code.
 //!
-//! `cargo xtask generate` runs this command. It is part of the binary, because only the binary
-//! depends on all crates.
+//! `cargo xtask generate` runs this command. The command is part of the binary, because only the
+//! binary depends on all crates.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ pub(crate) struct GenerateDocs {
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 
-    /// Folder of the files for Prometheus and Grafana, which are left out without it
+    /// Folder of the files for Prometheus and Grafana, which are left out without this option
     #[arg(long, value_name = "FOLDER")]
     deploy: Option<PathBuf>,
 
@@ -33,8 +33,8 @@ pub(crate) struct GenerateDocs {
     #[arg(long, value_name = "URL", default_value = monitoring::DEFAULT_RUNBOOK_URL)]
     runbook_url: String,
 
-    /// Folder of the man pages, which are left out without it
-    #[arg(long, value_name = "FOLDER")]
+    /// Folder of the man pages, which are left out without this option
+    #[arg(long, value_name = "FOLDER", conflicts_with = "check")]
     man: Option<PathBuf>,
 
     /// Write nothing, and fail if a page is not up to date

@@ -185,7 +185,8 @@ impl Probe {
             // `lab::probe`.
             let Ok(plan) = options.plan(url, |_, _| Ok::<_, Infallible>(None));
             let plan = plan.map_err(|faults| faults.to_string())?;
-            Ok::<_, String>(create_target(name, plan, true))
+            let default_calls = true;
+            Ok::<_, String>(create_target(name, plan, default_calls))
         };
         self.targets.iter().map(build_target).collect()
     }
@@ -195,14 +196,15 @@ impl Probe {
             .map_err(|error| format!("cannot read the plan {file}: {error}"))?;
         let mut plan = plan::read(&text, file, &[]).map_err(|faults| faults.to_string())?;
         plan.connections.tls.insecure |= self.insecure;
+        let default_calls = false;
         if self.targets.is_empty() {
-            return Ok(vec![create_target(None, plan, false)]);
+            return Ok(vec![create_target(None, plan, default_calls)]);
         }
         let build_target = |text: &String| {
             let (name, url) = split_name(text);
             let mut plan = plan.clone();
             plan.point_at(url).map_err(|fault| format!("a target of the probe: {fault}"))?;
-            Ok::<_, String>(create_target(name, plan, false))
+            Ok::<_, String>(create_target(name, plan, default_calls))
         };
         self.targets.iter().map(build_target).collect()
     }
@@ -231,8 +233,10 @@ impl Output {
             .as_ref()
             .map(|url| Settings { labels: labels.clone(), ..Settings::new(url) });
         let push = push.as_ref().map(RemoteWrite::start).transpose()?;
-        let listen = |address| Scrape::listen(address, Names::Weir, labels);
-        let scrape = self.listen.0.map(listen).transpose()?;
+        let scrape = match self.listen {
+            OptionalAddress::Off => None,
+            OptionalAddress::Listen(address) => Some(Scrape::listen(address, Names::Weir, labels)?),
+        };
         if let Some(scrape) = &scrape {
             println!("weir probe listens on http://{}/metrics", scrape.address());
         }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use gateway::config::log::{Level, Log, LogFormat};
-use gateway::config::{Config, Overrides};
+use gateway::config::{AdminOverride, Config, Overrides};
 use gateway::runtime::{Gateway, Sockets};
 use settings::Diagnostics;
 use tracing_subscriber::EnvFilter;
@@ -119,15 +119,19 @@ impl Serve {
         let config = self.source.read()?;
         Ok(config.with_overrides(&Overrides {
             listen: self.listen,
-            admin: self.admin.map(|admin| admin.0),
+            admin: match self.admin {
+                None => AdminOverride::Keep,
+                Some(OptionalAddress::Off) => AdminOverride::Off,
+                Some(OptionalAddress::Listen(address)) => AdminOverride::Listen(address),
+            },
             threads: self.threads.map(usize::from),
             no_cache: self.no_cache,
         }))
     }
 }
 
-/// Starts the gateway and its index. Uses the listening sockets of the old process, if there is
-/// one.
+/// Starts the gateway and its index. Uses the listening sockets of the old process, if this process
+/// replaces one.
 fn start(config: Config, old_process: Option<&OldProcess>) -> Result<(Gateway, Option<Follower>)> {
     log_warnings(&config);
     let sockets = match old_process {
@@ -137,11 +141,13 @@ fn start(config: Config, old_process: Option<&OldProcess>) -> Result<(Gateway, O
         None => Sockets::default(),
     };
     let (summary, threads) = (source::summarize(&config), config.server.threads);
-    let (readers, follower) = index::start(&config)?.unzip();
-    let readers = readers.map(|readers| readers as Arc<dyn gateway::index::Index>);
+    let (readers, follower) = match index::start(&config)? {
+        Some((readers, follower)) => (Some(readers as Arc<dyn gateway::index::Index>), follower),
+        None => (None, None),
+    };
     let gateway = Gateway::start_on(config, sockets, readers)?;
     announce(&gateway, threads, &summary);
-    Ok((gateway, follower.flatten()))
+    Ok((gateway, follower))
 }
 
 fn has_expired_certificate(config: &Config) -> bool {
@@ -199,6 +205,7 @@ impl Server {
         // read causes another reload.
         self.requests.record_file_states();
         match self.serve.read_config() {
+            // A certificate that was already expired before the reload does not prevent the reload.
             Ok(config)
                 if has_expired_certificate(&config)
                     && !has_expired_certificate(&self.gateway.config()) =>
@@ -244,13 +251,14 @@ impl Server {
         }
     }
 
-    /// Stops the gateway with `stop_gateway`. A second stop signal ends the wait at once.
+    /// Stops the gateway with `stop_gateway`, and waits until it has stopped. A second stop signal
+    /// ends this wait at once.
     fn stop(self, stop_gateway: impl FnOnce(Gateway) + Send + 'static) -> ExitCode {
         let Server { runtime, mut requests, gateway, follower, .. } = self;
         let (stopped_tx, stopped_rx) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
-            // The follower stops concurrently with the gateway, because its upstreams may not
-            // respond.
+            // The follower stops while the gateway stops, because the follower may be waiting for
+            // an upstream that does not respond.
             if let Some(follower) = &follower {
                 follower.stop();
             }
@@ -259,7 +267,9 @@ impl Server {
             // The send fails if a second signal has already ended the wait.
             let _ = stopped_tx.send(());
         });
-        let second_signal = async { while requests.next(false).await != OperatorRequest::Stop {} };
+        let reload_on_change = false;
+        let second_signal =
+            async { while requests.next(reload_on_change).await != OperatorRequest::Stop {} };
         runtime.block_on(async {
             tokio::select! {
                 _ = stopped_rx => ExitCode::SUCCESS,
@@ -269,19 +279,22 @@ impl Server {
     }
 }
 
-/// The value of an option: an address to listen on, or `None` for `off`.
+/// The value of an option: an address to listen on, or `off`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OptionalAddress(pub(crate) Option<SocketAddr>);
+pub(crate) enum OptionalAddress {
+    Off,
+    Listen(SocketAddr),
+}
 
 impl FromStr for OptionalAddress {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<OptionalAddress, &'static str> {
         if text == "off" {
-            return Ok(OptionalAddress(None));
+            return Ok(OptionalAddress::Off);
         }
         let address = text.parse().map_err(|_| "neither an ip address with a port nor off")?;
-        Ok(OptionalAddress(Some(address)))
+        Ok(OptionalAddress::Listen(address))
     }
 }
 

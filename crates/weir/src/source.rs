@@ -46,7 +46,11 @@ impl ConfigSource {
     pub(crate) fn read(&self) -> Result<Config, Diagnostics> {
         match &self.file {
             Some(file) => Config::from_file(file),
-            None => Config::from_upstreams(&self.upstream, None, None, false),
+            None => {
+                // `weir serve` overrides these defaults by its arguments.
+                let (listen, threads, no_cache) = (None, None, false);
+                Config::from_upstreams(&self.upstream, listen, threads, no_cache)
+            }
         }
     }
 }
@@ -79,6 +83,7 @@ pub(crate) fn summarize(config: &Config) -> String {
         let zone = &config.zones[limit.zone];
         let chain = limit.chain.map(|chain| format!("{}: ", config.chains[chain].name));
         let methods = match limit.methods.as_slice() {
+            [] if limit.failures => "failed authentications: ".to_owned(),
             [] => String::new(),
             methods => format!("{}: ", methods.join(" ")),
         };
@@ -174,7 +179,8 @@ pub(crate) fn describe_limit(kind: &LimitKind, zone: &Zone) -> String {
             // The rate is in thousandths of a call per second.
             let rate = terms.rate.thousandths() as f64 / 1000.0;
             let burst = terms.burst / CALL;
-            // Calls of the burst beyond `delay` wait. With `None`, all pass at once.
+            // Calls of the burst beyond `delay` wait. With `None`, all calls of the burst pass at
+            // once.
             let burst_text = match terms.delay {
                 _ if burst == 0 => "none ahead".to_owned(),
                 None => format!("burst {burst} without delay"),

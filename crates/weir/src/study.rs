@@ -229,8 +229,8 @@ impl Sync {
 
     /// Analyses runs from files.
     fn run_files(&self, formats: &[(FileFormat, Source)]) -> Result<ExitCode> {
-        let forms: Vec<FileFormat> = formats.iter().map(|(form, _)| *form).collect();
-        let variants = match read_variants(&self.given, &forms)? {
+        let file_formats: Vec<FileFormat> = formats.iter().map(|(format, _)| *format).collect();
+        let variants = match read_variants(&self.given, &file_formats)? {
             Ok(variants) => variants,
             Err(message) => return Ok(argument_error(&message)),
         };
@@ -356,7 +356,8 @@ impl Sync {
 
     /// Analyses the runs, prints the result and writes its files. `exclusion_reasons` has the
     /// reason of each excluded run, by variant. An empty name in `options` is replaced by the names
-    /// of the variants. Returns `code`, or the exit code of the result for [`EXIT_BY_RESULT`].
+    /// of the variants. Returns `code`, or the exit code of the result if `code` is
+    /// [`EXIT_BY_RESULT`].
     fn report(
         &self,
         variants: &[VariantRuns],
@@ -387,8 +388,9 @@ impl Sync {
     }
 }
 
-/// Stops a study at the first signal. At the second, kills its processes and exits. The processes
-/// are in their own process groups, which the terminal's interrupt does not reach.
+/// Stops a study at the first signal. At the second signal, kills the study's processes and exits.
+/// The terminal's interrupt does not reach these processes, because they have their own process
+/// groups.
 fn stop_study_on_signals(stop: &Arc<Stop>, groups: &ProcessGroups) -> Result<()> {
     let groups = groups.clone();
     stop::stop_run_on_signals(stop, move || groups.kill())
@@ -396,8 +398,9 @@ fn stop_study_on_signals(stop: &Arc<Stop>, groups: &ProcessGroups) -> Result<()>
 
 /// Returns the exit code of a result: 0 if any variant could be compared, else [`EXIT_INVALID`].
 fn exit_code(result: &StudyResult) -> u8 {
-    // The main row compares the times to the highest height that all runs reached. Above the newest
-    // block (the tip), times do not compare the variants.
+    // The main row compares the times to one height, the highest that all runs reached. If a run
+    // had reached the chain's newest block (the tip) below this height, these times depend on the
+    // chain's block time, not on the variants.
     let is_compared = |against| {
         main_row(result, against).is_some_and(|row| !row.above_tip && row.comparison.is_some())
     };

@@ -4,7 +4,7 @@
 //! `view.rs` computes a *view* from two statuses: the values of the interval between them, with
 //! rates. `draw.rs` lays out a view as lines. This file has the command, the keys and the terminal.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -81,11 +81,8 @@ impl Top {
         let screen = Screen::new(self.admin, View::new(&second_status, Some(first_status)));
         let text: String =
             screen.text(PRINT_WIDTH).iter().map(|line| format!("{line}\n")).collect();
-        match io::stdout().write_all(text.as_bytes()) {
-            // The reader of the pipe, such as `head`, needs no more.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            result => result.context("cannot print"),
-        }
+        print!("{text}");
+        Ok(())
     }
 
     /// Shows the values until the user quits.
@@ -114,7 +111,7 @@ impl Top {
     }
 }
 
-/// Starts a thread that reads the status each second. It ends when the receiver is dropped.
+/// Starts a thread that reads the status each second. The thread ends when the receiver is dropped.
 fn start_reader(admin: SocketAddr) -> Result<Receiver<Result<Status>>> {
     let (sender, readings) = sync_channel(1);
     let read = move || {

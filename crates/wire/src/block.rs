@@ -191,7 +191,7 @@ fn parse_harmony(raw: &[u8]) -> Option<BlockRef> {
     }
 }
 
-/// The members of a block that its header does not have (go-ethereum
+/// The members of a block that are not members of its header (go-ethereum
 /// `core/types/gen_header_json.go`).
 const BODY_MEMBERS: [&[u8]; 5] =
     [b"transactions", b"uncles", b"withdrawals", b"size", b"totalDifficulty"];

@@ -68,6 +68,7 @@ pub fn write_params_at(
     number: u64,
 ) {
     let raw = params.raw_or_empty();
+    // 24 bytes suffice for a comma and a number in quotes.
     out.reserve(raw.len() + 24);
     out.extend_from_slice(&raw[..span.start]);
     // An empty span means that the parameter is absent. The number becomes the last parameter.

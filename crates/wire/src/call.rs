@@ -63,7 +63,7 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// Returns the raw array or object, which is empty if the member is absent or null.
+    /// Returns the raw array or object, or an empty array if the member is absent or null.
     pub fn raw_or_empty(self) -> &'a [u8] {
         match self {
             Params::Absent | Params::Null => b"[]",
@@ -84,7 +84,7 @@ pub struct Call<'a> {
     pub params: Params<'a>,
 }
 
-/// The error response to a body, or to a member of a batch, that is not a call.
+/// The error response to a body or a batch member that is not a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Rejection<'a> {
@@ -105,7 +105,7 @@ pub enum Body<'a> {
     Batch(Vec<Result<Call<'a>, Rejection<'a>>>),
 }
 
-/// Decodes a body: one call object, or an array of 1 to `limits.batch_calls_max` of them.
+/// Decodes a body: one call object, or an array of 1 to `limits.batch_calls_max` call objects.
 ///
 /// # Errors
 /// If the whole body is rejected with one error. The code is -32700 if the body is not JSON or
@@ -149,7 +149,8 @@ fn decode_batch<'a>(scanner: &mut Scanner<'a>, limits: &Limits) -> Result<Body<'
                 calls.push(decode_call(scanner, limits)?);
             } else {
                 scanner.value()?;
-                // Without this call, a name that this member repeats would reject the next call.
+                // Forgets a name that occurs twice in this member. Otherwise the next call would be
+                // rejected because of that name.
                 scanner.take_repeated();
                 calls.push(Err(invalid_request_rejection(format!(
                     "batch member at byte {offset} is not an object"
@@ -165,7 +166,7 @@ fn decode_batch<'a>(scanner: &mut Scanner<'a>, limits: &Limits) -> Result<Body<'
         )));
     }
     if calls.is_empty() {
-        // If other bytes follow the array, the body is not JSON and not an empty batch.
+        // If other bytes follow the array, the body is not JSON. That error takes precedence.
         scanner.finish().map_err(syntax_error_rejection)?;
         return Err(invalid_request_rejection("empty batch"));
     }
@@ -265,7 +266,8 @@ fn parse_method<'a>(
     if name.len() > limits.method_bytes_max {
         return Err(describe_excess("method name", name.len(), limits.method_bytes_max).into());
     }
-    // The loop has no early exit, because nearly all names are valid.
+    // Nearly all names are valid, so all bytes must be checked. A loop without an early exit is
+    // faster.
     if !name.bytes().fold(true, |is_valid, byte| is_valid & is_name_byte(byte)) {
         return Err("method holds a character other than A-Z, a-z, 0-9, _ and .".into());
     }

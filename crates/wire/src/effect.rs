@@ -70,7 +70,8 @@ struct Effects {
     bitcoin: Patterns,
 }
 
-// The methods of a family that submit a transaction or change the node. All other methods read.
+// The methods of a chain family that submit a transaction or change the node. All other methods
+// read.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Patterns {

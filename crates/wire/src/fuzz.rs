@@ -156,7 +156,7 @@ pub(crate) fn check_envelope(bytes: &[u8]) {
     }
 }
 
-/// Describes a response. The description does not contain a result, but only whether it is null.
+/// Describes a response. Of a result, the description states only if it is null.
 fn summarize(response: &Response<'_>) -> String {
     match &response.outcome {
         Outcome::Result(raw) => format!("{:?} result {}", response.id, *raw == b"null"),

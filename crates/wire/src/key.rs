@@ -126,7 +126,7 @@ pub fn write_key(out: &mut Vec<u8>, parts: &KeyParts<'_>) -> Result<(), KeyError
     write_positional_params(out, parts, raw)
 }
 
-/// Appends the encoding of parameters of a method that may be missing in the method tables. The
+/// Appends the encoding of a call's parameters. The method need not be in the method tables. The
 /// encoding ignores whitespace, escapes and the order of members.
 ///
 /// # Errors
@@ -194,7 +194,8 @@ fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends a resolved block in the encoding of the same block in a call.
+/// Appends a resolved block. Its encoding equals the encoding of a block parameter that names the
+/// same block.
 fn write_resolved_block(out: &mut Vec<u8>, resolved: ResolvedBlock) {
     match resolved {
         ResolvedBlock::Number(number) => write_block_ref(out, BlockRef::Number(number)),

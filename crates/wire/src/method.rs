@@ -1,6 +1,6 @@
-//! The method tables. A row is the entry of one method. It states how long responses are valid and
-//! whether a call may be repeated. It also states the position of the block parameter, which names
-//! the block that a call is about.
+//! The method tables, one for each chain family (Ethereum, Harmony, Bitcoin). A row is the entry of
+//! one method. The row states how long responses are valid and whether a call may be repeated. It
+//! also states the position of the block parameter, which names the block that a call is about.
 //!
 //! The tables are files (`crates/wire/methods/*.toml`) that are compiled in and parsed at the first
 //! use. A method without a row is unknown: its calls must not be coalesced or repeated, and their
@@ -52,17 +52,17 @@ pub enum Validity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Repeat {
-    /// A repetition has no effect.
+    /// A repeated call has no further effect.
     #[default]
     Safe,
     /// A signed transaction. The chain includes it at most once, so a repetition is safe. If the
     /// second node returns the error "already known", the call has succeeded.
     Broadcast,
-    /// A repetition may take effect twice.
+    /// A repeated call may take effect twice.
     Never,
 }
 
-/// The type of a parameter, which defines when two values have the same meaning.
+/// The type of a parameter. It defines when two values have the same meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ParamType {
@@ -82,7 +82,8 @@ pub enum ParamType {
     Filter,
     /// A transaction or call object.
     CallObject,
-    /// Any other value. Only whitespace, escapes and the order of members make no difference.
+    /// Any other value. Two values have the same meaning if they differ only in whitespace, escapes
+    /// and the order of members.
     Any,
 }
 
@@ -99,7 +100,7 @@ pub struct Method {
     prefixes: Vec<String>,
     /// The part of the chain that a response depends on.
     pub validity: Validity,
-    /// The block parameter.
+    /// The block parameter; `None` if the method has none.
     pub block: Option<BlockParam>,
     /// Says if a call may be sent a second time.
     #[serde(default)]
@@ -112,8 +113,8 @@ pub struct Method {
     pub params: Vec<ParamType>,
     // If present, replaces the default of `Method::coalesces`.
     coalesce: Option<bool>,
-    /// True if further calls must go to the node of this response, for example for filters and
-    /// subscriptions.
+    /// True if further calls must go to the node that sent the response, for example for filters
+    /// and subscriptions.
     #[serde(default)]
     pub sticky: bool,
     /// True if the call changes something: the transaction pool, the node's settings or its keys.
@@ -168,9 +169,9 @@ impl Method {
     }
 }
 
-/// Returns the log method with the same results as this method. For example, it is `eth_getLogs`
-/// for `eth_getFilterLogs`. Rules for the log method apply to this method too. Letter case is
-/// ignored.
+/// Returns the log method with the same results as this method: `eth_getLogs` for
+/// `eth_getFilterLogs`. Rules for the log method apply to this method too. Letter case is ignored.
+/// Returns `None` for all other methods.
 pub fn equivalent_log_method(name: &str) -> Option<&'static str> {
     let (namespace, method) = name.split_once('_')?;
     if !method.eq_ignore_ascii_case("getFilterLogs") {
@@ -239,8 +240,9 @@ pub fn methods_of(family: Family) -> &'static MethodTable {
     })
 }
 
-/// Returns the files of a family. Each file comes with prefixes: only the methods whose names start
-/// with one of the prefixes belong to the family. An empty list stands for all methods.
+/// Returns the files of a family. Each file has a list of prefixes. Only the methods whose names
+/// start with one of the prefixes belong to the family. If the list is empty, all methods of the
+/// file do.
 fn files_of(family: Family) -> &'static [(&'static str, &'static [&'static str])] {
     const ETHEREUM: &str = include_str!("../methods/ethereum.toml");
     const HARMONY: &str = include_str!("../methods/harmony.toml");

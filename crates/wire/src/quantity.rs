@@ -64,7 +64,7 @@ pub fn write(out: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// The decimal digits of a number. The type needs no allocation.
+/// The decimal digits of a number.
 #[derive(Debug, Clone, Copy)]
 pub struct Decimal {
     /// The digits at the end of the array. 2^64 - 1 has 20 digits.

@@ -92,7 +92,7 @@ pub enum ResponseError {
 /// # Errors
 /// If the body is not a response.
 pub fn parse_response(body: &[u8], depth_max: usize) -> Result<Response<'_>, ResponseError> {
-    // Level 1 is the response object.
+    // Names are checked for repetitions in level 1, the response object.
     let mut scanner = Scanner::with_names_depth(body, depth_max, 1);
     if scanner.peek()? != b'{' {
         scanner.document()?;
@@ -113,7 +113,7 @@ pub fn parse_responses(
     depth_max: usize,
     responses_max: usize,
 ) -> Result<Responses<'_>, ResponseError> {
-    // Level 1 is the batch, and level 2 its responses.
+    // Names are checked for repetitions up to level 2: the objects in the batch.
     let mut scanner = Scanner::with_names_depth(body, depth_max, 2);
     if scanner.peek()? != b'[' {
         return parse_response(body, depth_max).map(Responses::Single);
@@ -129,7 +129,8 @@ pub fn parse_responses(
             responses.push(parse_object(scanner)?);
         } else {
             scanner.value()?;
-            // Without this call, a name that this element repeats would reject the next response.
+            // Forgets a name that occurs twice in this element. Otherwise the next response would
+            // be rejected because of that name.
             scanner.take_repeated();
             responses.push(Err(ResponseError::NotObject));
         }
@@ -164,7 +165,10 @@ fn parse_object<'a>(
         (Some(result), None) => Ok(Outcome::Result(result)),
         (None, None) => Err(ResponseError::NeitherResultNorError),
     };
-    Ok(outcome.and_then(|outcome| Ok(Response { id: id.ok_or(ResponseError::NoId)?, outcome })))
+    Ok(outcome.and_then(|outcome| {
+        let id = id.ok_or(ResponseError::NoId)?;
+        Ok(Response { id, outcome })
+    }))
 }
 
 /// Parses an error object, which starts at `error_offset` in the body.

@@ -95,7 +95,7 @@ pub enum ProtocolError {
     /// A control frame is too long or fragmented.
     #[error("control frame is too long or fragmented")]
     Control,
-    /// A continuation has no message, or a message begins inside another.
+    /// A continuation frame continues no message, or a message begins inside another message.
     #[error("unexpected fragment")]
     Fragment,
     /// A close frame has an invalid code.
@@ -218,11 +218,12 @@ impl HeaderReader {
         if length_bytes != length_bytes_min || payload_bytes > i64::MAX as u64 {
             return Err(ProtocolError::Length);
         }
-        let key: Option<MaskingKey> =
-            rest[length_bytes..].first_chunk().copied().filter(|_| is_masked);
-        if is_masked && key.is_none() {
-            return Ok(None);
-        }
+        let key: Option<MaskingKey> = if is_masked {
+            let Some(key) = rest[length_bytes..].first_chunk() else { return Ok(None) };
+            Some(*key)
+        } else {
+            None
+        };
         let header_bytes = 2 + length_bytes + key.map_or(0, |key| key.len());
         let header = Header { is_last, compressed, opcode, payload_bytes, key };
         Ok(Some((header_bytes, header)))

@@ -188,6 +188,9 @@ fn read_number(json: &Value, path: &[&str]) -> Result<f64> {
     value.and_then(Value::as_f64).with_context(|| format!("no number at {}", path.join(".")))
 }
 
+/// Minimum share of the scheduled iterations that a valid run of `weir load` starts.
+const DELIVERED_SHARE_MIN: f64 = 0.99;
+
 /// Parses the results that `weir load` has written to a folder.
 fn parse_weir(folder: &Path) -> Result<Report> {
     let json: Value = serde_json::from_str(&fs::read_to_string(folder.join("result.json"))?)?;
@@ -197,7 +200,7 @@ fn parse_weir(folder: &Path) -> Result<Report> {
         problems.push(format!("{:.3} % of the calls failed", failed * 100.0));
     }
     let delivered = read_number(&json, &["generator", "delivered_share"])?;
-    if delivered < 0.99 {
+    if delivered < DELIVERED_SHARE_MIN {
         problems.push(format!(
             "only {:.1} % of the scheduled iterations were started",
             delivered * 100.0

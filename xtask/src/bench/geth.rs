@@ -18,8 +18,17 @@ use crate::shell;
 const CALL: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x10",false]}"#;
 const WARM_SECONDS: u64 = 1;
-/// Transports, the most expensive first.
-const TRANSPORTS: [&str; 3] = ["by http", "by websocket", "by ipc"];
+
+/// A transport between the gateway and geth, with the figures of all rounds.
+struct Transport {
+    /// Name in tables.
+    label: &'static str,
+    /// URL of geth.
+    url: String,
+    costs: Vec<Costs>,
+    /// Reasons why rounds are invalid.
+    problems: Vec<String>,
+}
 
 /// CPU microseconds per request in one round.
 struct Costs {
@@ -33,19 +42,20 @@ struct Costs {
 /// Fails if geth is missing, or a program does not run.
 pub(crate) fn measure_transports(bench: &Bench) -> Result<Vec<Row>> {
     let (geth, folder) = start_geth()?;
-    let ipc = folder.join("geth.ipc");
-    let urls = [
-        format!("http://{}", geth.address),
-        format!("ws://{}", geth.address),
-        format!("ipc:{}", ipc.display()),
+    let ipc_path = folder.join("geth.ipc");
+    let new_transport =
+        |label, url| Transport { label, url, costs: Vec::new(), problems: Vec::new() };
+    // The most expensive transport is first.
+    let mut transports = [
+        new_transport("by http", format!("http://{}", geth.address)),
+        new_transport("by websocket", format!("ws://{}", geth.address)),
+        new_transport("by ipc", format!("ipc:{}", ipc_path.display())),
     ];
-    let mut costs: [Vec<Costs>; 3] = Default::default();
-    let mut problems: [Vec<String>; 3] = Default::default();
     for repetition in 1..=bench.repetitions {
-        for (index, url) in urls.iter().enumerate() {
-            let label = TRANSPORTS[index];
-            let program = bench.weir.clone();
-            let ours = Contender::WeirUncached { label, program, url: url.clone() };
+        for transport in &mut transports {
+            let Transport { label, url, costs, problems } = transport;
+            let (label, program, url) = (*label, bench.weir.clone(), url.clone());
+            let ours = Contender::WeirUncached { label, program, url };
             let server = Server::start(&ours, CALL)?;
             let load = Load::Constant(CALL.to_owned());
             load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
@@ -59,24 +69,26 @@ pub(crate) fn measure_transports(bench: &Bench) -> Result<Vec<Row>> {
                 round.cpu_us_per_request(),
                 round.requests_per_second()
             );
-            problems[index].extend(round.find_problems());
-            costs[index].push(Costs { gateway: round.cpu_us_per_request(), geth: geth_cost });
+            problems.extend(round.find_problems());
+            costs.push(Costs { gateway: round.cpu_us_per_request(), geth: geth_cost });
         }
     }
     let mut rows = Vec::new();
-    // WebSocket and IPC are each compared with HTTP, the transport at index 0.
-    for index in [1, 2] {
+    // WebSocket and IPC are each compared with HTTP.
+    let [http, websocket, ipc] = &transports;
+    for transport in [websocket, ipc] {
         type Pick = fn(&Costs) -> f64;
         let figures: [(&str, Pick); 2] =
             [("gateway", |costs| costs.gateway), ("geth", |costs| costs.geth)];
         for (process, pick) in figures {
-            let case = format!("{process}, a call to geth {}", TRANSPORTS[index]);
-            let peer = TRANSPORTS[0];
+            let case = format!("{process}, a call to geth {}", transport.label);
+            let peer = http.label;
             // The target is the largest allowed ratio of the cost to the cost over HTTP.
             let row_spec = RowSpec { case: &case, unit: "CPU us/request", peer, target: Some(1.0) };
-            let figures_of = |index: usize| costs[index].iter().map(pick).collect::<Vec<f64>>();
-            let problems = [&problems[0][..], &problems[index]].concat();
-            rows.push(Row::compare(&row_spec, &figures_of(index), &figures_of(0), problems));
+            let figures_of = |costs: &[Costs]| costs.iter().map(pick).collect::<Vec<f64>>();
+            let (ours, theirs) = (figures_of(&transport.costs), figures_of(&http.costs));
+            let problems = [http.problems.as_slice(), transport.problems.as_slice()].concat();
+            rows.push(Row::compare(&row_spec, &ours, &theirs, problems));
         }
     }
     Ok(rows)

@@ -86,6 +86,7 @@ impl Connection {
             let length = usize::from_str_radix(line.trim(), 16)
                 .with_context(|| format!("a chunk of {line:?} bytes"))?;
             let start = body.len();
+            // A line end of two bytes follows each chunk.
             body.resize(start + length + 2, 0);
             self.reader.read_exact(&mut body[start..])?;
             body.truncate(start + length);

@@ -1,4 +1,5 @@
-//! Measures the index: sync speed, file size and the latency of `eth_getLogs`.
+//! Measures the index, a database of a chain's past: sync speed, file size and the latency of
+//! `eth_getLogs`.
 
 mod query;
 
@@ -38,6 +39,7 @@ const COMMIT_BLOCKS: i64 = 256;
 const SPEED_RATIO_MAX: f64 = 1.0 / 0.6;
 /// Largest allowed ratio of the index file's size to the size of the node's JSON.
 const SIZE_RATIO_MAX: f64 = 0.25;
+/// A call that shows by its response that the node is ready.
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
 
 /// Measures a sync from a node that serves every response from memory. The baseline is a loop that
@@ -124,7 +126,7 @@ pub(crate) fn measure_sync(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 /// Returns the time of a sync without the training of compression dictionaries. A first run trains
-/// them and syncs an empty range. The second run syncs all blocks and is measured.
+/// the dictionaries and syncs only block 0. The second run syncs all other blocks and is measured.
 fn time_sync(weir: &Path, address: SocketAddr, db: &OsStr) -> Result<Duration> {
     let run = |end: &str| -> Result<Duration> {
         let started = Instant::now();
@@ -161,8 +163,8 @@ struct RowCounts {
 struct Table {
     name: &'static str,
     columns: &'static str,
-    /// SQL expression for a row's block number, by which rows are grouped into database
-    /// transactions. A position holds the block number in its bits from 20 on.
+    /// SQL expression for a row's block number. Rows are grouped into database transactions by this
+    /// number. A position holds the block number in its bits from 20 on.
     block: &'static str,
 }
 
@@ -178,6 +180,11 @@ const TABLES: [Table; 5] = [
     Table { name: "transaction_hashes", columns: "short, position", block: "position >> 20" },
     Table { name: "log_postings", columns: "key, first, rest", block: "first >> 20" },
 ];
+
+/// Positions of tables in [`TABLES`].
+const BLOCKS_TABLE: usize = 0;
+const TRANSACTIONS_TABLE: usize = 2;
+const LOG_POSTINGS_TABLE: usize = 4;
 
 /// The rows of a table, grouped by database transaction. A row is a list of cells.
 type Batches = Vec<Vec<Vec<Cell>>>;
@@ -209,13 +216,12 @@ fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, RowCounts)> {
             format!("INSERT INTO {name} ({columns}) VALUES ({placeholders})")
         })
         .collect();
-    // `log_postings` and `transactions` have the indices 4 and 2 in `TABLES`.
     let rows = RowCounts {
-        lists: tables[4].iter().map(Vec::len).sum(),
-        transactions: tables[2].iter().map(Vec::len).sum(),
+        lists: tables[LOG_POSTINGS_TABLE].iter().map(Vec::len).sum(),
+        transactions: tables[TRANSACTIONS_TABLE].iter().map(Vec::len).sum(),
     };
     let started = Instant::now();
-    for batch in 0..tables[0].len() {
+    for batch in 0..tables[BLOCKS_TABLE].len() {
         let transaction = target.transaction()?;
         for (table, sql) in tables.iter().zip(&statements) {
             let mut insert = transaction.prepare_cached(sql)?;

@@ -20,9 +20,9 @@ use crate::shell;
 
 /// Duration of the warm-up after the first request. Meanwhile connections open and buffers grow.
 const WARM: Duration = Duration::from_secs(1);
-/// Seconds of a run beyond the warm-up and the measurement, because k6 starts slowly.
+/// Seconds that a run lasts in addition to its warm-up and measurement, because k6 starts slowly.
 const MARGIN_SECONDS: u64 = 4;
-/// Timeout for the first request. k6 compiles its script before that.
+/// Timeout for the first request. k6 compiles its script before its first request.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout for a generator to end after its scheduled end.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
@@ -79,8 +79,8 @@ fn measure_cost_round(
 /// Waits until load arrives, and then until the warm-up ends. `before` is the number of calls that
 /// the constant node had served before the generator started.
 fn wait_for_load(backend: &Server, before: u64) -> Result<()> {
-    /// Minimum number of requests that counts as load. It exceeds the number of probes by this
-    /// tool and by a generator.
+    /// Minimum number of requests that count as load. Fewer requests may be probes of this tool and
+    /// of a generator.
     const REQUESTS_MIN: u64 = 1_000;
     let started = Instant::now();
     while count_served(backend)? < before + REQUESTS_MIN {
@@ -121,8 +121,8 @@ pub(crate) fn measure_punctuality(bench: &Bench) -> Result<Vec<Row>> {
                 bench.repetitions
             );
             delays.push(delay);
-            // The server cannot follow the highest rate. This does not affect the scheduling delay,
-            // so problems count only for the rate with a target.
+            // At the highest rate the server cannot keep up, so the report has problems. They do
+            // not affect the scheduling delay, so problems count only for the rate with a target.
             problems.extend(if target.is_some() { report.problems } else { Vec::new() });
         }
         let row_spec = RowSpec {
@@ -141,7 +141,7 @@ fn run(bench: &Bench, spec: &LoadSpec<'_>) -> Result<Report> {
     running.finish(Duration::from_secs(spec.seconds) + END_TIMEOUT)
 }
 
-/// Duration of a run with a constant rate, in which the server stalls for [`STALL`].
+/// Duration of a run at a constant rate. The server stalls for [`STALL`] during the run.
 const STALL_SECONDS: u64 = 20;
 /// Requests per second. At this low rate the server drains the queue of a stall in negligible time.
 /// [`compute_true_figures`] does not include this time.
@@ -168,19 +168,25 @@ fn compute_true_figures(stall: Duration) -> [f64; 3] {
     [p99_ms, stall * 1e3, rate * (stall - SLOW.as_secs_f64())]
 }
 
+/// The figures of one generator, by repetition: p99 and maximum in milliseconds, and the number of
+/// requests above 100 ms.
+#[derive(Default)]
+struct StallFigures {
+    reported: Vec<[f64; 3]>,
+    truth: Vec<[f64; 3]>,
+    /// Reasons why runs are invalid.
+    problems: Vec<String>,
+}
+
 /// Compares reported figures with true ones for a server that stalls for a second.
 ///
 /// # Errors
 /// Fails if a generator or the server does not run.
 pub(crate) fn compare_with_truth(bench: &Bench) -> Result<Vec<Row>> {
-    /// The reported figures and the true ones, by repetition. The figures are p99 and maximum in
-    /// milliseconds, and the number of requests above 100 ms.
-    type Pairs = Vec<([f64; 3], [f64; 3])>;
     let generators = [Generator::Weir(bench.weir.clone()), Generator::Wrk, Generator::K6];
-    // The figures and the problems of each generator.
-    let mut results: [(Pairs, Vec<String>); 3] = Default::default();
+    let mut results: [StallFigures; 3] = Default::default();
     for repetition in 1..=bench.repetitions {
-        for (generator, (pairs, problems)) in generators.iter().zip(&mut results) {
+        for (generator, result) in generators.iter().zip(&mut results) {
             let (report, stall) = run_with_stall(bench, generator)?;
             let figures = [report.p99_ms, report.max_ms, report.slow.unwrap_or(0) as f64];
             let truth = compute_true_figures(stall);
@@ -188,30 +194,31 @@ pub(crate) fn compare_with_truth(bench: &Bench) -> Result<Vec<Row>> {
                 "truth {repetition}/{}: {generator:?} reports {figures:.0?}, the truth is {truth:.0?}",
                 bench.repetitions
             );
-            pairs.push((figures, truth));
-            problems.extend(report.problems);
+            result.reported.push(figures);
+            result.truth.push(truth);
+            result.problems.extend(report.problems);
         }
     }
     let names = [("p99", "ms"), ("max", "ms"), ("above 100 ms", "requests")];
+    let [ours, wrk, k6] = &results;
     let mut rows = Vec::new();
     for (index, (name, unit)) in names.into_iter().enumerate() {
         let case = format!("stall of 1 s, {name}");
-        let [(ours, problems), (wrk, _), (k6, _)] = &results;
         let pick =
-            |pairs: &Pairs| pairs.iter().map(|(reported, _)| reported[index]).collect::<Vec<f64>>();
-        let truth: Vec<f64> = ours.iter().map(|(_, truth)| truth[index]).collect();
-        let mut problems = problems.clone();
-        let deviation = median(&pick(ours)) / median(&truth) - 1.0;
+            |figures: &[[f64; 3]]| figures.iter().map(|round| round[index]).collect::<Vec<f64>>();
+        let (reported, truth) = (pick(&ours.reported), pick(&ours.truth));
+        let mut problems = ours.problems.clone();
+        let deviation = median(&reported) / median(&truth) - 1.0;
         if deviation.abs() > TRUTH_SHARE {
             problems.push(format!("{:.1} % from the truth", deviation * 100.0));
         }
         for (peer, theirs, problems) in [
-            ("the truth", truth.clone(), problems),
-            ("wrk", pick(wrk), Vec::new()),
-            ("k6", pick(k6), Vec::new()),
+            ("the truth", truth, problems),
+            ("wrk", pick(&wrk.reported), Vec::new()),
+            ("k6", pick(&k6.reported), Vec::new()),
         ] {
             let row_spec = RowSpec { case: &case, unit, peer, target: None };
-            rows.push(Row::compare(&row_spec, &pick(ours), &theirs, problems));
+            rows.push(Row::compare(&row_spec, &reported, &theirs, problems));
         }
     }
     Ok(rows)

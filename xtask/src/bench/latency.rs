@@ -17,7 +17,7 @@ use super::{Bench, CONNECTIONS};
 const CAPACITY_SHARE: f64 = 0.5;
 /// Maximum number of attempts to get a round with the verdict "pass".
 const ATTEMPTS_MAX: usize = 6;
-/// Smallest added 99th percentile that is reported, in milliseconds.
+/// An added 99th percentile below this is reported as this value, in milliseconds.
 const RESOLUTION_MS: f64 = 0.001;
 /// Duration of a round as a multiple of `--seconds`. A longer round makes the 99th percentile
 /// stable.
@@ -100,7 +100,7 @@ pub(crate) fn measure_added_latency(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Measures the calls per second that saturate the core that gateway and node share.
+/// Measures the rate, in calls per second, that saturates the shared core of gateway and node.
 fn measure_capacity(contender: &Contender) -> Result<f64> {
     let server = Server::start(contender, BLOCK_CALL)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
@@ -111,7 +111,7 @@ fn measure_capacity(contender: &Contender) -> Result<f64> {
 }
 
 /// Sends calls at a constant rate (open loop) and returns their times. Repeats the run until its
-/// verdict is "pass"; `None` if that takes more than [`ATTEMPTS_MAX`] attempts.
+/// verdict is "pass". Returns `None` if none of [`ATTEMPTS_MAX`] runs has this verdict.
 fn generate(bench: &Bench, url: &str, rate: f64) -> Result<Option<Times>> {
     for _ in 0..ATTEMPTS_MAX {
         match generate_once(bench, url, rate)? {

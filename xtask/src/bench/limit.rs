@@ -1,6 +1,6 @@
 //! Measures the CPU cost of request limits: cache hits under a limit with 10^6 keys, against the
-//! same hits without a limit. The limit counts calls by key, and a *zone* stores the counts. Each
-//! call has another key than the call before.
+//! same hits without a limit. The limit counts calls by key, and a *zone* stores the counts.
+//! Successive calls have different keys.
 //!
 //! Both gateways keep running, because filling the zone takes longer than all rounds. Only one
 //! gateway is under load at a time. The limit rejects no call, so both gateways send the same

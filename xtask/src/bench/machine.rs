@@ -58,7 +58,7 @@ pub(crate) fn cpu_time(leader: u32) -> Result<Duration> {
 
 /// Returns the busy time of a core in seconds since the machine started (`/proc/stat`, in ticks of
 /// 10 ms; kernel Documentation/filesystems/proc.rst, section 1.7). Steal time of a virtual machine
-/// is included, because it distorts measurements in the same way.
+/// is included, because it distorts measurements as other processes do.
 ///
 /// # Errors
 /// Fails if there is no such core.

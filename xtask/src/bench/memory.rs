@@ -1,9 +1,9 @@
 //! Measures the gateway's resident memory with 10,000 idle connections, and while distinct
 //! responses pass through a full cache.
 //!
-//! A *contender* is a server in a comparison: Weir or a peer. A *row* of the results is one
-//! comparison. Its *target* is the largest allowed ratio of our figure to the one that it is
-//! compared with.
+//! A *contender* is a server in a comparison: Weir or a peer. A *row* of the results compares our
+//! figure with another figure. Its *target* is the largest allowed ratio of our figure to the other
+//! figure.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,9 +27,11 @@ const GROWTH_MAX: f64 = 1.05;
 /// Duration of the flow of distinct calls as a multiple of `--seconds`: 5 minutes for the default
 /// of 4 s.
 const FLOW_FACTOR: u64 = 75;
-/// The second half of the samples has this many windows. Its first and its last window are
+/// Number of windows in the second half of the samples. The first and the last of these windows are
 /// compared.
-const WINDOW_DIVISOR: usize = 10;
+const WINDOWS: usize = 10;
+/// Minimum number of samples. With this number a window has at least two samples.
+const SAMPLES_MIN: usize = 4 * WINDOWS;
 
 /// Measures memory with idle connections against nginx. The row has no target.
 ///
@@ -138,16 +140,16 @@ fn find_problems(summary: &Summary, samples: usize) -> Vec<String> {
         let errors = summary.errors;
         problems.push(format!("{} responses, errors {errors:?}", summary.requests));
     }
-    if samples < 4 * WINDOW_DIVISOR {
-        problems.push(format!("{samples} samples, at least {} are needed", 4 * WINDOW_DIVISOR));
+    if samples < SAMPLES_MIN {
+        problems.push(format!("{samples} samples, at least {SAMPLES_MIN} are needed"));
     }
     problems
 }
 
-/// Returns the median memory in the first window of the second half, and in its last window.
+/// Returns the median memory in the first and in the last window of the second half.
 fn find_growth(samples: &[f64]) -> (f64, f64) {
     let half = &samples[samples.len() / 2..];
-    let window = (half.len() / WINDOW_DIVISOR).max(1).min(half.len());
+    let window = (half.len() / WINDOWS).max(1).min(half.len());
     (median(&half[..window]), median(&half[half.len() - window..]))
 }
 

@@ -73,7 +73,8 @@ struct LoadResult {
 /// Fails if a process does not run or gives no result.
 pub(crate) fn measure_overload(bench: &Bench) -> Result<Vec<Row>> {
     let folder = create_result_folder(bench, "overload")?;
-    // For each of the four rows: our figures and those that they are compared with, by repetition.
+    // For each of the four rows: its first and its second figures, by repetition. A row is compared
+    // as the ratio of the first figure to the second.
     let mut figures: [(Vec<f64>, Vec<f64>); 4] = Default::default();
     let mut problems = Vec::new();
     for repetition in 1..=bench.repetitions {
@@ -167,6 +168,7 @@ fn run_load(bench: &Bench, folder: &Path, gateway: &Server, low_rate: u64) -> Re
     })
 }
 
+/// Starts the load of one class, `high` or `low`. Only the class `high` sends the API key.
 fn start_load(
     bench: &Bench,
     folder: &Path,

@@ -98,8 +98,8 @@ fn run_capacity_search(bench: &Bench, known: &KnownCapacity) -> Result<Row> {
 const COMPARISONS: usize = 40;
 /// Number of runs of each of the two variants in a comparison.
 const RUNS: usize = 6;
-/// Number of runs from the start of one comparison to the start of the next. Comparisons share
-/// runs, because separate runs would take hours.
+/// Each comparison begins this many runs after the comparison before it. Successive comparisons
+/// share runs, because separate runs would take hours.
 const STEP: usize = 2;
 /// Largest share of comparisons that may report a difference.
 const DIFFERENT_SHARE: f64 = 0.05;
@@ -146,8 +146,8 @@ pub(crate) fn compare_same_node(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![Row::compare(&row_spec, &[different as f64], &[allowed], Vec::new())])
 }
 
-/// Compares runs, which belong to the variants A and B in the order A B B A. Returns the number of
-/// compared metrics and the number of metrics that differ.
+/// Compares the variants A and B. The runs belong to the variants in the order A B B A, repeated.
+/// Returns the number of compared metrics and the number of metrics that differ.
 fn compare(bench: &Bench, runs: &[PathBuf]) -> Result<(usize, usize)> {
     let variant = |name: &str, is_a: bool| {
         let runs = runs.iter().enumerate();

@@ -19,7 +19,7 @@ use crate::shell;
 pub(crate) const SERVER_CORE: &str = "0";
 /// The core of the load and of the constant node.
 pub(crate) const LOAD_CORE: &str = "1";
-/// Timeout for a server's first response. Weir probes its nodes before that.
+/// Timeout for a server's first response. Weir probes its nodes before it responds.
 const READY_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time from SIGTERM to SIGKILL for a server that does not end.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -46,8 +46,8 @@ pub(crate) enum Cache {
 pub(crate) enum Contender {
     /// Weir in front of these nodes.
     Weir { label: &'static str, program: PathBuf, nodes: Vec<SocketAddr>, cache: Cache },
-    /// Weir with a cache of 64 MiB, or with none if `cache` is false. The lines `extra` end its
-    /// configuration.
+    /// Weir with a cache of 64 MiB, or with none if `cache` is false. Its configuration ends with
+    /// the lines `extra`.
     WeirConfigured {
         label: &'static str,
         program: PathBuf,
@@ -119,7 +119,7 @@ impl Contender {
                     .replace("@PORT@", &port.to_string())
                     .replace("@DIR@", &folder.display().to_string())
                     .replace("@CONNECTIONS@", &CONNECTIONS.to_string())
-                    // A client whose call goes to the node needs a second file descriptor.
+                    // A connection needs a second file descriptor while its call is at the node.
                     .replace("@FILES@", &(CONNECTIONS * 3 / 2).to_string());
                 for (placeholder, value) in values {
                     text = text.replace(placeholder, value);
@@ -146,7 +146,7 @@ impl Contender {
             command.arg(write_config(template, "weir.toml", values)?);
             Ok(command)
         };
-        let weir_by_options = |program: &Path, urls: &[String], cache: bool| {
+        let weir_by_options = |program: &Path, urls: &[String], is_cache_on: bool| {
             let mut command = pinned_command(SERVER_CORE);
             command.arg(program).arg("serve");
             for url in urls {
@@ -154,14 +154,15 @@ impl Contender {
             }
             let listen = format!("127.0.0.1:{port}");
             command.args(["--listen", &listen, "--admin", "off", "--threads", "1"]);
-            if !cache {
+            if !is_cache_on {
                 command.arg("--no-cache");
             }
             command
         };
         match self {
             Self::Weir { program, nodes, cache: Cache::Bytes(bytes), .. } => {
-                let values = weir_values(nodes, *bytes, true, "");
+                let (is_cache_on, extra) = (true, "");
+                let values = weir_values(nodes, *bytes, is_cache_on, extra);
                 weir(program, include_str!("weir.toml"), &values)
             }
             Self::Weir { program, nodes, cache, .. } => {
@@ -173,7 +174,8 @@ impl Contender {
                 weir(program, include_str!("weir.toml"), &values)
             }
             Self::WeirUncached { program, url, .. } => {
-                Ok(weir_by_options(program, std::slice::from_ref(url), false))
+                let is_cache_on = false;
+                Ok(weir_by_options(program, std::slice::from_ref(url), is_cache_on))
             }
             Self::NginxReturn { response } => {
                 nginx(include_str!("nginx_return.conf"), &[("@ANSWER@", response.clone())])
@@ -217,13 +219,13 @@ impl Contender {
 fn weir_values(
     nodes: &[SocketAddr],
     cache_bytes: u64,
-    cache: bool,
+    is_cache_on: bool,
     extra: &str,
 ) -> [(&'static str, String); 4] {
     [
         ("@NODES@", upstream_tables(nodes)),
         ("@BYTES@", cache_bytes.to_string()),
-        ("@CACHE@", cache.to_string()),
+        ("@CACHE@", is_cache_on.to_string()),
         ("@MORE@", extra.to_owned()),
     ]
 }
@@ -267,8 +269,8 @@ impl Server {
         Self::spawn(contender.name(), command, port, folder, probe)
     }
 
-    /// Starts the constant node on this many ports. Returns the node with its addresses. Each
-    /// address counts as a node of its own.
+    /// Starts the constant node on this many ports. Returns the node with its addresses. A gateway
+    /// treats each address as a separate node.
     ///
     /// # Errors
     /// Same as [`Server::start`].
@@ -382,7 +384,7 @@ impl Drop for Server {
     }
 }
 
-/// A temporary folder outside any server; dropping it removes it.
+/// A temporary folder that belongs to no server. Dropping this value removes the folder.
 pub(crate) struct ScratchFolder(pub(crate) PathBuf);
 
 impl Drop for ScratchFolder {
@@ -413,9 +415,9 @@ pub(crate) fn create_scratch_folder(name: &str) -> Result<PathBuf> {
     anyhow::bail!("1000 scratch folders in {} are taken", base.display())
 }
 
-/// Returns local addresses with `count` free ports. The kernel does not assign a port twice in a
-/// row. If the machine runs only the bench, each port is therefore still free when the server binds
-/// it.
+/// Returns local addresses with `count` free ports. The ports are still free when the server binds
+/// them, because the kernel does not assign a port twice in a row. This holds only if the machine
+/// runs nothing but the bench.
 pub(crate) fn find_free_ports(count: usize) -> Result<Vec<SocketAddr>> {
     ensure!(count > 0, "count is 0, at least 1 is needed");
     let listeners: Vec<TcpListener> =

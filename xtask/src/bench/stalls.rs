@@ -1,6 +1,6 @@
-//! Measures the effect of failing nodes on clients while one or two of three nodes fail. The
-//! figures are failed calls, p99.9 of the latency, and the slowest call. The peers are nginx and
-//! HAProxy in front of the same nodes.
+//! Measures the effect on clients when one or two of three nodes fail. The figures are failed
+//! calls, p99.9 of the latency, and the slowest call. The peers are nginx and HAProxy in front of
+//! the same nodes.
 //!
 //! The gateway under test runs on core 0. Three constant nodes (`backend.rs`) and `weir load` run
 //! on core 1. Each node has 3 ms of latency and its own process. Each round starts all processes.
@@ -101,10 +101,10 @@ fn compare(
     rate: u64,
 ) -> Result<Vec<Row>> {
     let case = format!("{name}, {count} of {NODES}, {rate}/s");
-    // The p99.9 of each gateway, by repetition. The slowest calls and the problems are those of
-    // Weir only.
-    let (mut p999, mut slowest, mut problems) =
-        (<[Vec<f64>; 3]>::default(), Vec::new(), Vec::new());
+    // The p99.9 of each gateway, by repetition.
+    let mut p999: [Vec<f64>; 3] = Default::default();
+    // The slowest call of each repetition with Weir, and the problems of Weir's rounds.
+    let (mut slowest, mut problems) = (Vec::new(), Vec::new());
     for repetition in 1..=bench.repetitions {
         for (gateway, p999) in Gateway::ALL.into_iter().zip(&mut p999) {
             let (label, result) = measure_round(bench, gateway, failure, count, rate)?;
@@ -143,8 +143,8 @@ fn compare(
     ])
 }
 
-/// Sends load to one gateway while `count` nodes fail and, unless they are killed, recover. Returns
-/// the gateway's label and the result.
+/// Sends load to one gateway. Meanwhile `count` nodes fail, and recover unless they were killed.
+/// Returns the gateway's label and the result.
 fn measure_round(
     bench: &Bench,
     gateway: Gateway,
@@ -163,7 +163,7 @@ fn measure_round(
     let folder = create_result_folder(bench, "stalls")?;
     let before = count_served(&nodes[0])?;
     let load = start_load(bench, &folder, &server, rate)?;
-    // Waits until the node has served its share of the first second of load.
+    // Waits until the first node has served its share of the first second of load.
     while count_served(&nodes[0])? < before + rate / NODES as u64 {
         shell::pause(Duration::from_millis(50));
     }

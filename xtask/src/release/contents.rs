@@ -11,7 +11,7 @@ use super::copy_into;
 use crate::package_files::{self as files, Effort, VERSION};
 use crate::shell;
 
-/// Files of the repository that the packages contain or that describe them.
+/// Files of the repository that the packages contain, or that describe the packages.
 const FILES: &[&str] = &[
     "CHANGELOG.md",
     "LICENSE-APACHE",

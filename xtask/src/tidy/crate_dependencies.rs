@@ -37,8 +37,8 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
 
 const RULE: &str = "crate arrows";
 
-/// Finds manifests that depend on a crate that [`ALLOWED_DEPENDENCIES`] does not allow, manifests
-/// of crates that it does not list, and manifests that are not TOML.
+/// Finds manifests with a dependency that [`ALLOWED_DEPENDENCIES`] does not allow. Also finds
+/// manifests of crates that are not in that table, and manifests that are not TOML.
 pub(crate) fn find_forbidden_dependencies(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts("Cargo.toml") {

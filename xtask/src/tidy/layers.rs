@@ -161,8 +161,8 @@ fn check_folder(tree: &Tree, folder: &LayeredFolder) -> Vec<Finding> {
         };
         for import in imports {
             let Some([name, ..]) = import.path.strip_prefix(&base[..]) else { continue };
-            // A name without a layer is an item of the folder's own module, or a module that has a
-            // finding in its own file.
+            // A name without a layer is an item of the folder's own module, or a module for which
+            // its own file has a finding.
             let Some(other_layer) = find_layer(name) else { continue };
             if name != module && other_layer >= layer {
                 let message = format!("{module} must not import from {name}");
@@ -248,8 +248,8 @@ fn collect_imports(tokens: &[TokenTree], module: &[String], imports: &mut Vec<Im
     }
 }
 
-/// Adds the paths that begin with `path` and continue in `tokens` to `imports`. For `{a, b::c}`,
-/// that is a path for each part in the braces. Returns the number of tokens that were read.
+/// Extends `path` by the names in `tokens`, and adds the result to `imports`. For `{a, b::c}`, adds
+/// one path for each part in the braces. Returns the number of tokens that were read.
 fn read_path(tokens: &[TokenTree], mut path: Vec<String>, imports: &mut Vec<Import>) -> usize {
     let mut index = 0;
     loop {

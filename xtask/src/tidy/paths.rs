@@ -15,7 +15,7 @@ const ROOTS: &[&str] = &[
 const ENDINGS: &[&str] = &[".rs", ".toml", ".md"];
 
 /// Finds paths in backticks that do not exist, in pages at the root, in docs/ and in module docs.
-/// Also finds relative links in any page whose target or heading does not exist.
+/// Also finds relative links with a missing target or heading, in any page.
 pub(crate) fn find_missing_paths(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts(".md").filter(|(path, _)| !path.starts_with("testdata/")) {
@@ -64,7 +64,7 @@ fn is_repository_path(span: &str) -> bool {
         return false;
     }
     match span.split_once('/') {
-        // `gateway.toml` alone is the user's file; `limit.rs` alone is ours.
+        // Without a folder, `gateway.toml` is a user's file, and `limit.rs` is ours.
         None => span.len() > 3 && span.ends_with(".rs"),
         Some(("target", _)) => false,
         Some((first, _)) => {
@@ -74,7 +74,7 @@ fn is_repository_path(span: &str) -> bool {
 }
 
 /// Returns true if the path of a file or folder equals `span` or ends in it. Module docs use paths
-/// relative to parents.
+/// relative to a parent folder.
 fn path_exists(tree: &Tree, span: &str) -> bool {
     let span = span.trim_start_matches("./").trim_end_matches('/');
     let (inner, folder, inner_folder) =
@@ -120,14 +120,17 @@ fn find_heading_anchors(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Finds names of tests in pages, such as `serving::outage`, that no function or module has. `cargo
-/// test` passes if its filter matches no test. Decisions are not checked, because they are history.
+/// Finds names of tests in pages, such as `serving::outage`, if no function or module has the name.
+/// `cargo test` passes if its filter matches no test, so it detects no stale name. Decisions are
+/// not checked, because they are history.
 pub(crate) fn find_missing_tests(tree: &Tree) -> Vec<Finding> {
     let defined: HashSet<&str> =
         tree.texts(".rs").flat_map(|(_, text)| find_defined_names(text)).collect();
     let mut findings = Vec::new();
     let is_page = |path: &str| {
-        !path.contains('/') || path.starts_with("docs/") && !path.starts_with("docs/decisions/")
+        let is_at_root = !path.contains('/');
+        let is_decision = path.starts_with("docs/decisions/");
+        is_at_root || (path.starts_with("docs/") && !is_decision)
     };
     for (path, text) in tree.texts(".md").filter(|(path, _)| is_page(path)) {
         for (index, line) in text.lines().enumerate() {

@@ -7,7 +7,7 @@ use super::tree::Tree;
 
 /// Size of the largest allowed file, in bytes. A larger file would slow down every clone for ever.
 const BLOB_BYTES_MAX: u64 = 200_000;
-/// Folder of recorded public data, which tests need unchanged and which may be larger.
+/// Folder of recorded public data. Its files may be larger, because tests need the data unchanged.
 const BLOBS_ALLOWED: &str = "testdata/";
 /// Lengths above which a file or function yields a note (docs/style.md, rules 4 and 6).
 const FILE_LINES: usize = 600;
@@ -82,8 +82,8 @@ pub(crate) fn list_notes(tree: &Tree) -> Vec<String> {
     notes
 }
 
-/// Returns the first line and the length of each function longer than [`FUNCTION_LINES`]. rustfmt
-/// puts the closing brace at the indent of the `fn`.
+/// Returns the first line and the length of each function longer than [`FUNCTION_LINES`]. A
+/// function ends at a closing brace with the indent of the `fn`, as rustfmt writes it.
 fn find_long_functions(text: &str) -> Vec<(usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut functions = Vec::new();

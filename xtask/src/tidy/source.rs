@@ -15,9 +15,9 @@ pub(crate) fn find_missing_docs(tree: &Tree) -> Vec<Finding> {
     undocumented.map(|(path, _)| Finding::new(path, 1, "module doc", message)).collect()
 }
 
-/// Names that pure code must not use, each with the reason or the alternative. Pure code is the
-/// code in the folders of [`PURE`], which makes decisions without side effects. The reports call it
-/// a rule.
+/// Names that pure code must not use, each with the reason or the alternative. Pure code makes
+/// decisions without side effects; [`PURE`] lists its folders and files. The messages of findings
+/// call pure code a rule.
 const IMPURE: &[(&str, &str)] = &[
     ("std::net", "a rule knows no socket"),
     ("tokio", "a rule never waits"),

@@ -23,7 +23,7 @@ pub(crate) struct Content {
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     files: BTreeMap<String, Content>,
-    /// Folders of test data on disk without a file of the repository.
+    /// Folders of test data on disk that contain no file of the repository.
     empty_folders: Vec<String>,
 }
 

@@ -2,10 +2,10 @@
 //! holds the rights of one key or token. A *credential* is a key or token that a request presents.
 //! Without a credential, the client's certificate can identify the client.
 //!
-//! Each call refers to the resulting [`Caller`], which limits, rules, logs and metrics use. The
-//! gateway looks up a credential by its hash, so that the duration of a lookup does not reveal how
-//! close a guessed key is. `policy/access.rs` decides what a grant allows, and `access/token.rs`
-//! verifies tokens.
+//! Each call refers to the resulting [`Caller`]. Limits, rules, logs and metrics use the caller.
+//! The gateway looks up a credential by its hash, so that the duration of a lookup does not reveal
+//! how close a guessed key is. `policy/access.rs` decides what a grant allows, and
+//! `access/token.rs` verifies tokens.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -52,7 +52,8 @@ impl Caller {
         self.grant.as_ref().map(|grant| &*grant.name)
     }
 
-    /// Returns the tier of the caller's key or token. Rules and priorities refer to tiers by name.
+    /// Returns the tier of the caller's key or token; `None` without a tier. Rules and priorities
+    /// refer to tiers by name.
     pub(crate) fn tier(&self) -> Option<&str> {
         self.grant.as_ref().and_then(|grant| grant.tier.as_deref())
     }
@@ -68,8 +69,8 @@ impl Caller {
     }
 }
 
-/// The parts of an HTTP request's head (request line and headers) to parse, in addition to those
-/// that every request needs.
+/// The optional parts of a request's head (request line and headers) that the gateway parses
+/// because the configuration needs them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct HeadFields {
     /// Lower-case name of the header that a group hashes for load balancing; `None` without such a
@@ -84,7 +85,7 @@ pub(crate) struct HeadFields {
 /// The fields that access control, rules and the access log need.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AccessFields {
-    /// Places of a key in a request; `None` without access control.
+    /// The places where a request may hold a key; `None` without access control.
     key_places: Option<KeyPlaces>,
     /// True if the configuration has issuers of tokens.
     accepts_tokens: bool,
@@ -165,7 +166,8 @@ impl AccessValues {
         }
     }
 
-    /// Stores the credential or the value in a header if `fields` names the header.
+    /// Stores the credential of a header that `fields` lists as a place of keys. Stores the value
+    /// of a header that rules or the access log use.
     pub(crate) fn add_header(&mut self, name: &str, value: &[u8], fields: &AccessFields) {
         if let Some(places) = &fields.key_places {
             let is_named = |expected: &str| name.eq_ignore_ascii_case(expected);
@@ -205,7 +207,8 @@ impl AccessValues {
         let find_credential = |pair: &str| -> Option<Credential> {
             let (name, value) = pair.split_once('=')?;
             let key = (name == QUERY_NAME && !value.is_empty()).then_some(value)?;
-            Some(Credential::new(key.as_bytes(), false))
+            let accepts_tokens = false;
+            Some(Credential::new(key.as_bytes(), accepts_tokens))
         };
         let query = query.split('#').next().unwrap_or("");
         self.query_credential = query.split('&').find_map(find_credential);
@@ -232,10 +235,10 @@ fn parse_bearer(value: &[u8]) -> Option<&[u8]> {
 /// The keys of a configuration, by their hash or certificate. All threads share this index.
 #[derive(Debug)]
 pub(crate) struct KeyIndex {
-    /// Index in `Access::keys` of each key, by its hash.
+    /// Maps the hash of a key to the key's index in `Access::keys`.
     keys: HashMap<[u8; 32], usize, RandomState>,
-    /// Index in `Access::keys` of each key that a certificate identifies, by the name in the
-    /// certificate.
+    /// Maps the name in a certificate to the index in `Access::keys` of the key that the
+    /// certificate identifies.
     certificates: HashMap<Box<str>, usize, RandomState>,
 }
 
@@ -270,8 +273,8 @@ pub(crate) struct RequestIdentity<'a> {
     pub(crate) path: &'a str,
     /// The values of the head's [`AccessFields`]; `None` if the configuration needs none.
     pub(crate) access_values: Option<&'a AccessValues>,
-    /// False for health checks and for requests that a browser sends by itself. These requests need
-    /// no key, and a key in them is ignored.
+    /// True for a POST and for a WebSocket upgrade. Other requests, such as health checks and CORS
+    /// preflights, need no key. A key in such a request is ignored.
     pub(crate) needs_key: bool,
     /// The verified certificate of the client; `None` without one.
     pub(crate) certificate: Option<&'a ClientCertificate>,
@@ -326,8 +329,8 @@ struct PresentedKey<'a> {
 }
 
 /// Returns the credential with the highest precedence, and the path without a key. A credential in
-/// a header precedes one in the path, and the query comes last. Returns [`Denial::TwoKeys`] if the
-/// headers hold different credentials.
+/// a header takes precedence over a key in the path, and both over a credential in the query.
+/// Returns [`Denial::TwoKeys`] if the headers hold different credentials.
 fn find_key<'a>(
     key_index: &KeyIndex,
     full_path: &'a str,
@@ -347,10 +350,9 @@ fn find_key<'a>(
         Some(HeaderCredential::One(credential)) => Some(present(credential)),
         Some(HeaderCredential::None) | None => None,
     };
-    let key =
-        in_header.or(in_path.map(|(hash, _)| PresentedKey { hash, token: None })).or(access_values
-            .and_then(|access_values| access_values.query_credential.as_ref())
-            .map(present));
+    let path_key = in_path.map(|(hash, _)| PresentedKey { hash, token: None });
+    let in_query = access_values.and_then(|access_values| access_values.query_credential.as_ref());
+    let key = in_header.or(path_key).or(in_query.map(present));
     Ok((key, path))
 }
 

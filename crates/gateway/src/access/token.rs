@@ -24,7 +24,8 @@ const CACHED_TOKENS_MAX: usize = 4096;
 /// Maximum number of characters of the claim `sub` (the subject) that become part of a caller's
 /// name.
 const SUBJECT_CHARS_MAX: usize = 64;
-/// Maximum number of methods or chains in a token, because each call is compared with all of them.
+/// Maximum number of methods, and of chains, in a token. A limit is needed because each call is
+/// compared with all of them.
 const LIST_ITEMS_MAX: usize = 256;
 
 /// The token cache of one thread.
@@ -34,14 +35,14 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Creates an empty cache; `None` if no tokens are configured.
+    /// Creates an empty cache; `None` if no issuers of tokens are configured.
     pub(crate) fn new(config: &Config) -> Option<Tokens> {
         let verified = quick_cache::unsync::Cache::new(CACHED_TOKENS_MAX);
         (!config.access.issuers.is_empty()).then_some(Tokens { verified })
     }
 
-    /// Returns the grant of a token, from the cache or after verification. The caller must check
-    /// whether a cached grant has expired.
+    /// Returns the grant of a token, from the cache or after verification. A cached grant may have
+    /// expired, so the calling function must check the expiry.
     ///
     /// # Errors
     /// [`Denial::Expired`] or [`Denial::BadKey`].
@@ -70,6 +71,7 @@ pub(crate) fn verify(token: &str, issuers: &[Issuer], chains: &[Chain]) -> Resul
     let mut denial = Denial::BadKey;
     for issuer in issuers {
         let may_verify = |key: &&VerifyKey| {
+            // If the token or the key lacks an id, the ids are not compared.
             let ids = header.kid.as_deref().zip(key.id.as_deref());
             key.algorithms.contains(&header.alg)
                 && ids.is_none_or(|(token_id, key_id)| token_id == key_id)

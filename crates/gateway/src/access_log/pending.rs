@@ -99,8 +99,8 @@ impl PendingRecord {
 }
 
 /// Merges the records of several calls; `None` without calls. The merged record has the first error
-/// and the longest upstream time. All other facts are those of the first call, but the method is
-/// `batch` if the methods differ.
+/// and the longest upstream time. If the methods differ, the method is `batch`. All other facts are
+/// those of the first call.
 fn merge(calls: Vec<CallRecord>) -> Option<CallRecord> {
     let mut calls = calls.into_iter();
     let mut merged = calls.next()?;

@@ -19,13 +19,14 @@ use crate::config::access_log::format::{Format, Part, USER_AGENT, Variable};
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of bytes of a text from a client in a line. Longer texts are truncated.
+/// Maximum number of bytes that a line contains of one text from a client. Longer texts are
+/// truncated.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// Facts about a request, or about one call of it.
+/// Facts about a request, or about one of its calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
-    /// When the record was created, which is shortly before its response is written.
+    /// When the record was created: shortly before the response is written.
     pub(crate) time: SystemTime,
     /// Address of the client.
     pub(crate) client: IpAddr,
@@ -43,7 +44,7 @@ pub(crate) struct Record {
     pub(crate) status: u16,
     /// Bytes of the request body.
     pub(crate) bytes_in: usize,
-    /// Bytes of the response body. In the record of one call, bytes of its result or error.
+    /// Bytes of the response body. In the record of one call, bytes of the call's result or error.
     pub(crate) bytes_out: usize,
     /// Time from the arrival of the complete request until the response is written.
     pub(crate) duration: Duration,
@@ -67,8 +68,9 @@ pub(crate) struct CallRecord {
     pub(crate) error: Option<i64>,
     /// How the cache was involved; `None` if the call failed before the cache was used.
     pub(crate) cache: Option<CacheStatus>,
-    /// Name of the upstream that sent the response, also if the response then came from the cache.
-    /// `None` if the upstream is unknown, or if no upstream responded.
+    /// Name of the upstream that sent the response. For a response from the cache, name of the
+    /// upstream that sent it originally. `None` if the upstream is unknown, or if no upstream
+    /// responded.
     pub(crate) upstream: Option<Arc<str>>,
     /// Bytes of the result or error object.
     pub(crate) bytes: usize,

@@ -27,7 +27,7 @@ mod tests;
 
 /// Interval at which the writer polls the queues.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Interval at which the writer checks whether the file was moved.
+/// Interval at which the writer checks that the path still refers to the open file.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of formatted bytes at which a write starts.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -114,8 +114,8 @@ pub(crate) fn start(queues: Arc<RecordQueues>) -> io::Result<BackgroundThread> {
     start_writer(queues, out)
 }
 
-/// Starts the writer thread even if the file cannot be opened. The writer then tries again to open
-/// the file. Until it succeeds, lines are lost.
+/// Starts the writer thread even if the file cannot be opened. The writer then retries. Lines are
+/// lost until the file is open.
 ///
 /// # Errors
 /// Errors of starting the thread.
@@ -196,7 +196,8 @@ impl LogOutput {
         }
     }
 
-    /// Reopens the file if its name refers to another file, for example after a log rotation.
+    /// Opens the path again if no file is open, or if the path no longer refers to the open file,
+    /// for example after a log rotation.
     fn reopen_if_moved(&mut self, target: &LogTarget) {
         let LogTarget::File(path) = target else { return };
         let file_id = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());

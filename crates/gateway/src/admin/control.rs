@@ -38,7 +38,7 @@ pub enum Command {
     Cordon {
         /// Name of the upstream.
         upstream: String,
-        /// Reason that status shows.
+        /// Reason that `/status` shows.
         reason: Option<String>,
         /// Duration of the cordon.
         seconds: f64,
@@ -120,8 +120,8 @@ impl ControlSocket {
     }
 }
 
-/// Reads a command, executes it, and writes the reply. Refuses a user who may not send commands
-/// before reading the command, so that such users cannot delay the commands of operators.
+/// Reads a command, executes it, and writes the reply. If the user may not send commands, refuses
+/// without reading the command. So such users cannot delay the commands of operators.
 async fn handle(
     mut stream: UnixStream,
     snapshot: &watch::Receiver<Arc<Snapshot>>,
@@ -169,9 +169,9 @@ fn execute(command: &Command, snapshot: &Snapshot) -> Reply {
             if let Some(fault) = cordon::check(reason.as_deref(), duration) {
                 return refuse(fault.to_owned());
             }
-            let groups = snapshot.groups_without(index);
-            if !groups.is_empty() && !force {
-                return refuse(describe_last_upstream(upstream, &groups, snapshot));
+            let emptied_groups = snapshot.groups_without(index);
+            if !emptied_groups.is_empty() && !force {
+                return refuse(describe_last_upstream(upstream, &emptied_groups, snapshot));
             }
             snapshot.set_cordon(index, Some(Cordon { reason, until: now + duration }));
         }
@@ -182,7 +182,8 @@ fn execute(command: &Command, snapshot: &Snapshot) -> Reply {
     Reply::Done { was_cordoned, in_flight: counters.sum() }
 }
 
-/// Returns the refusal of a command that names an unknown upstream, with the most similar name.
+/// Returns the refusal of a command that names an unknown upstream. The refusal suggests the most
+/// similar name.
 fn describe_unknown_upstream(name: &str, snapshot: &Snapshot) -> String {
     let names: Vec<&str> =
         snapshot.upstreams.iter().map(|upstream| &*upstream.config.name).collect();

@@ -38,7 +38,7 @@ struct Sample {
     calls: u64,
     /// Number of calls that needed no upstream call of their own: cache hits and coalesced calls.
     spared: u64,
-    /// Counts by index of the upstream; empty if a reload has replaced the upstreams since.
+    /// Counts by index of the upstream; empty if a later reload has replaced the upstreams.
     upstreams: Vec<UpstreamSample>,
 }
 
@@ -53,8 +53,8 @@ struct UpstreamSample {
 
 impl History {
     /// Takes a sample of the counters at `now`. `generation` is the number of the configuration. If
-    /// it has changed, the series of all upstreams start again, because the new configuration may
-    /// list the upstreams in another order.
+    /// the number has changed, the series of all upstreams start again, because the new
+    /// configuration may list the upstreams in another order.
     pub(crate) fn take_sample(&mut self, now: Duration, generation: u64, counters: &Counters) {
         if std::mem::replace(&mut self.generation, generation) != generation {
             self.samples.iter_mut().for_each(|sample| sample.upstreams.clear());

@@ -1,4 +1,4 @@
-//! The text of `/metrics`, and of the page `docs/metrics.md`, which lists the metrics.
+//! Generates the text of `/metrics`, and the page `docs/metrics.md` that lists all metrics.
 //!
 //! Both are generated from one list of *metric sets*. A set holds the metrics of one type of
 //! object, such as an upstream. `metrics/counters.rs` declares the metrics that threads count. This
@@ -16,7 +16,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::status::{
-    ChainStatus, GatewaysStatus, GroupStatus, HealthState, MemoryPurpose, QuotaStatus,
+    ChainStatus, GatewaysStatus, GroupStatus, HealthStatus, MemoryPurpose, QuotaStatus,
     ReloadStatus, Status, UpstreamStatus, ZoneStatus,
 };
 use crate::cache::redis;
@@ -50,11 +50,11 @@ struct Scrape {
     /// True if gateways share a zone of request limits.
     has_shared_limits: bool,
     /// The exemplars (ids of traces) of histogram buckets. Encoding the text fills this list, and
-    /// `append_exemplars` adds them to the lines.
+    /// `append_exemplars` adds the exemplars to the lines.
     exemplars: Arc<Mutex<BucketExemplars>>,
 }
 
-/// Metrics over the quotas of all keys.
+/// Metrics of the quotas of all keys together.
 #[derive(Debug)]
 struct QuotaScrape {
     /// Number of calls refused because a quota was used up.
@@ -132,7 +132,8 @@ fn list_sets() -> Vec<AnyMetricSet> {
         AnyMetricSet::new(|scrape| list_labelled(&scrape.counters.rules)),
         AnyMetricSet::new(|scrape| {
             let mut zones = list_labelled(&scrape.counters.zones);
-            // The status lists all zones, or no zone if the configuration has no limit.
+            // If the configuration has no limit, the status lists no zones. Then the counters of
+            // the zones are omitted too.
             zones.truncate(scrape.status.zones.len());
             zones
         }),
@@ -154,8 +155,8 @@ impl AnyMetricSet {
     }
 }
 
-/// Returns a list with the only object of its type, which needs no labels. The list is empty if
-/// `object` is `None`.
+/// Returns a list with `object`. It needs no labels, because there is only one object of its type.
+/// The list is empty if `object` is `None`.
 fn list_unlabelled<T>(object: Option<&T>) -> LabelledObjects<'_, T> {
     object.into_iter().map(|object| (Vec::new(), object)).collect()
 }
@@ -195,7 +196,7 @@ pub(crate) fn render_openmetrics(snapshot: &Snapshot) -> String {
     append_exemplars(&text, &exemplars.lock())
 }
 
-/// The declaration of a metric, for the pages and files that are generated from it.
+/// The declaration of a metric. Pages and files are generated from the declarations.
 #[derive(Debug, Clone)]
 pub struct Declaration {
     /// Name of the samples. The samples of a histogram have a further suffix.
@@ -436,7 +437,7 @@ readings! {
     UpstreamStatus["chain", "upstream"] {
         /// 1 for the state that the upstream is in, 0 for the others.
         Gauge "weir_upstream_state" by "state" =
-            |upstream| HealthState::ALL.map(|state| (state.as_str(), upstream.state == state));
+            |upstream| HealthStatus::ALL.map(|state| (state.as_str(), upstream.state == state));
         /// 1 while the upstream is cordoned, so that it gets no new calls.
         Gauge "weir_upstream_cordoned" = |upstream| upstream.cordon.is_some();
         /// Height of the upstream's head; missing before its first poll.

@@ -13,7 +13,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
 use super::history::{History, Series};
 use super::status::{
-    ChainStatus, GroupStatus, HealthState, KeyStatus, MethodStatus, Status, UpstreamStatus,
+    ChainStatus, GroupStatus, HealthStatus, KeyStatus, MethodStatus, Status, UpstreamStatus,
     ZoneStatus,
 };
 
@@ -183,7 +183,7 @@ fn render_cache_tile(status: &Status) -> Markup {
 
 fn render_upstreams_tile(status: &Status) -> Markup {
     let upstreams = || status.chains.iter().flat_map(|chain| &chain.upstreams);
-    let healthy = upstreams().filter(|upstream| upstream.state == HealthState::Healthy).count();
+    let healthy = upstreams().filter(|upstream| upstream.state == HealthStatus::Healthy).count();
     let totals = &status.totals;
     let unit = format!("of {} healthy", upstreams().count());
     let content = html! {
@@ -328,7 +328,7 @@ fn render_upstream(upstream: &UpstreamStatus, latency: &Series) -> Markup {
         td.left {
             span class={ "badge " (badge_class(upstream.state)) } { (upstream.state.as_str()) }
             @match upstream.state_ends_seconds {
-                Some(remaining) if remaining <= 0.0 && upstream.state == HealthState::Ejected => {
+                Some(remaining) if remaining <= 0.0 && upstream.state == HealthStatus::Ejected => {
                     " " span.soft.small { "probe due" }
                 }
                 Some(remaining) => { " " span.soft.small { "for " (format_duration(remaining)) } }
@@ -459,15 +459,15 @@ fn render_or_none(value: Option<impl Render>) -> Markup {
 }
 
 /// Returns the CSS class that colours the state of an upstream.
-fn badge_class(state: HealthState) -> &'static str {
+fn badge_class(state: HealthStatus) -> &'static str {
     match state {
-        HealthState::Healthy => "good",
-        HealthState::Lagging | HealthState::Probing | HealthState::Paused => "warn",
-        HealthState::Ejected | HealthState::Foreign => "bad",
+        HealthStatus::Healthy => "good",
+        HealthStatus::Lagging | HealthStatus::Probing | HealthStatus::Paused => "warn",
+        HealthStatus::Ejected | HealthStatus::Foreign => "bad",
     }
 }
 
-/// Returns the first digits of a hash, which suffice to compare two hashes by eye.
+/// Returns the first digits of a hash. They suffice to compare two hashes by eye.
 fn shorten_hash(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
 }

@@ -167,7 +167,9 @@ closed_set! {
     /// State of an upstream.
     #[derive(Serialize, JsonSchema)]
     #[serde(rename_all = "lowercase")]
-    pub enum HealthState {
+    // The type keeps its name in the published schema.
+    #[schemars(rename = "HealthState")]
+    pub enum HealthStatus {
         /// The upstream is called.
         Healthy = "healthy",
         /// The upstream is behind, on another branch or silent, and is called only if no
@@ -197,7 +199,7 @@ pub struct UpstreamStatus {
     /// masked.
     pub address: String,
     /// State of the upstream.
-    pub state: HealthState,
+    pub state: HealthStatus,
     /// Time until an ejected upstream is probed or until a pause ends; null in other states.
     pub state_ends_seconds: Option<f64>,
     /// The cordon, which keeps the upstream out of rotation; null if it is not cordoned.

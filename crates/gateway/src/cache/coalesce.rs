@@ -1,11 +1,11 @@
 //! Coalesces equal calls: equal calls in flight at the same time share one upstream call.
 //!
-//! The shared call runs in its own task. So the client that started it (the leader) can disconnect
-//! without effect on the other clients (the waiters). Each waiter has its own deadline. If the
-//! leader's deadline ends before the waiter's deadline, the waiter retries. When the response
-//! arrives, all current waiters receive it, and the table no longer holds the call. If overload
-//! control rejects the shared call, its waiters fail too. Only waiters of a higher priority class
-//! than the leader's class retry.
+//! The shared call runs in its own task. So the client that started the call (the leader) can
+//! disconnect without effect on the other clients (the waiters). Each waiter has its own deadline.
+//! If the leader's deadline ends before the waiter's deadline, the waiter retries. When the
+//! response arrives, all current waiters receive it, and the table no longer holds the call. If
+//! overload control rejects the shared call, waiters of a higher priority class than the leader's
+//! class retry. The other waiters receive the failure.
 //!
 //! Each thread has its own table, so two threads may run equal calls. A duplicate call costs less
 //! than a lock on every call.
@@ -65,7 +65,7 @@ pub(crate) struct LeaderGuard {
 }
 
 impl LeaderGuard {
-    /// Sends the response to all waiters.
+    /// Sets the response. The guard is then dropped, which delivers the response to all waiters.
     pub(crate) fn complete(mut self, response: UpstreamResponse) {
         self.response = Some(response);
     }

@@ -1,9 +1,9 @@
 //! The index: a cache tier with past blocks of a chain, in an external file or database that the
 //! gateway reads.
 //!
-//! The gateway trusts the index's results. Each query therefore carries the chain view, which is
-//! the gateway's snapshot of the chain's newest blocks. The index may use a block above the
-//! finalized block only if the view holds that block.
+//! The gateway does not check the index's results, so the index must check its blocks itself. For
+//! this check, each query carries the chain view, the gateway's snapshot of the chain's newest
+//! blocks. The index may use a block above the finalized block only if the view holds that block.
 //!
 //! The gateway looks up a call in memory, then in Redis, then in the index. For a range of logs the
 //! index comes first, because one index query replaces many memory lookups.
@@ -16,14 +16,15 @@ use tokio::sync::oneshot;
 use crate::call::{CacheStatus, CacheTier, Payload, UpstreamRequest, UpstreamResponse};
 use crate::metrics::label::IndexLookup;
 use crate::policy::heads::ChainView;
+use crate::upstream::chain::ReportedId;
 use crate::upstream::thread::UpstreamContext;
 
 /// A query to the index.
 pub struct IndexQuery {
     /// The method's name.
     pub method: Box<str>,
-    /// The raw array of parameters. A block number replaces a block tag, such as `latest`, that
-    /// stands for one exact block.
+    /// The raw array of parameters. If a block tag, such as `latest`, stands for one exact block,
+    /// the block's number replaces the tag.
     pub params: Box<[u8]>,
     /// The gateway's snapshot of the chain's newest blocks.
     view: Arc<ChainView>,
@@ -65,7 +66,7 @@ pub enum IndexResult {
 pub trait Index: Send + Sync {
     /// Returns the name of the indexed chain.
     fn chain(&self) -> &str;
-    /// Returns true if the index belongs to the chain with this id, which the upstreams reported.
+    /// Returns true if the index belongs to the chain with this id. The upstreams reported the id.
     fn serves_chain(&self, id: u64) -> bool;
     /// Returns true if the index supports a method.
     fn serves(&self, method: &str) -> bool;
@@ -85,11 +86,13 @@ pub(crate) async fn lookup(
     if *index.chain() != *chain.name || !index.serves(&request.method_name) {
         return None;
     }
-    // Until an upstream has reported the chain's id, the gateway cannot verify that the index
-    // belongs to the chain.
-    let reported_id = chain.reported_id()?;
-    // The upstreams of some chains report no id. Then the name of the chain must suffice.
-    let is_same_chain = reported_id.is_none_or(|id| index.serves_chain(id));
+    let is_same_chain = match chain.reported_id() {
+        // The gateway cannot verify yet that the index belongs to the chain.
+        ReportedId::Pending => false,
+        // The upstreams of some chains report no id. Then the name of the chain must suffice.
+        ReportedId::Absent => true,
+        ReportedId::Id(id) => index.serves_chain(id),
+    };
     if !is_same_chain {
         return None;
     }

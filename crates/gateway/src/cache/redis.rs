@@ -1,4 +1,4 @@
-//! The Redis tier of the cache, which gateways share and which survives restarts.
+//! The Redis tier of the cache. Gateways share this tier, and it survives their restarts.
 //!
 //! ```text
 //! resolve ── lookup ─► name ─► client (MGET) ─► value ─► policy/shareable (adopt) ─► memory
@@ -9,11 +9,12 @@
 //! GETs, in one write per node.
 //!
 //! The gateway does not trust stored values. Each value contains the key material of its call: the
-//! bytes whose digest is part of the Redis key. A lookup compares these bytes with those of its own
-//! call. A value also contains the hash of the block that it depends on. `policy/shareable.rs`
-//! checks that hash against this process's *view*, which is a snapshot of the chain's newest
-//! blocks. A response is stored once it is *proven*: either the response itself shows that it is
-//! about the block, or the next poll shows that its upstream is still on the served chain.
+//! bytes whose digest is part of the Redis key. A lookup compares these bytes with the key material
+//! of its own call. A value also contains the hash of the block that it depends on.
+//! `policy/shareable.rs` checks that hash against this process's *view*, which is a snapshot of the
+//! chain's newest blocks. A response is stored once it is *proven*: either the response itself
+//! shows that it is about the block, or the next poll shows that the response's upstream is still
+//! on the served chain.
 //!
 //! A *generation* is a random number in every Redis key of a chain. A new generation invalidates
 //! all entries of the chain.
@@ -62,24 +63,23 @@ use client::{RedisClient, Role};
 use value::Value;
 
 /// Maximum number of keys of an MGET. The lookups of most event-loop iterations fit into one MGET.
-/// The reply to a longer one would delay the reply to the next.
+/// The reply to a longer MGET would delay the replies to later commands.
 const MGET_KEYS_MAX: usize = 64;
 /// Maximum number of SETs in flight per thread. Further responses are not stored. Redis executes
 /// some hundred thousand SETs per second, so only a hung Redis reaches this limit.
 const SETS_IN_FLIGHT_MAX: usize = 256;
 /// Timeout of a SET. No call waits for a SET.
 const SET_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of unproven responses of one thread, which wait for their upstream's next poll.
+/// Maximum number of unproven responses of one thread. Each waits for its upstream's next poll.
 const UNPROVEN_MAX: usize = 4096;
 /// Maximum bytes of the unproven responses of one thread.
 const UNPROVEN_BYTES_MAX: usize = 16 << 20;
-/// Longest time for which a response stays unproven. It is then dropped, because its upstream is
-/// down or rarely polled.
+/// An unproven response is dropped after this time. Its upstream is down or rarely polled.
 const UNPROVEN_AGE_MAX: Duration = Duration::from_secs(60);
 /// Interval at which circuit breakers and unproven responses are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// Maximum number of queued messages to other gateways. Further messages are lost. A lost message
-/// only delays the other gateways until their next poll.
+/// Maximum number of queued messages to other gateways. Further messages are lost. If a message is
+/// lost, the other gateways detect the reorg or the new generation at their next poll.
 const OUTBOX_MAX: usize = 64;
 
 /// State of the tier that all threads share and that survives reloads.
@@ -138,7 +138,8 @@ impl SharedState {
 
     fn queue_message(&self, chain: &Arc<str>, subject: message::Subject) {
         let mut outbox = self.outbox.lock();
-        // A full queue means that Redis is down. Other gateways detect the change by polling.
+        // A full queue means that Redis is down. Other gateways detect the reorg or the new
+        // generation by polling.
         if outbox.len() < OUTBOX_MAX {
             outbox.push_back(OutgoingMessage { chain: Arc::clone(chain), subject });
         }
@@ -155,8 +156,8 @@ pub(crate) struct RedisTier {
     generations: Vec<Arc<ChainGeneration>>,
     counters: Arc<Counters>,
     config: config::redis::Redis,
-    /// The clients: first the one for replicas, if reads go to replicas, and last the one for the
-    /// primary.
+    /// The last client is for the primary. If lookups go to replicas, the first client is for the
+    /// replicas.
     clients: Vec<Rc<RedisClient>>,
     /// Lookups of the current event-loop iteration.
     pending: RefCell<Vec<PendingLookup>>,
@@ -274,18 +275,14 @@ impl RedisTier {
         let is_same_generation = self.generation(request.chain) == Some(redis_key.generation);
         let validity = adopt(&value.validity, rule, &view).filter(|_| is_same_generation);
         let age = Duration::from_millis(unix_ms().saturating_sub(value.written_ms));
-        // Returns `None` for an expired value, `Some(None)` for a value that does not expire, and
-        // otherwise the time of expiry.
-        let find_expiry = |validity: &ValidityTag| match cache.age_max(value.is_error, validity) {
-            Some(age_max) => age_max.checked_sub(age).map(|remaining| Some(cx.now() + remaining)),
-            None => Some(None),
-        };
-        let Some((validity, expires_at)) =
-            validity.and_then(|validity| Some((validity, find_expiry(&validity)?)))
-        else {
+        // `None` if the value is invalid, or if its age is not limited.
+        let age_max = validity.and_then(|validity| cache.age_max(value.is_error, &validity));
+        let is_expired = age_max.is_some_and(|age_max| age > age_max);
+        let Some(validity) = validity.filter(|_| !is_expired) else {
             self.counts().lookups[RedisLookup::Stale].add(1);
             return None;
         };
+        let expires_at = age_max.map(|age_max| cx.now() + age_max.saturating_sub(age));
         self.counts().lookups[RedisLookup::Hit].add(1);
         let bytes = Bytes::from(value.body.into_owned());
         let (is_error, doubted_since, upstream) = (value.is_error, None, NO_UPSTREAM);
@@ -310,6 +307,7 @@ impl RedisTier {
     ) {
         let (Payload::Result(bytes) | Payload::Error(bytes)) = &response.payload else { return };
         let (Some(cache), Some(upstream)) = (&self.cache, response.upstream) else { return };
+        // `Proof::None` means that the response must not be stored at all.
         let proof = find_proof(request.caching.rule, &validity, facts, view);
         if proof == Proof::None || bytes.len() > self.config.entry_bytes_max {
             return;
@@ -330,13 +328,13 @@ impl RedisTier {
             return;
         }
         self.unproven_bytes.set(unproven_bytes);
-        // The thread's cached time would be too early: a poll that started before the response
+        // The thread's cached time would be too early. A poll that started before the response
         // arrived would then count as proof.
         unproven.push(UnprovenResponse { arrived_at: self.topology.now(), upstream, request });
     }
 
-    /// Stores the unproven responses that a poll has proven meanwhile, and drops those that waited
-    /// too long.
+    /// Stores the unproven responses that a poll has proven meanwhile, and drops the responses that
+    /// waited too long.
     fn store_proven(self: &Rc<Self>) {
         let now = self.topology.now();
         let is_proven = |response: &UnprovenResponse| {
@@ -418,13 +416,13 @@ impl RedisTier {
             pending.len() == 1
         };
         if is_first {
-            // The new task runs after all tasks that are ready now, and sends the lookups of all
+            // The new task runs after all tasks that are runnable now, and sends the lookups of all
             // these tasks together.
             let tier = Rc::clone(self);
             tokio::task::spawn_local(async move { tier.send_pending(client_index) });
         }
         // The sending task responds within the timeout, or drops the sender.
-        receiver.await.ok()?
+        receiver.await.ok().flatten()
     }
 
     /// Sends all pending lookups with the client at this index.

@@ -15,11 +15,12 @@ use crate::policy::routing_rules::Action;
 /// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailureKind {
-    /// No upstream of the group is usable.
+    /// No upstream of the call's group (set of upstreams) is usable.
     NoUpstream,
     /// The call's deadline passed.
     Deadline,
-    /// Connecting failed: refused, unreachable, TLS, or no connection was free in time.
+    /// Connecting failed: the upstream refused or was unreachable, TLS failed, or no connection was
+    /// free in time.
     Connect,
     /// The connection ended before the response was complete.
     Closed,
@@ -43,11 +44,11 @@ pub(crate) enum FailureKind {
     MethodNotAllowed,
     /// The subscription or filter is refused.
     SubscribeRefused(SubscribeRefusal),
-    /// A rule routed the call to a chain that the caller's key does not allow.
+    /// A routing rule sent the call to a chain that the caller's key does not allow.
     Forbidden,
-    /// A rule routed the call to a path that serves no chain.
+    /// A routing rule sent the call to a path that serves no chain.
     NoChain,
-    /// The rule with this index denies the call.
+    /// The routing rule with this index denies the call.
     Rule(u16),
     /// The client exceeds a rate limit that responds with this HTTP status.
     OverRate { status: u16 },
@@ -107,7 +108,8 @@ pub(crate) enum SubscribeRefusal {
 
 /// The error that a client receives for a failed call.
 pub(crate) struct ErrorResponse<'a> {
-    /// HTTP status of the response to a single call. A batch always has status 200.
+    /// HTTP status of the response to a single call. A batch has status 200, unless a limit or an
+    /// overload refused all its calls.
     pub(crate) status: u16,
     /// Code of the JSON-RPC error.
     pub(crate) code: ErrorCode,
@@ -117,8 +119,8 @@ pub(crate) struct ErrorResponse<'a> {
 /// Returns the error that the client receives for a failed call.
 ///
 /// geth's `rpc/errors.go` defines -32002 (timeout) and -32003 (response too large). EIP-1474
-/// defines -32005 (limit exceeded). Methods that are not allowed and unsupported notifications
-/// have geth's codes and messages.
+/// defines -32005 (limit exceeded). Disallowed methods and unsupported notifications get geth's
+/// codes and messages.
 pub(crate) fn describe(kind: FailureKind, config: &Config) -> ErrorResponse<'_> {
     use ErrorCode as Code;
     let (status, code, message) = match kind {
@@ -212,7 +214,7 @@ fn describe_refusal(refusal: SubscribeRefusal) -> (ErrorCode, &'static str) {
     }
 }
 
-/// The message of a request or call for which the memory budget has no room.
+/// The message for a request or call that is refused because the memory budget is used up.
 pub(crate) const OUT_OF_MEMORY: &str = "gateway memory limit reached, retry later";
 
 /// The message for a chain that the caller's key or token does not allow.

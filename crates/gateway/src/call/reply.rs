@@ -17,8 +17,9 @@ pub(crate) struct CallReply<'a> {
     pub(crate) cache_status: Option<CacheStatus>,
     /// The cache tier of a hit; `None` for the memory tier and without a hit.
     pub(crate) tier: Option<CacheTier>,
-    /// Index of the upstream that sent the response, also if the response then came from the cache.
-    /// `None` if the upstream is unknown, or if no upstream sent the response.
+    /// Index of the upstream that sent the response. For a response from the cache, index of the
+    /// upstream that sent it originally. `None` if the upstream is unknown, or if no upstream
+    /// responded.
     pub(crate) upstream_index: Option<usize>,
 }
 

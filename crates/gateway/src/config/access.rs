@@ -6,7 +6,9 @@
 //!
 //! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
 //! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file. `config.rs` explains the other forms, and the arguments of `report`.
+//! the file. If a key with `described "…"` is not set, its value is the one after `=>`, or else
+//! `None`; the text documents this default. With `by name`, messages name a table by this key.
+//! `config.rs` explains the other forms, and the arguments of `report`.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -157,7 +159,7 @@ settings::table! {
 }
 
 settings::table! {
-    /// A file of keys.
+    /// A file of API keys.
     pub struct KeysFile {
         /// The keys.
         key: Listed<KeyTable> = empty;
@@ -181,8 +183,8 @@ pub struct Access {
     pub policy: Policy,
     /// The keys, in the order of [`Grant::index`].
     pub keys: Vec<Key>,
-    /// Issuers of tokens, in the order of [`Issuer::index`]. Their indexes follow those of the
-    /// keys.
+    /// Issuers of tokens, in the order of [`Issuer::index`]. Their indexes follow the indexes of
+    /// the keys.
     pub issuers: Vec<Issuer>,
 }
 
@@ -247,7 +249,7 @@ pub struct Issuer {
     pub name: Arc<str>,
     /// Index of the counters for the issuer's tokens. This index follows the indexes of all keys.
     pub index: usize,
-    /// The keys that verify its signatures.
+    /// The keys that verify the issuer's signatures.
     pub keys: Vec<VerifyKey>,
     /// Required value of the claim `iss`; `None` accepts every value.
     pub issuer: Option<Box<str>>,
@@ -306,7 +308,7 @@ pub(super) struct AccessTables<'a> {
 }
 
 /// Validates access control. Also returns the settings in `keys_file`, which a reload compares with
-/// those of the next configuration.
+/// the settings in the next configuration.
 pub(super) fn check(
     tables: &AccessTables<'_>,
     context: &ReadContext<'_>,
@@ -409,9 +411,9 @@ fn read_keys_file(
 struct KnownKeys {
     /// Names of keys and issuers.
     names: HashSet<Box<str>>,
-    /// Name of the key with each hash.
+    /// Name of the key by hash.
     hashes: HashMap<[u8; 32], Box<str>>,
-    /// Name of the key for each certificate name.
+    /// Name of the key by certificate name.
     certificates: HashMap<Box<str>, Box<str>>,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
 //! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file. `config.rs` explains the other forms, and the arguments of `report`.
+//! the file. A key with `described "…"` is `None` if it is not set; the text states what then
+//! applies. `config.rs` explains the other forms, and the arguments of `report`.
 
 use std::path::{Path, PathBuf};
 
@@ -31,8 +32,8 @@ settings::table! {
     /// One line for each request or call. `docs/access.md` lists the variables; `weir logs`
     /// summarises the lines.
     pub struct AccessLogTable {
-        /// File to which lines are written; `-` is standard output. A file that was moved away is
-        /// reopened within a second.
+        /// File to which lines are written; `-` is standard output. If the file is moved away, the
+        /// gateway opens a new file within a second.
         file: OutputFile = described "off";
         /// Format of a line: one JSON object, nginx's combined format, or text with variables.
         format: LogFormat = "json";

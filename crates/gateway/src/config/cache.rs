@@ -2,8 +2,8 @@
 //! upstream call.
 //!
 //! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `config.rs` explains the other forms, and the arguments of
-//! `report`.
+//! becomes a text of `docs/config.md`. `=> pub Cache` also declares a struct of only the values.
+//! `config.rs` explains the other forms, and the arguments of `report`.
 
 use settings::Report;
 use settings::value::{Bool, Duration, Integer, format_bytes};

@@ -3,7 +3,9 @@
 //!
 //! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
 //! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file. `config.rs` explains the other forms, and the arguments of `report`.
+//! the file; `for` refers to an existing enum. A key with `described "…"` is `None` if it is not
+//! set; the text states what then applies. `config.rs` explains the other forms, and the arguments
+//! of `report`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

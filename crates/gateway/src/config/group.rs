@@ -6,7 +6,9 @@
 //!
 //! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
 //! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file. `config.rs` explains the other forms, and the arguments of `report`.
+//! the file. A key with `described "…"` is `None` if it is not set; the text states what then
+//! applies. With `as label`, messages name a table by the result of `label`. `config.rs` explains
+//! the other forms, and the arguments of `report`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -71,9 +73,10 @@ settings::table! {
         hedge: Bool = described "as in `[call]`";
         /// Maximum size of one response of an upstream.
         response_bytes_max: Size<1024, { 4 * GIB }> = described "as in `[call]`";
-        /// Lowest value of the limit of calls in flight at the group's upstreams.
+        /// The gateway limits the calls in flight at the group's upstreams. The limit never falls
+        /// below this value.
         in_flight_min: Integer<1, 1_000_000, u32> = described "as in `[overload]`";
-        /// Highest value of the limit of calls in flight at the group's upstreams.
+        /// The limit of calls in flight at the group's upstreams never rises above this value.
         in_flight_max: Integer<1, 1_000_000, u32> = described "as in `[overload]`";
     }
 }
@@ -409,6 +412,7 @@ fn serve_all_methods(
     }
     chain.groups.push(groups.len());
     let mut table = GroupTable::defaults("");
+    // The second argument of `set` is the printed form of the value, which is not needed here.
     table.name.set(OTHER_METHODS.into(), String::new());
     table.methods.set(vec![EVERY_METHOD.into()], String::new());
     groups.push(check_group(&table, defaults, chain_index, chains, upstreams, report));

@@ -2,7 +2,9 @@
 //!
 //! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
 //! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file. `config.rs` explains the other forms, and the arguments of `report`.
+//! the file. A key with `described "…"` is `None` if it is not set; the text states what then
+//! applies. `=> pub IndexKeys` also declares a struct of only the values. `config.rs` explains the
+//! other forms, and the arguments of `report`.
 
 use std::ops::Deref;
 use std::path::Path;

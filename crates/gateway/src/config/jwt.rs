@@ -86,7 +86,8 @@ fn read_jwk(jwk: &Jwk) -> Option<VerifyKey> {
         AlgorithmParameters::OctetKey(_) => &HMAC_ALGORITHMS,
         AlgorithmParameters::OctetKeyPair(_) => return None,
     };
-    // A key in a set can state its algorithm (`alg`).
+    // A key in a set can state its algorithm (`alg`). The library has another type for stated
+    // algorithms, so the names are compared.
     let stated = jwk.common.key_algorithm.map(|algorithm| algorithm.to_string());
     let is_allowed = |algorithm: &Algorithm| {
         stated.as_ref().is_none_or(|stated| format!("{algorithm:?}") == *stated)

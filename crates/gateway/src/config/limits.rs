@@ -5,7 +5,9 @@
 //!
 //! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
 //! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file. `config.rs` explains the other forms, and the arguments of `report`.
+//! the file. A key with `described "…"` is `None` if it is not set; the text states what then
+//! applies. With `by zone`, messages name a table by this key. `config.rs` explains the other
+//! forms, and the arguments of `report`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use settings::value::{Bool, Integer, List};
 use settings::{Location, Report};
 use wire::family::Family;
-use wire::method::methods_of;
+use wire::method::{Method, methods_of};
 
 use super::access::Access;
 use super::chain::{self, Chain};
@@ -137,7 +139,8 @@ pub enum KeyPart {
     /// The first 64 bits of the client's IPv6 address, which usually belong to one client, or its
     /// whole IPv4 address.
     ClientNet,
-    /// The name of the caller's API key, or `ISSUER:SUBJECT` of its token. Empty if it has neither.
+    /// The name of the caller's API key, or `ISSUER:SUBJECT` of the caller's token. Empty if the
+    /// caller has neither.
     Key,
     /// The value of a request header. Empty if the request lacks the header.
     Header(http::HeaderName),
@@ -206,19 +209,7 @@ pub(super) fn check(
     if access.keys.is_empty() && access.issuers.is_empty() {
         warn_of_missing_keys(zone_tables, &zones, report);
     }
-    let counts_by_key = |limit: &Limit| {
-        let zone = &zones[limit.zone];
-        zone.rate.is_some() && zone.key.contains(&KeyPart::Key)
-    };
-    let overrides_rate = |grant: &Grant| grant.rate.is_some() || grant.burst.is_some();
-    if let Some(key) = access.keys.iter().find(|key| overrides_rate(&key.grant))
-        && !limits.iter().any(counts_by_key)
-    {
-        let message =
-            format!("key {} has its own rate or burst, but no limit counts by key", key.grant.name);
-        let location = Location { path: "key.rate".to_owned(), ..Location::default() };
-        report.warn(&location, message, "a [[limit]] with a zone of a rate and key = [\"key\"]");
-    }
+    warn_of_unused_key_rates(access, &zones, &limits, report);
     (zones, limits)
 }
 
@@ -239,9 +230,31 @@ fn warn_of_missing_keys(
     }
 }
 
+/// Warns if an API key has its own rate or burst, but no limit counts calls by API key.
+fn warn_of_unused_key_rates(
+    access: &Access,
+    zones: &[Zone],
+    limits: &[Limit],
+    report: &mut Report<'_>,
+) {
+    let counts_by_key = |limit: &Limit| {
+        let zone = &zones[limit.zone];
+        zone.rate.is_some() && zone.key.contains(&KeyPart::Key)
+    };
+    let overrides_rate = |grant: &Grant| grant.rate.is_some() || grant.burst.is_some();
+    if let Some(key) = access.keys.iter().find(|key| overrides_rate(&key.grant))
+        && !limits.iter().any(counts_by_key)
+    {
+        let message =
+            format!("key {} has its own rate or burst, but no limit counts by key", key.grant.name);
+        let location = Location { path: "key.rate".to_owned(), ..Location::default() };
+        report.warn(&location, message, "a [[limit]] with a zone of a rate and key = [\"key\"]");
+    }
+}
+
 /// Returns true if a call can match both limits.
 pub(super) fn can_both_apply(left: &Limit, right: &Limit) -> bool {
-    let is_same_chain = left.chain.is_none() || right.chain.is_none() || left.chain == right.chain;
+    let chains_overlap = left.chain.is_none() || right.chain.is_none() || left.chain == right.chain;
     let patterns_overlap =
         |left: &str, right: &str| match (left.strip_suffix('*'), right.strip_suffix('*')) {
             (Some(left), Some(right)) => left.starts_with(right) || right.starts_with(left),
@@ -255,7 +268,7 @@ pub(super) fn can_both_apply(left: &Limit, right: &Limit) -> bool {
     let methods_overlap = left.methods.is_empty()
         || right.methods.is_empty()
         || left.methods.iter().any(|pattern| overlaps_right(pattern));
-    is_same_chain && methods_overlap
+    chains_overlap && methods_overlap
 }
 
 /// Validates a zone. Returns the zone even if it has errors.
@@ -314,8 +327,7 @@ fn check_limit(
     };
     if limit.failures {
         check_failure_limit(table, &zones[zone], report);
-    }
-    if zones[zone].cost == CallCost::Weight {
+    } else if zones[zone].cost == CallCost::Weight {
         warn_of_heavy_methods(table, &limit, chains, report);
     }
     Some(limit)
@@ -326,24 +338,24 @@ fn check_limit(
 fn check_failure_limit(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) {
     let by_client = matches!(*zone.key, [KeyPart::Client | KeyPart::ClientNet]);
     let LimitTable { zone: zone_key, chain, methods, delay, dry_run, .. } = table;
-    // Each tuple: whether the requirement is met, the key to report, and the allowed values.
-    let requirements = [
-        (by_client, &zone_key.location, "a key of client or client-net alone"),
-        (zone.rate.is_some(), &zone_key.location, "a zone with a rate"),
-        (!zone.shared, &zone_key.location, "a zone that is not shared"),
-        (!chain.is_set(), &chain.location, "no chain: it is unknown before authentication"),
-        (
-            !methods.is_set(),
-            &methods.location,
-            "no methods: they are unknown before authentication",
-        ),
-        (!delay.is_set(), &delay.location, "no delay: failures are never delayed"),
-        (!**dry_run, &dry_run.location, "false"),
-    ];
-    if let Some((_, position, allowed)) = requirements.into_iter().find(|(is_met, ..)| !is_met) {
-        let message = "it counts requests with failed authentication";
-        report.error(position, message, allowed);
-    }
+    let (position, allowed) = if !by_client {
+        (&zone_key.location, "a key of client or client-net alone")
+    } else if zone.rate.is_none() {
+        (&zone_key.location, "a zone with a rate")
+    } else if zone.shared {
+        (&zone_key.location, "a zone that is not shared")
+    } else if chain.is_set() {
+        (&chain.location, "no chain: it is unknown before authentication")
+    } else if methods.is_set() {
+        (&methods.location, "no methods: they are unknown before authentication")
+    } else if delay.is_set() {
+        (&delay.location, "no delay: failures are never delayed")
+    } else if **dry_run {
+        (&dry_run.location, "false")
+    } else {
+        return;
+    };
+    report.error(position, "it counts requests with failed authentication", allowed);
 }
 
 /// Returns the quantity that a limit bounds: the rate of calls if its zone has a rate, otherwise
@@ -392,23 +404,22 @@ fn warn_of_heavy_methods(
     let applies_to = |index: &usize| limit.chain.is_none_or(|chain| chain == *index);
     let families: HashSet<Family> =
         (0..chains.len()).filter(applies_to).map(|index| chains[index].family).collect();
-    let mut heavy: Vec<(u32, &str)> = families
+    let mut heavy: Vec<&Method> = families
         .into_iter()
         .flat_map(|family| methods_of(family).methods())
         .filter(|method| {
             u64::from(method.weight) > weight_max && matches_method(&limit.methods, method.name)
         })
-        .map(|method| (method.weight, method.name))
         .collect();
-    heavy.sort_unstable_by_key(|(weight, name)| (std::cmp::Reverse(*weight), *name));
-    heavy.dedup();
-    if let Some((weight, _)) = heavy.first() {
+    heavy.sort_unstable_by_key(|method| (std::cmp::Reverse(method.weight), method.name));
+    heavy.dedup_by_key(|method| (method.weight, method.name));
+    if let Some(heaviest) = heavy.first() {
         let names: Vec<&str> =
-            heavy.iter().take(METHODS_NAMED_MAX).map(|(_, name)| *name).collect();
+            heavy.iter().take(METHODS_NAMED_MAX).map(|method| method.name).collect();
         let more_count = heavy.len() - names.len();
         let more = if more_count > 0 { format!(" and {more_count} more") } else { String::new() };
         let message =
             format!("{}{more} weigh more than burst + 1 and are always rejected", names.join(", "));
-        report.warn(&table.burst, message, format!("burst = {}", weight - 1));
+        report.warn(&table.burst, message, format!("burst = {}", heaviest.weight - 1));
     }
 }

@@ -5,7 +5,10 @@
 //!
 //! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
 //! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file. `config.rs` explains the other forms, and the arguments of `report`.
+//! the file; `for` refers to an existing enum. If a key with `described "…"` is not set, its value
+//! is the one after `=>`, or else `None`; the text documents this default. With `by chain_file`,
+//! messages name a table by this key. `config.rs` explains the other forms, and the arguments of
+//! `report`.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -2,7 +2,8 @@
 //!
 //! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
 //! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file. `config.rs` explains the other forms.
+//! the file. `=> pub Log` also declares a struct of only the values. `config.rs` explains the other
+//! forms.
 
 settings::choice! {
     /// Text for people, or JSON for log collectors.

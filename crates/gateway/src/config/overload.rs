@@ -5,7 +5,8 @@
 //! priority.
 //!
 //! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `config.rs` explains the other forms, and the arguments of
+//! becomes a text of `docs/config.md`. A key with `described "…"` is `None` if it is not set; the
+//! text states what then applies. `config.rs` explains the other forms, and the arguments of
 //! `report`.
 
 use std::time::Duration;
@@ -26,10 +27,11 @@ settings::table! {
         /// If true, the number of calls in flight is limited. If false, each call goes to an
         /// upstream at once.
         enabled: Bool = "true";
-        /// Lowest value of the limit, in calls in flight at the upstreams of a group over all
-        /// threads.
+        /// The limit of calls in flight at the upstreams of a group, over all threads, never falls
+        /// below this value.
         in_flight_min: Integer<1, 1_000_000, u32> = "4";
-        /// Highest value of the limit. If it equals `in_flight_min`, the limit is fixed.
+        /// The limit never rises above this value. If this value equals `in_flight_min`, the limit
+        /// is fixed.
         in_flight_max: Integer<1, 1_000_000, u32> =
             described "the sum of `connections_max` of the group's upstreams";
         /// Maximum number of waiting calls of a group, over all threads. If the queue is full, the

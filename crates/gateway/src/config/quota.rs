@@ -2,7 +2,8 @@
 //! *units*, which calls use up.
 //!
 //! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `config.rs` explains the other forms, and the arguments of
+//! becomes a text of `docs/config.md`. A key with `described "…"` is `None` if it is not set; the
+//! text states what then applies. `config.rs` explains the other forms, and the arguments of
 //! `report`.
 
 use std::path::{Path, PathBuf};

@@ -2,8 +2,9 @@
 //! the usage of quotas.
 //!
 //! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `config.rs` explains the other forms, and the arguments of
-//! `report`.
+//! becomes a text of `docs/config.md`. A key with `described "…"` is `None` if it is not set; the
+//! text states what then applies. `=> pub RedisKeys` also declares a struct of only the values.
+//! `config.rs` explains the other forms, and the arguments of `report`.
 
 use std::fmt;
 use std::ops::Deref;
@@ -98,7 +99,7 @@ impl Deref for Redis {
 impl Redis {
     /// Returns true if a Redis connection of one configuration can run the scripts of the other.
     /// The configuration keys in the list below may differ. All other keys must be equal, including
-    /// keys that are added later.
+    /// keys that future versions add.
     pub(crate) fn connects_like(&self, other: &Redis) -> bool {
         let keys = RedisKeys {
             responses: other.responses,
@@ -214,8 +215,9 @@ fn check_tls(
     }
 }
 
-/// Checks that a call can count in at most one shared zone. Otherwise one script would use Redis
-/// keys that may be on different nodes of a cluster, which Redis does not allow.
+/// Checks that a call can count in at most one shared zone (table of call counters). Otherwise one
+/// script would use Redis keys that may be on different nodes of a cluster, which Redis does not
+/// allow.
 fn check_cluster_keys(table: &RedisTable, uses: &RedisUses<'_>, report: &mut Report<'_>) {
     let (zones, limits) = (uses.zones, uses.limits);
     let shared_limits: Vec<&Limit> =

@@ -3,7 +3,9 @@
 //!
 //! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
 //! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file. `config.rs` explains the other forms, and the arguments of `report`.
+//! the file; `for` refers to an existing enum. A key with `described "…"` is `None` if it is not
+//! set; the text states what then applies. With `by name`, messages name a table by this key.
+//! `config.rs` explains the other forms, and the arguments of `report`.
 
 use settings::value::{Integer, List};
 use settings::{Report, not_found_message};
@@ -33,7 +35,7 @@ settings::table! {
         /// Hosts of the request, without port. `*.example` matches every name below `example`.
         hosts: List<NonEmptyString> = empty;
         /// Prefix of the request's path, in whole segments. An API key in the path is removed
-        /// before.
+        /// before the comparison.
         path: UrlPath = described "any";
         /// Header conditions; all must match.
         headers: List<HeaderPattern> = empty;

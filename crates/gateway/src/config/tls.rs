@@ -77,7 +77,7 @@ pub(crate) enum TicketKeySource {
     FromFiles,
 }
 
-/// The settings that must be equal in both configurations for a session to resume after a reload.
+/// The settings that must be equal before and after a reload for sessions to resume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResumptionSettings {
     /// Hash of the rules for verifying clients.
@@ -88,7 +88,7 @@ pub(crate) struct ResumptionSettings {
 }
 
 impl ServerSettings {
-    /// Returns the settings that must be equal for sessions to resume after a reload.
+    /// Returns the settings that must be equal before and after a reload for sessions to resume.
     pub(crate) fn resumption(&self) -> ResumptionSettings {
         ResumptionSettings {
             client_auth_hash: hash_client_auth(self.client_auth, &self.client_roots),

@@ -1,10 +1,13 @@
 //! `[[upstream]]`: addresses of upstreams, and how connections to them are opened and used.
 //!
-//! A multiplexed connection carries many calls at a time: a WebSocket, a local socket or HTTP/2.
+//! A *multiplexed* connection carries many calls at a time. It is a WebSocket, a local socket or an
+//! HTTP/2 connection.
 //!
 //! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `config.rs` explains the other forms, and the arguments of
-//! `report`.
+//! becomes a text of `docs/config.md`. A key with `described "…"` is `None` if it is not set; the
+//! text states what then applies. With `as label`, messages name a table by the result of `label`.
+//! `=> pub UpstreamKeys` also declares a struct of only the values. `config.rs` explains the other
+//! forms, and the arguments of `report`.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -145,7 +148,7 @@ impl Upstream {
 
     /// Returns true if connections to one upstream can be used for the other. Ignores the keys that
     /// only load balancing uses, and the keys from which `tls` is built, because `tls` itself is
-    /// compared. All other keys must be equal, including keys that are added later.
+    /// compared. All other keys must be equal, including keys that future versions add.
     pub(crate) fn connects_like(&self, other: &Upstream) -> bool {
         let UpstreamKeys {
             name, chain, weight, backup, tls_ca, tls_server_name, tls_verify, ..
@@ -183,7 +186,7 @@ pub struct Tls {
 pub(crate) enum Trust {
     /// The built-in roots.
     Roots,
-    /// The certificates of a file, with its content.
+    /// The certificates of a file. Holds the file's content.
     File(Arc<[u8]>),
     /// Any certificate is trusted.
     Any,

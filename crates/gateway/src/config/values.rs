@@ -24,7 +24,7 @@ use crate::policy::limit::Rate;
 #[cfg(test)]
 mod tests;
 
-/// A second in milliseconds, the unit of the bounds of durations.
+/// A second in milliseconds. The bounds of durations are in milliseconds.
 pub(super) const SECOND_MS: u64 = 1000;
 /// An hour in milliseconds.
 pub(super) const HOUR_MS: u64 = 3600 * SECOND_MS;
@@ -57,7 +57,8 @@ pub(super) type Size<const MIN: u64, const MAX: u64> = settings::value::Bytes<MI
 pub(super) type Methods = List<MethodPattern, MethodSet>;
 
 // Each entry lists the type's name, the Rust type, the parser, a noun, the allowed values and an
-// example. The functions after `mask` and `mask_replaced` hide secrets in diagnostics.
+// example. The functions after `mask` and `mask_replaced` hide secrets in diagnostics. A `mask`
+// function returns `None` for a text that is printed as written.
 settings::string_scalar! {
     /// Address of a listening socket; `None` if there is no socket.
     pub Address: Option<SocketAddr> = parse_address, "an address",
@@ -114,7 +115,7 @@ settings::string_scalar! {
     /// The name of a header, in lower case.
     pub HeaderKey: Box<str> = parse_header_key, "the name of a header",
         "name of a header, such as \"x-api-key\"", "x-api-key";
-    /// A header and its value, or a prefix of it; it may contain a secret.
+    /// A header with its value or a prefix of its value. The value may contain a secret.
     pub HeaderPattern: (Box<str>, Box<str>) = parse_header_pattern, "a header",
         "header such as \"x-client: mobile\", or \"x-client: mobile*\" for a prefix",
         "x-client: mobile", mask |_: &str| Some(MASK.to_owned());

@@ -27,7 +27,7 @@ use crate::policy::proxy::HEADER_BYTES_MAX;
 use crate::state::context::ThreadContext;
 
 /// Serves a connection to the TLS address. `peer_address` is the address of the client, or of a
-/// proxy before it.
+/// proxy between the client and the gateway.
 pub(crate) async fn serve_tls(
     thread: Rc<Thread>,
     mut tcp: TcpStream,
@@ -122,8 +122,8 @@ async fn read_proxy_header(tcp: &mut TcpStream) -> io::Result<Option<IpAddr>> {
         let consumed_len = header.len();
         header.extend_from_slice(&peeked[..peeked_len]);
         let parsed = proxy::parse(&header).map_err(io::Error::other)?;
-        // If the header is incomplete, all bytes so far belong to it. If it is complete, other
-        // bytes may follow it.
+        // If the header is incomplete, all bytes so far belong to it. If the header is complete,
+        // other bytes may follow it.
         let header_len = parsed.map_or(header.len(), |proxy_header| proxy_header.bytes);
         // The read removes the header's bytes from the socket. It does not wait, because the bytes
         // were peeked before.

@@ -55,7 +55,7 @@ pub(crate) struct ClientResponse {
     pub(crate) encoding: Option<&'static str>,
     /// The access-log record; `None` while the log is off.
     pub(crate) record: Option<Box<PendingRecord>>,
-    /// The memory reservation for the body until it is written.
+    /// The memory reservation for the body, held until the body is written.
     pub(crate) reservation: Option<Reservation>,
 }
 
@@ -181,8 +181,8 @@ fn build_single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> ClientRespon
         Content::Payload(Payload::Result(result)) => {
             let mut start = Vec::with_capacity(40 + reply.id.len());
             write_result(&mut start, reply.id, b"");
-            // Removes the closing brace, because the payload comes before it. The payload is not
-            // copied here.
+            // Moves the closing brace to `end`, because the payload comes before the brace. The
+            // payload is not copied here.
             start.pop();
             Body { start, middle: result, end: b"}" }
         }
@@ -195,8 +195,8 @@ fn build_single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> ClientRespon
     let mut response = ClientResponse { retry_after, ..ClientResponse::plain(status, body) };
     if snapshot.config.downstream.answer_headers {
         response.cache = reply.cache_status.map(|cache_status| {
-            // A tier is a cache behind the one in memory: Redis or the index. It is reported only
-            // for a hit.
+            // A tier is a cache behind the memory cache: Redis or the index. The tier is reported
+            // only for a hit.
             let tier = reply.tier.filter(|_| cache_status == CacheStatus::Hit);
             Cow::Borrowed(tier.map_or_else(|| cache_status.as_str(), CacheTier::hit))
         });
@@ -206,8 +206,8 @@ fn build_single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> ClientRespon
     response
 }
 
-/// Builds the response to a batch. If a call's response would exceed the size limit of the batch,
-/// an error replaces the response.
+/// Builds the response to a batch. If a call's response would make the batch exceed its size limit,
+/// an error replaces the call's response.
 fn build_batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> ClientResponse {
     let downstream = &snapshot.config.downstream;
     let mut body = Vec::with_capacity(256 * items.len());
@@ -243,8 +243,8 @@ fn build_batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> ClientResp
 }
 
 /// Returns the HTTP status of a batch, and its `Retry-After`. If a limit or an overload refused
-/// every call, the status is that of the first call. The `Retry-After` is then the shortest wait of
-/// any call. Otherwise the status is 200.
+/// every call, the batch has the status of its first call and the shortest wait of all its calls.
+/// Otherwise the status is 200.
 fn batch_status(items: &[CallReply<'_>], config: &Config) -> (u16, Option<Duration>) {
     let refusal_of = |item: &CallReply<'_>| match &item.content {
         Content::Payload(Payload::Failed(Failure {
@@ -313,7 +313,7 @@ pub(crate) fn write_head(out: &mut Vec<u8>, response: &ClientResponse, options: 
 }
 
 /// Calls `add` with the name and value of every header, except the length and the connection
-/// headers. HTTP/2 replaces these by framing.
+/// headers. HTTP/2 needs none of them, because its frames state the length and the end of a body.
 pub(crate) fn for_each_header(
     response: &ClientResponse,
     options: HeadOptions<'_>,
@@ -344,13 +344,13 @@ pub(crate) fn for_each_header(
         add("allow", b"GET, HEAD, OPTIONS, POST");
     }
     if let Some(origin) = options.origin {
-        each_cors_header(response, options.config, origin, add);
+        for_each_cors_header(response, options.config, origin, add);
     }
 }
 
 /// Calls `add` with the headers that allow a browser's web page to read the response (CORS).
 /// `origin` is the origin of the web page.
-fn each_cors_header(
+fn for_each_cors_header(
     response: &ClientResponse,
     config: &Config,
     origin: &str,

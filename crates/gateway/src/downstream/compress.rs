@@ -1,6 +1,6 @@
 //! Content codings: compresses responses for clients that accept them, and decompresses requests.
 //!
-//! zstd is preferred to gzip, because it takes several times less time for the same size. The
+//! zstd is preferred to gzip, because it reaches the same size in a fraction of the time. The
 //! configuration sets the minimum size of a compressed body.
 
 use std::io::{Read, Write};
@@ -20,8 +20,8 @@ pub(crate) const INLINE_BYTES_MAX: usize = 64 * 1024;
 /// expands to at most [`INLINE_BYTES_MAX`]. One compressed byte can take as much time as a thousand
 /// bytes of JSON.
 pub(crate) const DECODE_INLINE_BYTES_MAX: usize = 4 * 1024;
-/// Maximum number of members of a gzip body, which are separately compressed parts. Tools that
-/// write members of 64 KiB need 80 for the largest request that the default configuration accepts.
+/// Maximum number of members (separately compressed parts) of a gzip body. Tools that write members
+/// of 64 KiB need 80 members for the largest request that the default configuration accepts.
 const GZIP_MEMBERS_MAX: usize = 256;
 /// The fastest level of both codings. Hexadecimal JSON shrinks by about the same at all levels.
 const LEVEL: u32 = 1;
@@ -36,8 +36,8 @@ const INLINE_WINDOW_LOG_MAX: u32 = INLINE_BYTES_MAX.ilog2();
 const PREALLOCATED_BYTES_MAX: usize = 8 << 20;
 
 /// Permits for decompressing bodies on other threads. Each decompression takes memory for the
-/// largest body and a window, which the memory budget does not count. Without a limit, a thousand
-/// decompression bombs of 2 KB would take 13 GB.
+/// largest body and a window. The memory budget does not count this memory. Without a limit, a
+/// thousand decompression bombs of 2 KB would take 13 GB.
 static DECODER_PERMITS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(decoders_max()));
 
 /// Returns the maximum number of concurrent decompressions: the number of processors.
@@ -125,7 +125,7 @@ fn decompress_gzip(mut encoded: &[u8], bytes_max: usize) -> Result<Vec<u8>, Deco
     let mut body = preallocate(bytes_max);
     for _ in 0..GZIP_MEMBERS_MAX {
         let mut member = flate2::bufread::GzDecoder::new(encoded);
-        // One byte more than allowed shows that the body is too large.
+        // If one byte more than the allowed number can be read, the body is too large.
         let read_max = (bytes_max - body.len()) as u64 + 1;
         (&mut member).take(read_max).read_to_end(&mut body).map_err(|_| DecodeFault::Invalid)?;
         if body.len() > bytes_max {
@@ -188,7 +188,7 @@ pub(crate) async fn try_compress(
     compressed.ok_or_else(|| Arc::unwrap_or_clone(body))
 }
 
-/// Compresses a body with zstd if `zstd` is true, else with gzip. Returns `None` if that fails.
+/// Compresses a body with zstd if `zstd` is true, else with gzip. Returns `None` on failure.
 fn compress(body: &[u8], zstd: bool) -> Option<Vec<u8>> {
     if zstd {
         return zstd::bulk::compress(body, LEVEL as i32).ok();

@@ -27,7 +27,7 @@ pub(crate) struct RequestOrigin<'a> {
     pub(super) peer: &'a Peer,
     /// Name of the protocol, for logs and traces.
     pub(super) protocol: &'static str,
-    /// Number of the request's calls that a request limit delays, or that wait for a permit to call
+    /// Number of the request's calls that wait, either for a request limit or for a permit to call
     /// an upstream.
     pub(super) waiting: &'a Cell<usize>,
     /// The connection's account in the memory budget.
@@ -181,7 +181,8 @@ pub(crate) fn refuse(cx: &ThreadContext, response: ClientResponse) -> ClientResp
 /// Returns the request body without its content coding.
 ///
 /// # Errors
-/// The refusal. The caller must count it.
+/// The refusal of an unknown coding, a malformed body or a body over `bytes_max`. The caller must
+/// count the refusal.
 pub(crate) async fn decode_body(
     head: &Head,
     body: Vec<u8>,

@@ -30,12 +30,13 @@ pub(super) struct FrameCounter {
 }
 
 impl FrameCounter {
-    /// Counts the frames of a client, which start with the preface.
+    /// Creates the counter for the bytes of a client, which begin with the preface.
     pub(super) fn of_client() -> FrameCounter {
         FrameCounter { frame_bytes_left: PREFACE_BYTES, ..FrameCounter::default() }
     }
 
-    /// Counts the next bytes of this direction.
+    /// Counts the next bytes of this direction. Skips payloads and collects frame headers. A frame
+    /// header may be split between two reads.
     pub(super) fn feed(&mut self, mut bytes: &[u8]) {
         self.all_bytes += bytes.len() as u64;
         while !bytes.is_empty() {

@@ -166,9 +166,9 @@ pub(crate) enum HeadFault {
 /// Parses a head at the start of `buf`. Returns `Ok(None)` while the head is incomplete.
 /// `bytes_max` is the maximum length of a head.
 ///
-/// `fields` selects the optional fields to store. If the hash header is repeated, the last value
-/// counts. If a rate-limit header is repeated, the first value counts, as for nginx's `$http_NAME`.
-/// `forwarded_header` names the header with the client's address.
+/// `fields` selects the optional parts of the head to store. If the hash header is repeated, the
+/// last value counts. If a rate-limit header is repeated, the first value counts, as for nginx's
+/// `$http_NAME`. `forwarded_header` names the header with the client's address.
 ///
 /// # Errors
 /// A [`HeadFault`]. The connection cannot be reused.
@@ -231,8 +231,8 @@ pub(crate) fn read_head(
     Ok(Some(head))
 }
 
-/// Collects header lines into a [`Head`]. The other fields hold values that [`HeadBuilder::build`]
-/// checks or combines.
+/// Collects header lines into a [`Head`]. The fields beside `head` hold values that
+/// [`HeadBuilder::build`] checks or combines.
 #[derive(Default)]
 struct HeadBuilder {
     head: Head,
@@ -389,8 +389,8 @@ pub(crate) fn parse_http_method(name: &str) -> HttpMethod {
     }
 }
 
-/// Returns the host and port of an absolute-form target, which override the `Host` header (RFC
-/// 9112, section 3.2.2). `None` for other targets.
+/// Returns the host and port of an absolute-form target; `None` for other targets. They override
+/// the `Host` header (RFC 9112, section 3.2.2).
 fn parse_authority(target: &str) -> Option<&str> {
     let (_, after_scheme) = target.split_once("://").filter(|_| !target.starts_with('/'))?;
     let authority = after_scheme.split(['/', '?', '#']).next().unwrap_or("");
@@ -426,8 +426,9 @@ fn is_host(value: &[u8]) -> bool {
             let Some(end) = after_bracket.iter().position(|byte| *byte == b']') else {
                 return false;
             };
-            let (literal, port) = after_bracket.split_at(end);
-            (literal.iter().all(|byte| *byte == b':' || is_name_byte(byte)) && end > 0, &port[1..])
+            let (literal, bracket_and_port) = after_bracket.split_at(end);
+            let is_valid_byte = |byte: &u8| *byte == b':' || is_name_byte(byte);
+            (end > 0 && literal.iter().all(is_valid_byte), &bracket_and_port[1..])
         }
         None => {
             let end = value.iter().position(|byte| *byte == b':').unwrap_or(value.len());

@@ -4,8 +4,8 @@
 //! response. Then it serves the next request. An idle connection holds at most a small buffer.
 //! `head.rs` parses heads (request line and headers), `io/chunked.rs` parses chunked bodies, and
 //! `answer.rs` formats responses. A connection can switch to HTTP/2 (`http2.rs`) or to a WebSocket
-//! (`websocket.rs`). `cx` is the [`ThreadContext`] of a request. In functions that poll, it is the
-//! task's [`Context`].
+//! (`websocket.rs`). In functions that poll, `cx` is the task's [`Context`]. Elsewhere `cx` is the
+//! [`ThreadContext`] of a request.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -42,8 +42,8 @@ use crate::upstream::overload;
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum bytes that are read and dropped after a refusal.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
-/// Maximum bytes of a payload that is copied behind the head of its message. A larger payload is
-/// sent from its own buffer, because a copy would cost more than a vectored write.
+/// A payload of at most this many bytes is copied into the buffer of its message's head. A larger
+/// payload is sent from its own buffer, because a copy would cost more than a vectored write.
 pub(super) const COPY_BYTES_MAX: usize = 32 * 1024;
 /// Maximum bytes of the buffer that an idle connection keeps. A larger buffer is freed.
 const IDLE_BUFFER_BYTES_MAX: usize = 1024;
@@ -224,8 +224,9 @@ where
         }
     }
 
-    /// Returns the connection's properties that serving a request needs. `waiting` counts the
-    /// request's calls that a request limit delays, or that wait for a permit to call an upstream.
+    /// Returns the properties of the connection that are needed to serve a request. `waiting`
+    /// counts the request's calls that wait, either for a request limit or for a permit to call an
+    /// upstream.
     fn origin<'a>(&'a self, waiting: &'a Cell<usize>) -> RequestOrigin<'a> {
         let (account, subscriptions) = (&self.state.account, &self.thread.subscriptions);
         let subscribe_context = SubscribeContext { subscriptions, guard: None };
@@ -368,6 +369,7 @@ where
             } else {
                 match self.thread.heads.read(cx, &self.buf) {
                     Ok(Some(head)) => return Ok(Some(head)),
+                    // The head is incomplete.
                     Ok(None) => {}
                     Err(fault) => return Err(refuse(ClientResponse::refuse_head(fault))),
                 }
@@ -595,13 +597,13 @@ struct StoredBody {
     /// The range of the received body in the connection's buffer. The range is empty for a chunked
     /// body, which is removed from the buffer.
     range: Range<usize>,
-    /// The body without its chunks and content coding; `None` if the received body has neither.
-    /// Replaces the body in the buffer.
+    /// The body after the chunked and the content coding were removed. Replaces the body in the
+    /// buffer. `None` if the received body has neither coding.
     decoded: Option<Vec<u8>>,
 }
 
 impl StoredBody {
-    /// Returns the body without its chunks and content coding.
+    /// Returns the body without a chunked or content coding.
     fn bytes<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
         self.decoded.as_deref().unwrap_or(&buf[self.range.clone()])
     }

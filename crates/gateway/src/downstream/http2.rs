@@ -90,10 +90,11 @@ where
     let connection = configure_server(&thread.context().snapshot.config.downstream)
         .serve_connection(TokioIo::new(monitored_stream), service);
     tokio::pin!(connection);
-    // A check is due at half of the shorter timeout, so timeouts are detected early enough.
+    // The interval between checks is half of the shorter timeout, so a timeout is detected soon
+    // after it has passed.
     let mut checks = tokio::time::interval(write_timeout.min(idle_timeout) / 2);
     let mut is_draining = false;
-    // When the gateway sent GOAWAY because the client was idle; `None` if it did not.
+    // When the gateway sent GOAWAY to an idle client; `None` before that.
     let mut goaway_at: Option<Instant> = None;
     loop {
         tokio::select! {
@@ -140,7 +141,8 @@ impl ActiveStreams {
         Rc::new(ActiveStreams { count: Cell::new(0), last_ended: Cell::new(Instant::now()) })
     }
 
-    /// Counts a request until the guard is dropped. A reset of the stream drops the guard too.
+    /// Counts a request until the returned guard is dropped. A reset of the stream drops the guard
+    /// too.
     fn begin(self: &Rc<ActiveStreams>) -> ActiveStream {
         self.count.set(self.count.get() + 1);
         ActiveStream(Rc::clone(self))
@@ -273,8 +275,8 @@ fn build_response(
     http_response.map(|()| unfinished_responses.track(body, response.reservation))
 }
 
-/// Converts the head of an HTTP/2 request. `fields` selects the optional fields to store, and
-/// `forwarded_header` names the header with the client's address.
+/// Converts the head of an HTTP/2 request. `fields` selects the optional parts of the head to
+/// store, and `forwarded_header` names the header with the client's address.
 fn convert_head(
     parts: &http::request::Parts,
     fields: &HeadFields,

@@ -11,8 +11,9 @@ use crate::config::tls::client::ClientCertificate;
 use crate::io::head_cache::HeadCache;
 use crate::state::context::ThreadContext;
 
-/// Maximum number of cached heads per thread. A client library needs one head for each common
-/// length of a body, so this is enough for a few client libraries.
+/// Maximum number of cached heads per thread. Heads of one client library differ in the length of
+/// the body, so a library needs one cached head per common length. This is enough for a few
+/// libraries.
 const HEADS_MAX: usize = 64;
 
 type Heads = HeadCache<Rc<Head>>;
@@ -70,7 +71,7 @@ impl ParsedHeads {
 
 impl Head {
     /// Returns the credentials of a request with this head. `client` is the client's address, and
-    /// `certificate` its verified TLS certificate, if any.
+    /// `certificate` is the client's verified TLS certificate, if any.
     pub(crate) fn identity<'a>(
         &'a self,
         client: IpAddr,

@@ -13,7 +13,7 @@ use crate::policy::client::Networks;
 pub(crate) struct Peer {
     /// The address of the connection, or the address in its PROXY header.
     pub(crate) address: IpAddr,
-    /// The client's certificate, which the TLS handshake has verified; `None` if the client sent no
+    /// The client's certificate, verified by the TLS handshake; `None` if the client sent no
     /// certificate.
     pub(crate) certificate: Option<Rc<ClientCertificate>>,
 }
@@ -33,7 +33,7 @@ impl Peer {
         }
     }
 
-    /// Returns the subject of the certificate, for logs.
+    /// Returns the subject of the certificate, for logs; `None` without a certificate.
     pub(crate) fn subject(&self) -> Option<&str> {
         self.certificate.as_ref().map(|certificate| &*certificate.subject)
     }
@@ -54,8 +54,8 @@ impl<'a> ForwardedHeader<'a> {
         downstream.client_address.header().map(|name| ForwardedHeader { downstream, name })
     }
 
-    /// Returns the client's address in the header's values, if there is one. The address is valid
-    /// only if the peer is a trusted proxy.
+    /// Returns the client's address; `None` if the header's values contain none. The address is
+    /// valid only if the peer is a trusted proxy.
     pub(crate) fn find_client<'v>(
         &self,
         values: impl DoubleEndedIterator<Item = &'v [u8]>,

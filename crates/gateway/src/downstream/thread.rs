@@ -54,7 +54,8 @@ impl fmt::Debug for Thread {
 }
 
 impl Thread {
-    /// Creates the thread with this index, below `config.server.threads`.
+    /// Creates a serving thread. `index` is less than `config.server.threads`. `seed` is the seed
+    /// of random numbers, and `feeds` notify subscribers of new blocks. All threads share both.
     pub(crate) fn new(
         snapshot: Arc<Snapshot>,
         index: usize,
@@ -115,7 +116,7 @@ impl Thread {
         }
     }
 
-    /// Serves a connection in its own task, unless its client has reached the connection limit.
+    /// Serves a connection in a separate task, unless the client has reached its connection limit.
     /// Connections from trusted proxies carry many clients and are not limited.
     fn spawn<F>(self: &Rc<Thread>, client: IpAddr, serve: impl FnOnce(Rc<ConnectionState>) -> F)
     where
@@ -180,13 +181,12 @@ impl Thread {
     }
 }
 
-/// Held by the task of a connection. When the task ends or is aborted, removes the connection from
-/// the open connections and counts it as closed.
+/// A guard that the task of a connection holds. When the task ends or is aborted, the guard removes
+/// the connection from the open connections and counts it as closed.
 struct CloseGuard {
     thread: Rc<Thread>,
     id: u64,
-    /// The connection's slot in the connection limit of its client; `None` if the client is not
-    /// limited.
+    /// Counts the connection towards the client's limit; `None` if the client is not limited.
     _connection_guard: Option<ConnectionGuard>,
 }
 

@@ -111,7 +111,7 @@ impl TlsStream {
             Err(error) => return Poll::Ready(Err(error)),
         };
         if let Err(error) = self.session.process_new_packets() {
-            // Sends the alert of the error. A failure to send it is ignored.
+            // Sends the alert that reports the error. A failure to send the alert is ignored.
             let _ = self.poll_write_records(cx);
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
         }
@@ -222,7 +222,8 @@ impl AsyncWrite for TlsStream {
     }
 }
 
-/// The socket, as rustls reads and writes it. Returns `WouldBlock` instead of waiting.
+/// Adapter through which rustls reads and writes the socket. Returns `WouldBlock` instead of
+/// waiting.
 struct Ciphertext<'a, 'c> {
     tcp: &'a mut TcpStream,
     cx: &'a mut Context<'c>,

@@ -1,6 +1,6 @@
 //! Detects clients that do not read their HTTP/2 responses.
 //!
-//! Such a client makes the gateway hold many responses in memory at no cost to itself. Over
+//! Such a client makes the gateway hold many responses in memory, at no cost to the client. Over
 //! HTTP/1.1 a stalled write reveals the client. Over HTTP/2 the connection stays writable while the
 //! streams' flow-control windows are closed. Therefore hyper gets each response in pieces, and the
 //! connection is closed if hyper does not request the next piece in time.
@@ -18,8 +18,9 @@ use tokio::time::Instant;
 
 use crate::io::memory::Reservation;
 
-/// Bytes of a piece: the smallest value of HTTP/2's maximum frame size (RFC 9113, section 4.2). A
-/// stall within a piece is not detected, so a client can hold this many bytes per open stream.
+/// Number of bytes of a piece. Every HTTP/2 endpoint accepts frames of this size (RFC 9113, section
+/// 4.2). A stall within a piece is not detected, so a client can hold this many bytes per open
+/// stream.
 const PIECE_BYTES: usize = 16 * 1024;
 
 /// The unfinished responses of one connection.

@@ -3,9 +3,10 @@
 //! The gateway serves each message like a separate HTTP request with the credentials of the upgrade
 //! request. It checks keys, limits and rules for each message, so a revoked key stops working on an
 //! open connection. Responses are sent as they complete, in any order. While a client does not read
-//! its responses, the gateway does not read further messages of the client. If the output queue
-//! still exceeds its limit, the gateway closes the connection. `cx` is the [`ThreadContext`] of a
-//! message. In functions that poll, it is the task's [`Context`].
+//! its responses, the gateway does not read further messages of the client. Responses in flight and
+//! notifications can still fill the output queue. If the queue exceeds its limit, the gateway
+//! closes the connection. In functions that poll, `cx` is the task's [`Context`]. Elsewhere `cx` is
+//! the [`ThreadContext`] of a message.
 
 use std::cell::Cell;
 use std::io;
@@ -55,9 +56,9 @@ use output_queue::OutputQueue;
 
 /// Name of the protocol in logs and traces.
 const PROTOCOL: &str = "WebSocket";
-/// The gateway stops reading while more bytes than this wait to be written.
+/// The gateway stops reading while the output queue has this many bytes or more.
 const OUTPUT_BYTES_PAUSE: usize = 1 << 20;
-/// The gateway stops reading while the messages in flight together have more bytes than this.
+/// The gateway stops reading while the messages in flight have this many bytes or more in total.
 const TASK_BYTES_PAUSE: usize = 4 << 20;
 /// Time within which a client must answer a close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -133,11 +134,12 @@ pub(crate) struct Settings {
     compress_bytes_min: Option<usize>,
     /// Maximum number of messages in flight.
     messages_max: usize,
-    /// Size of the output queue above which the connection is closed, in bytes.
+    /// Maximum bytes of the output queue. If the queue is longer, the connection is closed.
     queue_bytes_max: usize,
     /// Maximum number of subscriptions of a client.
     subscriptions_max: usize,
-    /// Time without input after which a client is pinged, and timeout of its pong.
+    /// Time without input after which the gateway pings a client. It is also the timeout of the
+    /// pong.
     ping_interval: Duration,
     /// Time after which a blocked write ends the connection.
     write_timeout: Duration,
@@ -166,12 +168,12 @@ enum Phase {
     Closing {
         /// When the connection is dropped; `None` while the close frame is still queued.
         drop_at: Option<Instant>,
-        /// True if the client has sent a close frame too.
+        /// True if the client has sent a close frame too, or its input has ended.
         peer_closed: bool,
     },
 }
 
-/// A task for one message. It owns the message's bytes and its new subscriptions.
+/// A task that decompresses or serves one message. The task owns the message's bytes.
 type MessageTask = LocalBoxFuture<'static, TaskOutput>;
 
 /// The output of a task.
@@ -191,12 +193,12 @@ struct FinishedMessage {
     /// The context that served the message.
     cx: Rc<ThreadContext>,
     response: ClientResponse,
-    /// The compressed body of the response, which replaces its body. `None` if the response is not
+    /// The compressed body, sent instead of the response's body. `None` if the response is not
     /// compressed.
     compressed_body: Option<Vec<u8>>,
     /// Length of the client's message in bytes.
     request_bytes: usize,
-    /// Delays notifications of the subscriptions that the message has created.
+    /// Delays the notifications of new subscriptions until the response is queued.
     _guard: MessageGuard,
 }
 
@@ -210,7 +212,7 @@ struct Socket<S> {
     state: Rc<ConnectionState>,
     /// The head for each message: the head of the upgrade request, changed to a POST.
     head: Rc<Head>,
-    /// The optional fields that the configuration selected when the upgrade request was parsed.
+    /// The optional parts of the upgrade request's head that the gateway has parsed.
     head_fields: Arc<HeadFields>,
     settings: Settings,
     phase: Phase,
@@ -231,7 +233,8 @@ struct Socket<S> {
     /// When the subscriber's credentials must be checked again.
     credential_check_at: Instant,
     output: OutputQueue,
-    /// When a silent client is pinged, or disconnected if it has not answered the last ping.
+    /// When a silent client is pinged. A client that has not answered the last ping is disconnected
+    /// instead.
     ping_at: Instant,
     /// True if a ping was sent since the last input.
     pinged: bool,
@@ -301,6 +304,7 @@ where
             made_progress |= self.decode_input();
             let must_close = self.state.must_close(cx) || self.thread.state.is_draining();
             match self.poll_read(cx, must_close) {
+                // The client has disconnected without a close frame.
                 Poll::Ready(Ok(None)) if !self.is_closing() => return Poll::Ready(Ok(())),
                 Poll::Ready(Ok(None)) => {
                     self.end_input();
@@ -371,12 +375,17 @@ where
                     continue;
                 }
             };
-            // `_guard` is dropped at the end of this iteration. So the response that announces a
-            // subscription is queued before the notifications of the subscription.
-            let FinishedMessage { cx, mut response, compressed_body, request_bytes, _guard } =
-                finished;
+            // `_guard` delays the notifications of the subscriptions that this response announces.
+            // It is dropped at the end of this iteration, when the response is queued.
+            let FinishedMessage {
+                cx: message_cx,
+                mut response,
+                compressed_body,
+                request_bytes,
+                _guard,
+            } = finished;
             self.task_bytes -= request_bytes;
-            log::log_request(&cx, &mut response);
+            log::log_request(&message_cx, &mut response);
             match compressed_body {
                 Some(compressed) => self.enqueue(|output| output.push_compressed(compressed)),
                 None => self.queue_text(response.body),
@@ -448,7 +457,7 @@ where
         self.subscriber.is_permitted(&cx, grant.as_deref())
     }
 
-    /// Returns true if the parsed head of the upgrade request has the optional fields that the
+    /// Returns true if the parsed head of the upgrade request has the optional parts that the
     /// current configuration selects.
     fn has_current_fields(&mut self) -> bool {
         let cx = self.thread.context();
@@ -524,8 +533,8 @@ where
                 let bytes_max = self.settings.message_bytes_max;
                 if payload.len() <= DECODE_INLINE_BYTES_MAX {
                     match decompress(&payload, is_text, bytes_max.min(INLINE_BYTES_MAX)) {
-                        // The decompressed message is too long for this thread but may be within
-                        // the limit of a message, so another thread decompresses it.
+                        // The decompressed message exceeds the limit of this thread, but perhaps
+                        // not the limit of a message. So another thread decompresses it again.
                         Ok(Event::TooLarge(_)) if bytes_max > INLINE_BYTES_MAX => {}
                         event => return self.handle(event),
                     }
@@ -579,7 +588,8 @@ where
         }));
     }
 
-    /// Queues a text message. An empty body, the response to a JSON-RPC notification, is not sent.
+    /// Queues a text message. The response to a JSON-RPC notification has an empty body and is not
+    /// sent.
     fn queue_text(&mut self, body: Body) {
         if body.len() > 0 {
             self.enqueue(|output| output.push_text(body));
@@ -631,8 +641,8 @@ where
         self.phase = Phase::Closing { drop_at: None, peer_closed: false };
     }
 
-    /// Reads once if the state and the limits allow it, else returns `Pending`. Returns `None` at
-    /// the end of the stream.
+    /// Reads once if the state and the limits allow it, else returns `Pending`. Returns `Some(())`
+    /// if bytes were read, and `None` at the end of the stream.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -706,8 +716,8 @@ fn decompress(payload: &[u8], is_text: bool, bytes_max: usize) -> DecodedEvent {
     }
 }
 
-/// Compresses the body of a response if it has at least `compress_bytes_min` bytes. If compression
-/// succeeds, `body` becomes empty. Returns `None` if the body is not compressed.
+/// Compresses a response body of at least `compress_bytes_min` bytes. If compression succeeds,
+/// `body` becomes empty. Returns `None` if the body is not compressed.
 async fn compress_body(body: &mut Body, compress_bytes_min: Option<usize>) -> Option<Vec<u8>> {
     compress_bytes_min.filter(|min| body.len() >= *min)?;
     let compressed = try_compress(std::mem::take(body).join(), deflate::compress).await;

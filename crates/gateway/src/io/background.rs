@@ -37,8 +37,8 @@ impl BackgroundThread {
         Ok(BackgroundThread { stop, thread, unfinished_warning })
     }
 
-    /// Returns true if the thread has ended. Its work ends by itself once no request uses its
-    /// configuration.
+    /// Returns true if the thread has ended. The thread's work ends by itself once no request uses
+    /// the thread's configuration.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }

@@ -3,10 +3,11 @@
 //! The decoder reads the bodies of client requests and upstream responses. There is no encoder,
 //! because Weir always sends a `Content-Length`.
 
-/// Maximum bytes of a chunk-size line. A size has at most 8 digits. The other bytes are for chunk
-/// extensions, which are rare.
+/// Maximum bytes of a chunk-size line with its CR LF. A size has at most 8 digits. The other bytes
+/// are for chunk extensions, which are rare.
 const SIZE_LINE_BYTES_MAX: usize = 256;
-/// Maximum bytes of all trailer lines together. The decoder drops trailers.
+/// Maximum bytes of all trailer lines together, with the empty line that ends the body. The decoder
+/// drops trailers.
 const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
 /// Length of a line end.
@@ -176,16 +177,17 @@ fn parse_size(line: &[u8]) -> Option<usize> {
 }
 
 /// Returns the line at the start of `input` without its CR LF; `None` while the line is incomplete.
-/// Returns `fault` if the line is longer than `bytes_max` or ends in a bare line feed.
+/// Returns `fault` if the line with its CR LF is longer than `bytes_max`, or if it ends in a bare
+/// line feed.
 fn split_line(
     input: &[u8],
     bytes_max: usize,
     fault: ChunkFault,
 ) -> Result<Option<&[u8]>, ChunkFault> {
     match memchr::memchr(b'\n', input) {
-        Some(end) if end > bytes_max || end == 0 || input[end - 1] != b'\r' => Err(fault),
+        Some(end) if end >= bytes_max || end == 0 || input[end - 1] != b'\r' => Err(fault),
         Some(end) => Ok(Some(&input[..end - 1])),
-        None if input.len() > bytes_max => Err(fault),
+        None if input.len() >= bytes_max => Err(fault),
         None => Ok(None),
     }
 }

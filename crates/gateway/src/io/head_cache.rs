@@ -35,8 +35,8 @@ impl<T> HeadCache<T> {
         bytes.starts_with(&entry.head).then_some((entry.head.len(), &entry.parsed))
     }
 
-    /// Caches the parsed form of the head in the first `head_bytes` of `bytes`, including its empty
-    /// line.
+    /// Caches the parsed form of the head at the start of `bytes`. `head_bytes` is the length of
+    /// the head with its empty line.
     pub(crate) fn insert(&mut self, bytes: &[u8], head_bytes: usize, parsed: T) {
         let index = self.slot_index(bytes);
         if let Some(slot) = self.slots.get_mut(index)
@@ -46,9 +46,9 @@ impl<T> HeadCache<T> {
         }
     }
 
-    /// Returns the index of the slot for `bytes`, which depends only on their number. A head
-    /// usually arrives together with its whole body and contains the length of the body. So equal
-    /// numbers of bytes usually mean equal heads.
+    /// Returns the index of the slot for `bytes`. The index depends only on the number of bytes. A
+    /// head usually arrives together with its whole body and contains the length of the body. So
+    /// equal numbers of bytes usually mean equal heads.
     fn slot_index(&self, bytes: &[u8]) -> usize {
         bytes.len() % self.slots.len().max(1)
     }

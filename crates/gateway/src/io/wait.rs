@@ -158,7 +158,7 @@ fn poll_timeout(
     watchdog.poll_passed(cx, deadline).map(|()| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Makes one write of all `parts` together, without their first `written` bytes, which were written
+/// Makes one write of all `parts` together. Skips the first `written` bytes, which were written
 /// before. There must be at most `PARTS_MAX` parts. Returns the number of bytes written.
 pub(crate) fn poll_write_parts<'p, S: AsyncWrite, const PARTS_MAX: usize>(
     stream: Pin<&mut S>,

@@ -12,13 +12,29 @@ use crate::policy::limit::{
 /// Maximum number of calls per input, because every interval between two calls is checked.
 const ARRIVALS_MAX: usize = 160;
 /// Number of bytes of an input's header, which encodes the terms (rate, burst and delay) of the
-/// zones. Byte 0 has the number of zones and two flags: 0x80 if the clock may go back, 0x40 if
-/// several gateways share the zones. Bytes 1 to 4 have the rates, bytes 4 and 5 the burst, byte 6
-/// the delay, and byte 7 the start time.
+/// zones:
+///
+/// - byte 0: the number of zones, [`CLOCK_MAY_GO_BACK`] and [`GATEWAYS_SHARE`]
+/// - bytes 1 and 2: the rate of the first zone; bytes 2 and 3, and 3 and 4: those of the others
+/// - byte 4: the unit of the burst, and in the upper half the number of gateways
+/// - byte 5: the burst
+/// - byte 6: the delay
+/// - byte 7: the start time
 const HEADER_BYTES: usize = 8;
+/// Header flag: the clock may go back.
+const CLOCK_MAY_GO_BACK: u8 = 0x80;
+/// Header flag: several gateways share the zones.
+const GATEWAYS_SHARE: u8 = 0x40;
 /// Number of bytes that encode the arrival of one call. Bytes 0 and 1 have the time since the last
-/// call, byte 2 the cost, and byte 3 flags and the excess that another gateway reports.
+/// call, byte 2 the cost, and byte 3 the flags below and, in its upper half, the excess that
+/// another gateway reports.
 const ARRIVAL_BYTES: usize = 4;
+/// Arrival flag: the time since the last call is long.
+const LONG_STEP: u8 = 1;
+/// Arrival flag: the clock goes back, if it may.
+const STEP_BACK: u8 = 2;
+/// Arrival flag: another gateway reports an excess.
+const REPORTS_EXCESS: u8 = 4;
 /// Largest rate that the configuration allows.
 const RATE_MAX: u64 = 1_000_000_000;
 /// Largest burst that the configuration allows.
@@ -29,8 +45,13 @@ struct Zone {
     terms: LimitTerms,
     gateways: u64,
     state: Option<KeyState>,
-    /// Time in ms, and cost, of each call that passed.
-    passed: Vec<(u64, u64)>,
+    passed: Vec<PassedCall>,
+}
+
+/// A call that passed.
+struct PassedCall {
+    time_ms: u64,
+    cost: u64,
 }
 
 /// Decodes bytes as the terms of up to three zones, followed by the arrivals of calls. Judges the
@@ -40,31 +61,31 @@ struct Zone {
 ///
 /// If a property does not hold.
 pub(crate) fn limit(bytes: &[u8]) {
-    let Some((header, arrival_bytes)) = bytes.split_at_checked(HEADER_BYTES) else { return };
+    let Some((header, arrival_bytes)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return };
+    let (arrivals, _) = arrival_bytes.as_chunks::<ARRIVAL_BYTES>();
     let count = usize::from(header[0] % 3) + 1;
     let mut zones: Vec<Zone> = (0..count).map(|index| build_zone(header, index)).collect();
-    let clock_goes_back = header[0] & 0x80 != 0;
+    let clock_goes_back = header[0] & CLOCK_MAY_GO_BACK != 0;
     let mut now: u64 = u64::from(header[7]) << 33;
-    for arrival in arrival_bytes.chunks_exact(ARRIVAL_BYTES).take(ARRIVALS_MAX) {
-        let step = u64::from(u16::from_le_bytes([arrival[0], arrival[1]]));
-        let step = if arrival[3] & 1 == 1 { step << 10 } else { step & 0xff };
-        now = if clock_goes_back && arrival[3] & 2 == 2 {
+    for &[step_low, step_high, cost, flags] in arrivals.iter().take(ARRIVALS_MAX) {
+        let step = u64::from(u16::from_le_bytes([step_low, step_high]));
+        let step = if flags & LONG_STEP != 0 { step << 10 } else { step & 0xff };
+        now = if clock_goes_back && flags & STEP_BACK != 0 {
             now.saturating_sub(step)
         } else {
             now.saturating_add(step)
         };
-        let known_excess = u64::from(arrival[3] >> 4) * CALL;
-        if arrival[3] & 4 == 4 {
-            raise_known_excess(&mut zones, now, known_excess);
+        if flags & REPORTS_EXCESS != 0 {
+            raise_known_excess(&mut zones, now, u64::from(flags >> 4) * CALL);
         }
-        judge_call(&mut zones, now, u64::from(arrival[2] % 80) + 1, !clock_goes_back);
+        judge_call(&mut zones, now, u64::from(cost % 80) + 1, !clock_goes_back);
     }
     if !clock_goes_back {
         zones.iter().for_each(assert_rate);
     }
 }
 
-fn build_zone(header: &[u8], index: usize) -> Zone {
+fn build_zone(header: &[u8; HEADER_BYTES], index: usize) -> Zone {
     let seed = u64::from(u16::from_le_bytes([header[1 + index], header[2 + index]]));
     let rate = match seed % 3 {
         0 => Rate::per_minute(seed + 1),
@@ -77,7 +98,7 @@ fn build_zone(header: &[u8], index: usize) -> Zone {
         _ => (u64::from(header[5]) << 14).min(BURST_MAX),
     };
     let delay = (header[6] & 1 == 1).then(|| u64::from(header[6] >> 1) * CALL);
-    let gateways = if header[0] & 0x40 == 0 { 1 } else { u64::from(header[4] >> 4) + 1 };
+    let gateways = if header[0] & GATEWAYS_SHARE == 0 { 1 } else { u64::from(header[4] >> 4) + 1 };
     let terms = LimitTerms { rate, burst: burst * CALL, delay };
     Zone { terms, gateways, state: None, passed: Vec::new() }
 }
@@ -126,7 +147,7 @@ fn judge_call(zones: &mut [Zone], now: u64, cost: u64, clock_never_goes_back: bo
         if over_limit.is_none() {
             assert!(assessed.state.excess <= terms.burst, "the stored excess exceeds the burst");
             zone.state = Some(assessed.state);
-            zone.passed.push((now, cost));
+            zone.passed.push(PassedCall { time_ms: now, cost });
         }
     }
 }
@@ -163,10 +184,11 @@ fn assert_retry_time(
 /// Checks each interval between two passed calls. The calls that passed in the interval must not
 /// exceed the burst plus the excess that drains in the interval plus one call.
 fn assert_rate(zone: &Zone) {
-    for (first, (start, _)) in zone.passed.iter().enumerate() {
+    for (index, first) in zone.passed.iter().enumerate() {
         let mut units = 0u64;
-        for (end, cost) in &zone.passed[first..] {
-            units = units.saturating_add(*cost);
+        for last in &zone.passed[index..] {
+            units = units.saturating_add(last.cost);
+            let (start, end) = (first.time_ms, last.time_ms);
             let drained = zone.terms.rate.thousandths().saturating_mul(end - start) / 1000;
             let passed_max = zone.terms.burst.saturating_add(drained);
             let passed_max = passed_max.saturating_add(CALL * zone.gateways);

@@ -4,8 +4,8 @@
 //! state is the excess of the key (`limits.rs`) and the time of its last charge. The times are
 //! converted to this process's clock. The copy has two uses:
 //!
-//! - The gateway rejects a call itself if Redis would certainly reject it. After Redis reported the
-//!   state, other gateways can only have added charges to the key.
+//! - The gateway rejects a call itself if the copy shows that Redis would reject the call. Since
+//!   Redis reported the state, other gateways can only have added charges to the key.
 //! - While Redis is unreachable, the gateway continues from the copy. It applies its local share:
 //!   the rate divided by the number of gateways ([`crate::policy::limit::assess_share`]). So a key
 //!   that was at its limit stays at its limit. When the gateway charges a key without Redis, it
@@ -21,6 +21,8 @@
 //! the local zones first, then asks Redis, and then charges the local zones. If another call has
 //! used up the local limit meanwhile, the call is rejected although Redis has charged it. So a
 //! shared zone may count a call that was rejected, but it never misses a call that passed.
+
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -94,12 +96,8 @@ impl Limits {
         if let LimitDecision::Refused { limit_index } =
             self.judge(&chain.local, call, now_ms, counters, JudgeMode::Check)
         {
-            return Some(Charge::Refuse(self.build_failure(
-                &chain.local[limit_index],
-                call,
-                now_ms,
-                1,
-            )));
+            let limit = &chain.local[limit_index];
+            return Some(Charge::Refuse(self.build_failure(limit, call, now_ms, 1)));
         }
         let mut zones = SmallVec::new();
         for selected in selected_limits {
@@ -113,8 +111,8 @@ impl Limits {
                 None => (None, false),
             };
             let LimitTerms { rate, burst, .. } = selected.terms;
-            // An unreported state has charges that Redis may not know. It does not prove that Redis
-            // would reject the call.
+            // An unreported state has charges that Redis may not know. So such a state does not
+            // prove that Redis would reject the call.
             let assessed = assess(state.filter(|_| !unreported), rate, now_ms, cost);
             if assessed.excess > burst {
                 if let Some(slot) = slot {
@@ -125,8 +123,8 @@ impl Limits {
                 counters.record_limit_outcome(limit.zone, LimitOutcome::Rejected);
                 return Some(Charge::Refuse(self.build_failure(limit, call, now_ms, 1)));
             }
-            // The time at which the reported excess must be right: at the end of the Redis timeout,
-            // or now for an unreported state.
+            // The time for which the excess is reported: the end of the Redis timeout, or now for
+            // an unreported state.
             let received_by_ms =
                 if unreported { now_ms } else { now_ms + self.redis_timeout.as_millis() as u64 };
             let known_excess =
@@ -179,25 +177,29 @@ impl Limits {
                 Some((ChargedState { excess: state.excess, state }, zone.terms))
             })
             .collect();
-        let redis_delay = match decide(&assessed) {
-            LimitDecision::Delayed { ms, limit_index } => Some((ms, limit_index)),
-            // Redis has let the call pass under the same terms, so `Refused` cannot occur.
-            LimitDecision::Passed | LimitDecision::Refused { .. } => None,
-        };
         let local_charge = self.charge_locally(chain, &chain.local, call, now_ms, counters);
         let local_delay_ms = match &local_charge {
             Charge::Wait(wait) => wait.as_millis() as u64,
             Charge::Pass => 0,
             Charge::Refuse(_) | Charge::AskRedis(_) => return local_charge,
         };
-        let longer_delay = redis_delay.filter(|(ms, _)| *ms > local_delay_ms);
+        // The longest delay applies. `delaying_zone` is the index of the shared zone that causes
+        // the delay; `None` if no shared zone causes it.
+        let (delaying_zone, charge) = match decide(&assessed) {
+            LimitDecision::Delayed { ms, limit_index } if ms > local_delay_ms => {
+                (Some(limit_index), Charge::Wait(Duration::from_millis(ms)))
+            }
+            // Redis has let the call pass under the same terms, so `Refused` cannot occur.
+            LimitDecision::Passed
+            | LimitDecision::Delayed { .. }
+            | LimitDecision::Refused { .. } => (None, local_charge),
+        };
         for (index, zone) in query.zones.iter().enumerate() {
-            let is_delayed = longer_delay.is_some_and(|(_, limit_index)| limit_index == index);
+            let is_delayed = delaying_zone == Some(index);
             let outcome = if is_delayed { LimitOutcome::Delayed } else { LimitOutcome::Passed };
             counters.record_limit_outcome(zone.zone, outcome);
         }
-        longer_delay
-            .map_or(local_charge, |(ms, _)| Charge::Wait(std::time::Duration::from_millis(ms)))
+        charge
     }
 
     /// Stores a copy of the state that Redis returned for a key.
@@ -209,16 +211,17 @@ impl Limits {
         sent_ms: u64,
         now_ms: u64,
     ) {
-        // The copy must never show a larger excess than Redis, so its charge must not seem too
-        // recent. Redis decided after the sending time, so the copy counts from the sending time.
-        // One millisecond is subtracted because the two clocks tick at different instants.
+        // The copy must never show a larger excess than Redis. The excess falls after a charge, so
+        // the time of the charge must not be too late. Redis decided after the sending time, so the
+        // age of the charge is subtracted from the sending time. One further millisecond is
+        // subtracted because the two clocks tick at different instants.
         let age_ms = redis_now_ms.saturating_sub(state.charged_at_ms);
         let state = KeyState { charged_at_ms: sent_ms.saturating_sub(age_ms + 1), ..state };
         let mut table = self.zones[zone.zone].lock_shard(&zone.hashed_key);
         let slot = table.find(&zone.hashed_key);
         // While this request was in flight, another call may have charged the key by the local
-        // share. If the key's state with that charge is ahead of Redis, it stays, and the next
-        // request reports it.
+        // share. If the state with that charge has a larger excess than Redis, the state stays, and
+        // the next request reports it.
         let unreported_state =
             slot.filter(|slot| table.is_unreported(*slot)).map(|slot| table.state(slot));
         let is_ahead_of_redis = unreported_state.is_some_and(|unreported_state| {

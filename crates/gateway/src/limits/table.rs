@@ -1,9 +1,13 @@
-//! The keys of one shard of a zone (`limits/zone.rs`), in a flat table of fixed size. A lookup
-//! costs one CPU cache miss. A flood of new keys does not enlarge the table.
+//! The keys of one shard of a zone, in a flat table of fixed size. A zone counts calls by key, such
+//! as a client address, and a shard is a part of a zone with its own lock (`limits/zone.rs`). A
+//! lookup costs one CPU cache miss. A flood of new keys does not enlarge the table.
 //!
 //! The table uses open addressing with linear probing and backward-shift deletion. It allocates
-//! nothing after the start, and the system commits memory only for used pages. `policy/limit.rs`
-//! defines the states of keys.
+//! nothing after the start, and the system commits memory only for used pages.
+//!
+//! The state of a key (`policy/limit.rs`) is its *excess* and the time of its last charge. The
+//! excess is the number of calls by which the key is ahead of the allowed rate. A *charge* adds a
+//! call to the excess.
 
 use crate::policy::limit::KeyState;
 
@@ -13,12 +17,14 @@ mod hint;
 pub(super) const KEY_BYTES_INLINE: usize = 23;
 /// Number of bytes of an entry.
 const ENTRY_BYTES: usize = 48;
-/// Numerator and denominator of the maximum load factor. In a fuller table, runs of used slots grow
-/// long.
-const LOAD: (usize, usize) = (3, 4);
+/// Number of keys per [`LOAD_SLOTS`] slots at the maximum load factor. In a fuller table, runs of
+/// used slots grow long.
+const LOAD_KEYS: usize = 3;
+/// Number of slots for [`LOAD_KEYS`] keys.
+const LOAD_SLOTS: usize = 4;
 /// Number of bytes of a zone's memory per key, including the key's part of the free slots. An nginx
 /// zone needs the same number of bytes per key.
-pub(crate) const ZONE_BYTES_PER_KEY: usize = ENTRY_BYTES * LOAD.1 / LOAD.0;
+pub(crate) const ZONE_BYTES_PER_KEY: usize = ENTRY_BYTES * LOAD_SLOTS / LOAD_KEYS;
 /// Number of slots examined to find the least recently used key for an eviction.
 const EVICTION_SCAN_SLOTS: usize = 32;
 
@@ -31,19 +37,19 @@ pub(super) struct HashedKey {
     pub(super) key: [u64; 3],
 }
 
-/// An entry of six integers: the hash, three integers of the key, and the two integers below. An
-/// entry of zeros is a free slot, so zeroed memory is an empty table.
+/// A key with its state, as six integers:
+///
+/// - `hash`: the hash; 0 in a free slot, so zeroed memory is an empty table.
+/// - `key`: the three integers of [`HashedKey::key`].
+/// - `excess_and_last_call`: the result of [`pack_excess`]; 0 in a zone of concurrency limits.
+/// - `last_charge`: the time of the last charge in ms, with the [`UNREPORTED`] bit. In a zone of
+///   concurrency limits, this integer is `in_flight`: the number of calls in flight.
+///
+/// An entry is an array and not a struct, because `vec!` would write zeros into each struct. For
+/// arrays of integers, `vec!` gets zeroed memory from the system. The code reads an entry by
+/// patterns, such as `[hash, ..]`, which use the names above.
 type Entry = [u64; ENTRY_BYTES / 8];
 
-/// Index of the hash in an entry.
-const HASH: usize = 0;
-/// Index of an integer with two halves. The upper half is the excess. The lower half is the time of
-/// the last call in ms, without its upper bits.
-const EXCESS_AND_LAST_CALL: usize = 4;
-/// Index of an integer whose meaning depends on the zone's limits. For rate limits it is the time
-/// of the last charge in ms, with the `UNREPORTED` bit. For concurrency limits it is the number of
-/// calls in flight.
-const LAST_CHARGE_OR_IN_FLIGHT: usize = 5;
 /// Bit that marks a key as unreported. A time in ms is never large enough to use this bit.
 const UNREPORTED: u64 = 1 << 63;
 
@@ -69,7 +75,7 @@ impl Table {
     pub(super) fn new(keys_max: usize) -> Table {
         let len_max = keys_max.max(1);
         // At least one slot is always free, so that every search ends.
-        let slot_count = (len_max * LOAD.1).div_ceil(LOAD.0).max(len_max + 1);
+        let slot_count = (len_max * LOAD_SLOTS).div_ceil(LOAD_KEYS).max(len_max + 1);
         let spare_slots = hint::spare_count::<Entry>(slot_count);
         let mut slots = vec![[0; ENTRY_BYTES / 8]; slot_count + spare_slots];
         let first_slot = hint::place_on_huge_pages(&mut slots, slot_count);
@@ -81,18 +87,18 @@ impl Table {
     pub(super) fn find(&self, hashed_key: &HashedKey) -> Option<usize> {
         let mut slot = self.home_slot(hashed_key.hash);
         loop {
-            let entry = &self.slots[slot];
-            if entry[HASH] == 0 {
+            let [hash, key @ .., _, _] = &self.slots[slot];
+            if *hash == 0 {
                 return None;
             }
-            if entry[HASH] == hashed_key.hash && entry[1..4] == hashed_key.key {
+            if *hash == hashed_key.hash && *key == hashed_key.key {
                 return Some(slot);
             }
             slot = self.next_slot(slot);
         }
     }
 
-    /// Prefetches the slot where a key's search begins, without waiting.
+    /// Prefetches the slot where the search for a key begins, without waiting.
     pub(super) fn prefetch(&self, hashed_key: &HashedKey) {
         if let Some(entry) = self.slots.get(self.home_slot(hashed_key.hash)) {
             hint::prefetch(entry);
@@ -101,29 +107,27 @@ impl Table {
 
     /// Returns the state of the key in a slot.
     pub(super) fn state(&self, slot: usize) -> KeyState {
-        let entry = &self.slots[slot];
-        KeyState {
-            excess: entry[EXCESS_AND_LAST_CALL] >> 32,
-            charged_at_ms: entry[LAST_CHARGE_OR_IN_FLIGHT] & !UNREPORTED,
-        }
+        let [.., excess_and_last_call, last_charge] = self.slots[slot];
+        KeyState { excess: excess_and_last_call >> 32, charged_at_ms: last_charge & !UNREPORTED }
     }
 
     /// Returns true if the key in a slot was marked as unreported since its state was last stored.
     pub(super) fn is_unreported(&self, slot: usize) -> bool {
-        self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] & UNREPORTED != 0
+        let [.., last_charge] = self.slots[slot];
+        last_charge & UNREPORTED != 0
     }
 
-    /// Marks the key in a slot as unreported: Redis may not know its last charge.
+    /// Marks the key in a slot as unreported: Redis may not know the key's last charge.
     pub(super) fn mark_unreported(&mut self, slot: usize) {
-        self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] |= UNREPORTED;
+        let [.., last_charge] = &mut self.slots[slot];
+        *last_charge |= UNREPORTED;
     }
 
     /// Records that the key in a slot was used by a call now, which protects the key from eviction.
     /// A rejected call has no other effect on its key.
     pub(super) fn touch(&mut self, slot: usize, now_ms: u64) {
-        let entry = &mut self.slots[slot];
-        entry[EXCESS_AND_LAST_CALL] =
-            (entry[EXCESS_AND_LAST_CALL] & !u64::from(u32::MAX)) | u64::from(now_ms as u32);
+        let [.., excess_and_last_call, _] = &mut self.slots[slot];
+        *excess_and_last_call = pack_excess(*excess_and_last_call >> 32, now_ms);
     }
 
     /// Stores the state of a key and returns its slot. `slot` is the key's slot; `None` adds the
@@ -141,9 +145,9 @@ impl Table {
             }
             self.claim_slot(hashed_key)
         });
-        // A stored excess fits 32 bits, because the configuration limits the burst.
-        self.slots[slot][EXCESS_AND_LAST_CALL] = (state.excess << 32) | u64::from(now_ms as u32);
-        self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] = state.charged_at_ms & !UNREPORTED;
+        let [.., excess_and_last_call, last_charge] = &mut self.slots[slot];
+        *excess_and_last_call = pack_excess(state.excess, now_ms);
+        *last_charge = state.charged_at_ms & !UNREPORTED;
         slot
     }
 
@@ -155,17 +159,18 @@ impl Table {
             None if self.len >= self.len_max => return false,
             None => self.claim_slot(hashed_key),
         };
-        let is_admitted = self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] < in_flight_max;
-        self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] += u64::from(is_admitted);
+        let [.., in_flight] = &mut self.slots[slot];
+        let is_admitted = *in_flight < in_flight_max;
+        *in_flight += u64::from(is_admitted);
         is_admitted
     }
 
     /// Ends a call in flight of a key. Removes the key if it has no further calls in flight.
     pub(super) fn remove_in_flight(&mut self, hashed_key: &HashedKey) {
         let Some(slot) = self.find(hashed_key) else { return };
-        self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] =
-            self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT].saturating_sub(1);
-        if self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] == 0 {
+        let [.., in_flight] = &mut self.slots[slot];
+        *in_flight = in_flight.saturating_sub(1);
+        if *in_flight == 0 {
             self.remove(slot);
         }
     }
@@ -173,7 +178,7 @@ impl Table {
     /// Adds a key with an empty state and returns its slot. The table must not be full.
     fn claim_slot(&mut self, hashed_key: &HashedKey) -> usize {
         let mut slot = self.home_slot(hashed_key.hash);
-        while self.slots[slot][HASH] != 0 {
+        while self.hash_in(slot) != 0 {
             slot = self.next_slot(slot);
         }
         let [first_word, second_word, third_word] = hashed_key.key;
@@ -184,12 +189,14 @@ impl Table {
 
     /// Evicts the least recently used of the keys in the next [`EVICTION_SCAN_SLOTS`] slots.
     fn evict(&mut self, now_ms: u64) {
+        // The least recently used key so far: the time since its last use in ms, and its slot.
         let mut oldest: Option<(u32, usize)> = None;
         let mut slot = self.next_scan_slot;
         for _ in 0..EVICTION_SCAN_SLOTS.min(self.slot_count()) {
-            let entry = &self.slots[slot];
-            if entry[HASH] != 0 {
-                let age = (now_ms as u32).wrapping_sub(entry[EXCESS_AND_LAST_CALL] as u32);
+            let [hash, .., excess_and_last_call, _] = &self.slots[slot];
+            if *hash != 0 {
+                let last_call_ms = *excess_and_last_call as u32;
+                let age = (now_ms as u32).wrapping_sub(last_call_ms);
                 if oldest.is_none_or(|(oldest_age, _)| age > oldest_age) {
                     oldest = Some((age, slot));
                 }
@@ -208,13 +215,13 @@ impl Table {
         }
     }
 
-    /// Frees a slot. A search ends at a free slot. So later entries whose search passes the freed
-    /// slot move back, or a search would no longer find them.
+    /// Frees a slot. A search ends at a free slot, so it would not find a later entry whose search
+    /// passes the freed slot. Such entries move back.
     fn remove(&mut self, mut hole: usize) {
         let mut slot = hole;
         loop {
             slot = self.next_slot(slot);
-            let hash = self.slots[slot][HASH];
+            let hash = self.hash_in(slot);
             if hash == 0 {
                 break;
             }
@@ -223,8 +230,15 @@ impl Table {
                 hole = slot;
             }
         }
-        self.slots[hole][HASH] = 0;
+        let [hash, ..] = &mut self.slots[hole];
+        *hash = 0;
         self.len -= 1;
+    }
+
+    /// Returns the hash of the key in a slot; 0 if the slot is free.
+    fn hash_in(&self, slot: usize) -> u64 {
+        let [hash, ..] = self.slots[slot];
+        hash
     }
 
     /// Returns the slot where the search for a hash begins. A multiplication scales the hash to the
@@ -247,6 +261,13 @@ impl Table {
     fn distance(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.slot_count() - from }
     }
+}
+
+/// Packs the excess of a key and the time of its last call into one integer. The upper half is the
+/// excess, which fits 32 bits because the configuration limits the burst. The lower half is the
+/// lower 32 bits of the time in ms.
+fn pack_excess(excess: u64, last_call_ms: u64) -> u64 {
+    (excess << 32) | u64::from(last_call_ms as u32)
 }
 
 #[cfg(test)]

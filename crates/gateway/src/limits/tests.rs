@@ -513,4 +513,8 @@ fn a_client_with_too_many_failures_is_rejected_early() {
     let text =
         "[zone.z]\nkey = [\"key\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\nfailures = true\n";
     assert!(diagnostics(text).contains("client-net alone"));
+    // Failed authentications have no weight, so none of them weighs more than the burst.
+    let text = "[zone.z]\nkey = [\"client\"]\nrate = \"1r/s\"\ncost = \"weight\"\n\
+                [[limit]]\nzone = \"z\"\nfailures = true\nburst = 1\n";
+    assert!(!diagnostics(text).contains("weigh more"), "{}", diagnostics(text));
 }

@@ -21,8 +21,8 @@ use crate::config::limits::{CallCost, KeyPart};
 const KEY_BYTES_MAX: usize = 65_535;
 /// Number of shards of a zone. With several shards, threads seldom contend for a lock.
 const SHARDS: usize = 16;
-/// Minimum number of keys per shard. A smaller zone has one shard, because each shard evicts only
-/// among its own keys.
+/// Minimum number of keys per shard; a smaller zone has one shard. Each shard evicts only its own
+/// keys, so a small shard could be full while others have room.
 const SHARD_KEYS_MIN: usize = 1024;
 
 /// A zone, as one configuration defines it.
@@ -40,7 +40,7 @@ pub(super) struct Zone {
     pub(super) shared: bool,
     /// Number of gateways that share the zone; `None` if it is not shared.
     gateways: Option<Arc<AtomicU64>>,
-    /// The keys of the zone, which a new configuration can take over.
+    /// The keys of the zone. A new configuration can take over this state.
     pub(super) state: Arc<ZoneState>,
 }
 
@@ -122,8 +122,8 @@ impl Zone {
         }
     }
 
-    /// Returns the number of gateways that divide the rate of the zone while Redis is down; 1 if
-    /// the zone is not shared.
+    /// Returns the number of gateways that share the zone; 1 if the zone is not shared. While Redis
+    /// is down, the zone's rate is divided by this number.
     pub(super) fn gateways(&self) -> u64 {
         self.gateways.as_ref().map_or(1, |gateways| gateways.load(Ordering::Relaxed))
     }
@@ -131,7 +131,7 @@ impl Zone {
     /// Locks the shard that stores a key.
     pub(super) fn lock_shard(&self, hashed_key: &HashedKey) -> MutexGuard<'_, Table> {
         // The lowest bit of a hash is always 1, and the upper bits select the slot within the
-        // shard. So the bits just above the lowest one select the shard.
+        // shard. So the bits just above the lowest bit select the shard.
         let shards = &self.state.shards;
         shards[(hashed_key.hash >> 1) as usize % shards.len()].0.lock()
     }
@@ -140,7 +140,10 @@ impl Zone {
     /// the CPU cache. Returns `None` if the key depends on the calls, or if the calls are not
     /// limited.
     pub(super) fn prefetch(&self, call: &LimitedCall<'_>) -> Option<HashedKey> {
-        let hashed_key = self.same_key_for_request.then(|| self.hash_key(call)).flatten()?;
+        if !self.same_key_for_request {
+            return None;
+        }
+        let hashed_key = self.hash_key(call)?;
         self.lock_shard(&hashed_key).prefetch(&hashed_key);
         Some(hashed_key)
     }

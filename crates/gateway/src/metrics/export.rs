@@ -1,7 +1,7 @@
 //! Exports counters as OpenMetrics text and as rows of `docs/metrics.md`.
 //!
 //! A [`MetricSet`] lists the metrics of one type of object, each with a description. Both the text
-//! and the page are generated from the list. A sample is the value of a metric for one set of label
+//! and the rows are generated from the list. A sample is the value of a metric for one set of label
 //! values. Label values come from the configuration and from closed sets. Clients cannot add label
 //! values, so the number of samples is bounded.
 
@@ -18,7 +18,7 @@ use super::label::Label;
 /// Description of one metric.
 #[derive(Debug, Clone)]
 pub(crate) struct Description {
-    /// Name with the unit, without the suffix of its type, such as `_total`.
+    /// Name with the unit, but without the suffix of the metric's type, such as `_total`.
     pub(crate) name: &'static str,
     /// Type of the metric.
     pub(crate) kind: MetricType,
@@ -56,8 +56,8 @@ pub(crate) trait MetricSet: Sized {
     fn list(metrics: &mut Metrics<Self>);
 }
 
-/// The exemplars (links to traces) for the histogram bucket lines of a text: one entry per line, in
-/// the order of the lines. `None` marks a bucket without an exemplar.
+/// The exemplars (links to traces) of a text. The list has one entry for each line of a histogram
+/// bucket, in the order of the lines. `None` marks a bucket without an exemplar.
 pub(crate) type BucketExemplars = Vec<Option<Exemplar>>;
 
 /// The metrics of a [`MetricSet`].

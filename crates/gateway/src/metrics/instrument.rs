@@ -1,4 +1,5 @@
-//! Counters, gauges and histograms, and arrays of them with one element per value of a label.
+//! Counters, gauges and histograms, and arrays of such instruments with one element per value of a
+//! label.
 //!
 //! Only one thread writes each number. So counting takes a load and a store, without an atomic
 //! read-modify-write operation or an allocation. The sum over all threads is an instrument of the
@@ -95,7 +96,7 @@ impl Sum for Gauge {
     }
 }
 
-/// Number of buckets: one more than bounds, because the last bucket has no upper bound.
+/// Number of buckets: one more than the bounds, because the last bucket has no upper bound.
 const BUCKETS: usize = LATENCY_BOUNDS.len() + 1;
 
 /// A histogram of durations.

@@ -17,7 +17,7 @@ pub(crate) trait Label: Copy + 'static {
     const NAME: &'static str;
     /// All values, in the order of [`Label::index`].
     const ALL: &'static [Self];
-    /// One element for each value.
+    /// An array with one element for each value.
     type Array<T>: AsRef<[T]>;
 
     /// Builds an array. `element` returns the element for the index of a value.
@@ -170,8 +170,8 @@ declare_labels! {
     RedisStore: "outcome" {
         Ok = "ok",
         Failed = "failed",
-        /// No poll proved in time that the response's block is on the served chain, a limit was
-        /// reached, or there was no connection.
+        /// The response was not stored. Either no poll proved in time that its block is on the
+        /// served chain, or a limit was reached, or there was no connection.
         Dropped = "dropped",
     }
 }

@@ -24,9 +24,9 @@ use crate::config::upstream::Upstream;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Maximum number of removed objects of each type whose counters are kept. The counters that were
-/// removed first are dropped first. Only reloads that add new names again and again reach this
-/// limit.
+/// For each type of object, the maximum number of removed objects whose counters are kept. The
+/// counters of the objects that were removed first are dropped first. Only reloads that add new
+/// names again and again reach this limit.
 const REMOVED_MAX: usize = 256;
 
 /// The label value of methods that are not in a chain's method table.
@@ -34,7 +34,7 @@ const OTHER_METHOD: &str = "other";
 
 /// The counters of one thread. After a reload, an object with the same label continues to use its
 /// counters, so no counter falls. A label is the list of values that identifies an object, such as
-/// a chain's and an upstream's name.
+/// the names of a chain and an upstream.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// The counters of each chain's methods, by index in the chain's method table. The last element
@@ -128,7 +128,7 @@ impl Counters {
         }
     }
 
-    /// Returns the sum of the counters of all threads of one configuration.
+    /// Sums up the counters of all threads under one configuration.
     pub(crate) fn sum(threads: &[Arc<Counters>]) -> Counters {
         let mut sum = Counters::default();
         for thread in threads {
@@ -150,7 +150,7 @@ impl Counters {
         &methods[index.unwrap_or(methods.len() - 1)]
     }
 
-    /// Counts what a request-limit zone has decided about a call.
+    /// Counts the decision of a request-limit zone about a call.
     pub(crate) fn record_limit_outcome(&self, zone: usize, outcome: LimitOutcome) {
         self.zones[zone].calls[outcome].add(1);
     }

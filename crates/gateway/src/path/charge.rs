@@ -94,6 +94,7 @@ async fn charge_shared(
     query: &SharedLimitQuery,
     limited_call: &LimitedCall<'_>,
 ) -> Charge {
+    // `None` if Redis has not decided. The gateway then decides by its local share.
     let decision = match &cx.shared_limits {
         Some(client) => client.check(query).await,
         None => None,

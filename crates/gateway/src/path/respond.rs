@@ -1,4 +1,5 @@
-//! Turns the outcome of a call into its response, the counters and the access-log record.
+//! Builds the response of a call from its outcome, and updates the counters and the access-log
+//! record.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::trace::context::ActiveSpan;
 /// Maximum bytes of a method's name in the access log. No real method has a longer name.
 const METHOD_BYTES_MAX: usize = 256;
 
-/// What the counters and the access log need to know about a call in flight.
+/// Facts about a call in flight that the counters and the access log need.
 pub(super) struct Progress {
     /// When the call passed the limits; `None` if a limit refused the call or the call cannot be
     /// parsed.
@@ -45,9 +46,9 @@ impl From<Failure> for StepError {
     }
 }
 
-/// Turns the outcome of a call into its response, the counters and the access-log record. Returns
-/// `None` for a notification. Exception: a limit refused the notification, and it is the only call
-/// of its request.
+/// Builds the response of a call from its outcome. Updates the counters and the access-log record.
+/// Returns `None` for a notification, unless a limit refused it and it is the only call of its
+/// request.
 pub(super) fn respond<'a>(
     cx: &ThreadContext,
     request: &Request<'_>,
@@ -65,6 +66,7 @@ pub(super) fn respond<'a>(
         Err(rejection) => (Some(rejection.id.unwrap_or(b"null")), ""),
     };
     let local_reply = |content| CallReply {
+        // The last line of this function sets the id.
         id: b"null",
         content,
         cache_status: None,
@@ -110,8 +112,8 @@ pub(super) fn respond<'a>(
         counters.notifications.add(1);
     }
     // A notification gets no response, with one exception. If a limit refuses a notification that
-    // is the only call of its request, there is a response, because its HTTP status must report the
-    // refusal. In a batch, a client could take that response for the response to another call.
+    // is the only call of its request, the HTTP status of a response must report the refusal. In a
+    // batch, a client could mistake such a response for the response to another call.
     let is_single = || request.body.trim_ascii_start().first() != Some(&b'[');
     let id = id.or_else(|| (!passed_limits && is_single()).then_some(&b"null"[..]))?;
     Some(CallReply { id, ..reply })

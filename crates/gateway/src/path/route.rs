@@ -17,10 +17,11 @@ use crate::policy::routing_rules::{Action, CallFacts, RequestFacts, RouteDecisio
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
-/// Returns the route of a call by the operator's rules. Without rules, it is the chain of the URL.
+/// Returns the route of a call by the operator's rules. Without rules, the route leads to the chain
+/// of the URL.
 ///
 /// # Errors
-/// A rule denies the call, its rewritten path has no chain, or the caller may not use the chain.
+/// A rule denies the call, the rewritten path has no chain, or the caller may not use the chain.
 pub(super) fn route<'a>(
     cx: &ThreadContext,
     request: &Request<'a>,
@@ -47,6 +48,7 @@ pub(super) fn route<'a>(
         cx.counters.rules[*rule_index].calls.add(1);
     }
     let chain = match routing.path {
+        // No rule has rewritten the path.
         Cow::Borrowed(_) => request.chain,
         Cow::Owned(path) => {
             snapshot.router.find_chain(&path).ok_or(Failure::ours(FailureKind::NoChain))?
@@ -107,7 +109,7 @@ fn may_use_chain(cx: &ThreadContext, request: &Request<'_>, chain: usize) -> boo
     is_allowed
 }
 
-/// Checks that the caller may call the method. The check depends on the method's *effect*: it
+/// Checks that the caller may call the method. The check depends on the method's *effect*: a method
 /// reads, submits a transaction, or administers the node.
 ///
 /// # Errors

@@ -18,7 +18,7 @@ use crate::policy::limit::Rate;
 #[cfg(test)]
 mod tests;
 
-/// Methods by name and by prefix. Case does not matter, because some upstreams ignore it.
+/// Methods by name and by prefix. Letter case does not matter, because some upstreams ignore it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MethodSet {
     /// Names in lower case, sorted.
@@ -183,7 +183,7 @@ closed_set! {
 }
 
 /// Checks whether a client at this address may use a key or token now. `now` returns the seconds
-/// since 1970. It is called only if the grant has an expiry.
+/// since 1970, and is called only if the grant has an expiry.
 ///
 /// # Errors
 ///

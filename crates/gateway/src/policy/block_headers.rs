@@ -24,8 +24,8 @@ pub(super) mod tests;
 pub const BLOCKS_MAX: usize = 512;
 /// Maximum number of transactions of all stored blocks together, at eight bytes each.
 pub const TRANSACTIONS_MAX: usize = 1 << 18;
-/// Maximum number of alternative addresses, or alternative topics of one position, to look up in a
-/// bloom filter. The lookup of each costs one hash.
+/// A criterion of a log filter lists alternative addresses, or alternative topics of one position.
+/// A criterion with more alternatives than this is ignored, because each costs one hash.
 const ALTERNATIVES_MAX: usize = 64;
 
 /// Bytes of a bloom filter (yellow paper 4.3.1).
@@ -175,9 +175,9 @@ impl RecentHeaders {
         self.has_unfilled_blooms = true;
     }
 
-    /// Returns the known blocks that may contain a transaction. `transaction` is its hash as a JSON
-    /// string. Only the first eight bytes of hashes are compared, so a returned block may lack the
-    /// transaction.
+    /// Returns the known blocks that may contain a transaction. `transaction` is the transaction's
+    /// hash as a JSON string. Only the first eight bytes of hashes are compared, so a returned
+    /// block may lack the transaction.
     pub fn blocks_with(&self, transaction: &[u8]) -> impl Iterator<Item = (&Hash, &BlockHeader)> {
         let prefix = hash_prefix(transaction);
         self.blocks.iter().filter(move |(_, header)| {

@@ -1,7 +1,7 @@
 //! Completes a response to Harmony's `hmyv2_getBlocks`, which returns a range of blocks. The index
-//! has the first blocks of the range, and an upstream must return the remaining ones.
-//! `remaining_params` writes the parameters of the call to the upstream, and `join_blocks` joins
-//! both parts. Blocks are copied byte for byte.
+//! (a file or database of past blocks) has the first blocks of the range, and an upstream must
+//! return the remaining ones. `remaining_params` writes the parameters of the call to the upstream,
+//! and `join_blocks` joins both parts. Blocks are copied byte for byte.
 
 use wire::block::{BlockFormat, write_number};
 use wire::hex::hash_from_value;

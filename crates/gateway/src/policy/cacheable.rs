@@ -33,7 +33,7 @@ pub enum CacheRule {
     AtNumber {
         /// The height that the call names, or the height that its tag stands for.
         number: u64,
-        /// True if the block was final when the call arrived.
+        /// True if the block was final when the call arrived: no reorg may drop it.
         finalized: bool,
     },
     /// The response holds the logs of a range of blocks. It is valid as long as the last block is
@@ -44,7 +44,7 @@ pub enum CacheRule {
         /// Last block.
         to: u64,
     },
-    /// The response is about one transaction. It depends on the block that it names.
+    /// The response is about one transaction, and depends on the block that the response names.
     AtTransaction,
     /// The response depends on the head.
     AtHead,
@@ -114,6 +114,7 @@ pub struct ResponseFacts {
     /// Where responses of the method name their block.
     pub response_block: ResponseBlock,
     /// The first and last block that this response names (`wire::block::read_response_blocks`).
+    /// `None` if the response names no block, or is about a pending block.
     pub named_blocks: Option<(BlockId, BlockId)>,
 }
 
@@ -168,8 +169,8 @@ pub enum RejectReason {
     /// The response names a block that is not the served chain's block at this height, or two
     /// blocks at one height. The upstream is on another branch.
     NotCanonical,
-    /// The response is about a block above the served head, or there is no served head. Or the
-    /// block is so new that the response may be incomplete.
+    /// The response is about a block above the served head, there is no served head, or the block
+    /// is so new that the response may be incomplete.
     AboveHead,
     /// A branch change touched the block of the response since the call began.
     Reorg,
@@ -186,7 +187,8 @@ impl RejectReason {
 }
 
 /// Decides what the response to a call depends on. `block` is the block that the call names, or the
-/// method's default (`wire::method::Method::block_ref`).
+/// method's default (`wire::method::Method::block_ref`). `None` means that the method has no block
+/// parameter, or that the block is malformed.
 pub fn decide_caching(method: &Method, block: Option<&BlockRef>, view: &ChainView) -> Caching {
     let decision = Decision { method, view, uncached: Caching::never(view) };
     let uncached = decision.uncached;
@@ -221,7 +223,8 @@ impl Decision<'_> {
             BlockRef::Number(number) => self.decide_at_number(number),
             // The hash fixes the response, on any branch.
             BlockRef::Hash(_) => self.decide_at_hash(),
-            // With requireCanonical a reorg turns the response into an error.
+            // With requireCanonical, a reorg that drops the block turns the response into an error.
+            // So the call is treated like a call by the height of the block.
             BlockRef::CanonicalHash(hash) => self
                 .view
                 .number_of(hash)
@@ -266,17 +269,19 @@ impl Decision<'_> {
         let (behind_head, uncached) = (self.method.blocks_behind_head, self.uncached);
         let finalized = self.view.is_finalized(number);
         let rule = CacheRule::AtNumber { number, finalized };
-        match self.view.head.map(|head| head.number.checked_sub(number)) {
+        let Some(head) = self.view.head else {
             // There is no served head, for example because all upstreams miss polls. So only
             // responses about final blocks are cached.
-            None if finalized => Caching { rule, ..uncached },
+            return if finalized { Caching { rule, ..uncached } } else { uncached };
+        };
+        match head.number.checked_sub(number) {
+            // A call about a future block is forwarded to any upstream, and the response is not
+            // stored.
             None => uncached,
-            // A future block is forwarded to any upstream, and the response is not stored.
-            Some(None) => uncached,
             // Some upstreams complete the response about the newest block only once the next block
             // exists, so such a response is not stored.
-            Some(Some(depth)) if depth < behind_head => Caching { min_head: number, ..uncached },
-            Some(Some(_)) => Caching { rule, min_head: number + behind_head, ..uncached },
+            Some(depth) if depth < behind_head => Caching { min_head: number, ..uncached },
+            Some(_) => Caching { rule, min_head: number + behind_head, ..uncached },
         }
     }
 
@@ -289,8 +294,8 @@ impl Decision<'_> {
         )
     }
 
-    /// Decides about a call about the head while there is no served head. The response is not
-    /// stored. Only an upstream that has reached the last served head gets the call.
+    /// Decides about a call that depends on the head, while there is no served head. The response
+    /// is not stored. Only an upstream that has reached the last served head gets the call.
     fn decide_without_head(&self) -> Caching {
         Caching { min_head: self.view.last_served_height.unwrap_or(0), ..self.uncached }
     }
@@ -353,11 +358,13 @@ impl Admission<'_> {
         }
     }
 
-    /// Admits a constant or a function of a block hash. A null is not stored, because it only means
-    /// that this upstream does not have the value yet.
+    /// Admits a response that is constant or a function of a block hash. A deterministic error is
+    /// stored only for a call by block hash. A null is not stored, because it only means that this
+    /// upstream does not have the value yet.
     fn bind_to_nothing(&self) -> BindResult {
-        let is_error = self.response.kind == ResponseKind::DeterministicError;
-        if !is_error || self.caching.rule != CacheRule::AtHash {
+        let is_error_at_hash = self.response.kind == ResponseKind::DeterministicError
+            && self.caching.rule == CacheRule::AtHash;
+        if !is_error_at_hash {
             self.require_value()?;
         }
         Ok(Binding::Free)
@@ -372,8 +379,8 @@ impl Admission<'_> {
         }
     }
 
-    /// Binds the response to a call that names its block by height. The response must not name any
-    /// other height.
+    /// Binds a response to the block at the height that the call names. The response must not name
+    /// any other height.
     fn bind_to_number(&self, number: u64) -> BindResult {
         let ResponseFacts { kind, response_block, named_blocks } = *self.response;
         if kind == ResponseKind::Null {
@@ -427,14 +434,14 @@ impl Admission<'_> {
         self.bind_to_block(first.number, Some(first.hash))
     }
 
-    /// Rejects a block that is not on the served chain.
+    /// Rejects a block if the served chain is known to have another block at the same height.
     fn require_canonical(&self, block: BlockId) -> Result<(), RejectReason> {
         let is_other = self.view.canonical(block.number).is_some_and(|known| known != block.hash);
         if is_other { Err(RejectReason::NotCanonical) } else { Ok(()) }
     }
 
-    /// Binds a response to a block of the served chain. Rejects it if the block changed during the
-    /// call.
+    /// Binds a response to a block of the served chain. Rejects the response if the block changed
+    /// during the call.
     fn bind_to_block(&self, number: u64, hash: Option<Hash>) -> BindResult {
         if self.view.head.is_none_or(|head| number > head.number) {
             return Err(RejectReason::AboveHead);
@@ -445,7 +452,7 @@ impl Admission<'_> {
         Ok(Binding::Block { number, hash })
     }
 
-    /// Binds a response to the head. Rejects it if the head changed during the call.
+    /// Binds a response to the head. Rejects the response if the head changed during the call.
     fn bind_to_head(&self) -> BindResult {
         let seq = self.caching.head_seq;
         let is_same = self.view.head_seq == seq && self.view.head.is_some();

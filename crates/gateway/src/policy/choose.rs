@@ -14,8 +14,8 @@ mod tests;
 /// (`ngx_http_upstream_hash_module.c`, `peer->weight * 160`).
 pub const RING_POINTS_PER_WEIGHT: u32 = 160;
 
-/// Maximum number of points of one ring. If the weights need more points, the numbers of all
-/// upstreams are scaled down, so memory stays under 1 MiB.
+/// Maximum number of points of one ring. If the weights need more points, each upstream gets
+/// proportionally fewer, so that the ring takes less than 1 MiB.
 pub const RING_POINTS_MAX: u64 = 65_536;
 
 /// Maximum load of an upstream on the ring, relative to the average. With this bound c, a change of
@@ -35,7 +35,7 @@ pub const EWMA_START: Duration = Duration::from_millis(30);
 /// Latency assumed for an upstream that is used again after it was ejected as unhealthy; its
 /// earlier estimate is dropped. Also assumed for a new upstream while other upstreams have known
 /// latencies. The low latency attracts calls at once, and a few calls in flight raise the
-/// upstream's cost to that of the others.
+/// upstream's cost to the cost of the others.
 pub const EWMA_READMITTED: Duration = Duration::from_millis(1);
 
 /// Smooth weighted round robin, exactly as nginx's `ngx_http_upstream_get_peer`.
@@ -93,11 +93,11 @@ impl SmoothWeighted {
         Some(upstream)
     }
 
-    /// Returns the next usable upstream that has fewer calls in flight than its bound: its share by
-    /// weight, times [`RING_BALANCE`]. Returns `None` if no upstream is usable. `loads` is the
-    /// number of calls in flight per upstream. Callers use this function instead of
-    /// [`SmoothWeighted::pick`] while calls wait for permits (`overload`), because one slow
-    /// upstream must not hold all permits.
+    /// Returns the next usable upstream that has fewer calls in flight than its bound. The bound is
+    /// the upstream's share of all calls in flight, by weight, times [`RING_BALANCE`]. Returns
+    /// `None` if no upstream is usable. `loads` is the number of calls in flight per upstream.
+    /// Callers use this function instead of [`SmoothWeighted::pick`] while calls wait for a permit
+    /// (`overload`), because one slow upstream must not hold all permits.
     pub fn pick_bounded(&mut self, loads: &[u32], usable: impl Fn(usize) -> bool) -> Option<usize> {
         let weights = self.states.iter().map(|state| state.configured as f64);
         let weights: SmallVec<[f64; 8]> = weights.collect();
@@ -164,8 +164,9 @@ impl Ring {
     }
 
     /// Returns the first usable upstream, clockwise from the key, that has fewer calls in flight
-    /// than its bound: its share by weight, times `balance`. Returns `None` if no upstream is
-    /// usable. `loads` is the number of calls in flight per upstream.
+    /// than its bound. The bound is the upstream's share of all calls in flight, by weight, times
+    /// `balance`. Returns `None` if no upstream is usable. `loads` is the number of calls in flight
+    /// per upstream.
     pub fn pick(
         &self,
         key_hash: u64,
@@ -191,9 +192,9 @@ impl Ring {
     }
 }
 
-/// Returns a function from an upstream to its maximum number of calls in flight: its share by
-/// weight, times `balance`. At least one usable upstream has fewer calls in flight than its
-/// maximum.
+/// Returns a function from an upstream to its maximum number of calls in flight: its share of all
+/// calls in flight, by weight, times `balance`. At least one usable upstream has fewer calls in
+/// flight than its maximum.
 fn compute_load_bounds<'a>(
     balance: f64,
     loads: &[u32],
@@ -210,8 +211,8 @@ fn compute_load_bounds<'a>(
     move |upstream| (load_per_weight * weights[upstream]).ceil()
 }
 
-/// Returns the FNV-1a hash of the bytes, mixed by [`mix64`]. The hash is the same in every process
-/// and release, because replicas must map equal keys to equal upstreams. It has no random seed.
+/// Returns the FNV-1a hash of the bytes, mixed by [`mix64`]. The hash has no random seed and is the
+/// same in every process and release, because replicas must map equal keys to equal upstreams.
 pub fn hash64(bytes: &[u8]) -> u64 {
     let fnv = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -279,9 +280,9 @@ impl PeakEwma {
     }
 }
 
-/// Returns the cheaper of two random candidates (power of two choices). The halves of `random`
-/// choose the two. `skip` excludes candidates, such as upstreams that were already tried. Returns
-/// `None` if no candidate remains.
+/// Returns the cheaper of two random candidates (power of two choices). Each half of `random`
+/// chooses one of the two. `skip` excludes candidates, such as upstreams that were already tried.
+/// Returns `None` if no candidate remains.
 ///
 /// If `skip` excludes one of the two, the function returns the cheapest of all remaining
 /// candidates. Otherwise a call that timed out at a stalled upstream could go to another stalled
@@ -294,6 +295,7 @@ pub fn pick_two(
 ) -> Option<u16> {
     let count = candidates.len() as u64;
     if count > 1 {
+        // 32 random bits times `count`, divided by 2^32, are a random index below `count`.
         let index = ((random & 0xffff_ffff) * count) >> 32;
         let first = candidates[index as usize];
         // The second index is drawn from the indices without the first one.

@@ -26,7 +26,8 @@ pub const MESSAGE_BYTES_MAX: usize = 1024;
 pub enum CallOutcome<'a> {
     /// No response, because the connection failed or the deadline expired.
     Broken(Fault),
-    /// An HTTP response without a JSON-RPC response to this call: HTML, another id, or truncated.
+    /// An HTTP response without a JSON-RPC response to this call, for example an HTML page, a
+    /// response with another id, or a truncated response.
     Http {
         /// HTTP status.
         status: u16,
@@ -79,7 +80,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Returns true if the response goes to the client, so that no other upstream is asked.
+    /// Returns true if the response goes to the client, so that no other upstream is called.
     pub fn is_response(self) -> bool {
         match self {
             Self::Response | Self::DeterministicError | Self::AlreadyKnown | Self::NonceTooLow => {
@@ -273,9 +274,11 @@ struct RuleEntry {
     source: String,
 }
 
+/// The calls to which a rule is restricted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Only {
+    /// Calls that send a signed transaction.
     Broadcast,
 }
 

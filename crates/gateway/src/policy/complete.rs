@@ -190,7 +190,7 @@ fn check_range(
 }
 
 impl Evidence<'_> {
-    /// Returns true if the upstream has returned logs as old as a block.
+    /// Returns true if the upstream has returned logs at least as old as the block at this height.
     fn has_depth(&self, number: u64) -> bool {
         let below = self.view.head.map_or(0, |head| head.number.saturating_sub(number));
         self.depth > 0 && below + DEPTH_MARGIN <= self.depth
@@ -225,15 +225,22 @@ pub fn check_receipts(
 ) -> Doubt {
     let block = hash.and_then(|hash| evidence.headers.get(&hash));
     let count = walk::elements(response).count();
-    match block.map(|block| (block.transaction_count(), block)) {
-        Some((Some(0), _)) => Doubt::None,
-        Some((Some(_), _)) if count == 0 => Doubt::Missing,
-        Some((Some(expected), block)) if count < expected => evidence.check_block(None, block),
-        Some((Some(_), _)) => Doubt::None,
-        // Without a list of transactions, receipts cannot be counted. `null` means that the
-        // upstream does not know the block.
-        _ if count > 0 || response == b"null" => Doubt::None,
-        Some((None, block)) => evidence.check_block(None, block),
+    if let Some(block) = block
+        && let Some(expected) = block.transaction_count()
+    {
+        return match count {
+            _ if count >= expected => Doubt::None,
+            0 => Doubt::Missing,
+            _ => evidence.check_block(None, block),
+        };
+    }
+    // Without a list of transactions, the expected number of receipts is unknown. `null` means that
+    // the upstream does not know the block.
+    if count > 0 || response == b"null" {
+        return Doubt::None;
+    }
+    match block {
+        Some(block) => evidence.check_block(None, block),
         // The header is unknown: a block named by height is old, and a block named by hash may be
         // newer than the view.
         None if by_height => Doubt::Unproven,
@@ -292,7 +299,7 @@ pub enum Trust {
     /// There is no doubt.
     #[default]
     Undoubted,
-    /// The blocks are old, and a second upstream returned the same.
+    /// The blocks are old, and a second upstream returned the same response.
     Agreed,
     /// All available upstreams were called, and no upstream returned more items.
     NotContradicted,
@@ -356,8 +363,8 @@ pub enum Retention {
     None,
 }
 
-/// Decides how long a response is cached. `same_since` is the time of the first equal response, if
-/// an equal response is still cached briefly; otherwise `None`.
+/// Decides how long a response is cached. `same_since` is the time of the first equal response;
+/// `None` unless an equal response is still cached briefly.
 pub fn decide_retention(trust: Trust, same_since: Option<Duration>, now: Duration) -> Retention {
     match trust {
         Trust::Undoubted | Trust::Agreed => Retention::Full,

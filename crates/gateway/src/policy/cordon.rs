@@ -11,7 +11,7 @@ use crate::policy::health::HealthState;
 #[cfg(test)]
 mod tests;
 
-/// Maximum length of a reason, in characters. It is printed in tables.
+/// Maximum length of a reason, in characters. Tables print the reason.
 pub const REASON_CHARS_MAX: usize = 200;
 /// Maximum duration of a cordon. An upstream that is out of use for longer should be removed from
 /// the configuration.

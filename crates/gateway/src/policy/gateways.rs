@@ -1,4 +1,4 @@
-//! Number of gateways that share limits and quotas, from their heartbeats in Redis.
+//! Determines the number of gateways that share limits and quotas, by their heartbeats in Redis.
 //!
 //! Each gateway sends a heartbeat every [`INTERVAL`], and Redis returns the number of gateways with
 //! a heartbeat in the last [`LIFETIME`]. While Redis is down, each gateway applies its share: the

@@ -5,7 +5,8 @@
 //! Each upstream has a *branch*: its known blocks, linked by their parent hashes. A new head is
 //! *linked* once its ancestors connect it to the branch. A *walk* fetches these ancestors, from the
 //! new head downwards. A *fill* extends a short branch downwards. A *witness* is an upstream whose
-//! head counts in the election. A *claim* is a reported head that is too high to be plausible.
+//! head counts in the election. An upstream *holds* the blocks of its branch up to its head. A
+//! *claim* is a reported head that is too high to be plausible.
 //!
 //! One [`HeadTracker`] per chain takes polls and builds an immutable [`ChainView`]. The tracker
 //! does no I/O: it returns the headers to fetch as [`Step::requests`]. Parts: `heads/upstream.rs`
@@ -57,8 +58,8 @@ pub struct HeadPoll {
     pub hash: Hash,
     /// Hash of the head's parent.
     pub parent: Hash,
-    /// Finalized height that the upstream reported. `None` if this poll did not query it or the
-    /// upstream reports none.
+    /// Finalized height that the upstream reported. `None` if this poll did not query the finalized
+    /// height, or the upstream reports none.
     pub finalized: Option<u64>,
 }
 
@@ -92,15 +93,15 @@ pub struct HeadSettings {
     pub window: usize,
     /// Source of the finalized height.
     pub finality: Finality,
-    /// Maximum number of blocks by which an upstream may be behind the served head and still count
-    /// as being at the head.
+    /// An upstream that is at most this many blocks behind the served head counts as being at the
+    /// head.
     pub lag_max: u64,
-    /// A reported head may exceed the height that the block time allows by this number of blocks. A
-    /// higher head needs a second witness.
+    /// A reported head is plausible up to this many blocks above the height that follows from the
+    /// block time. A higher head needs a second witness.
     pub jump_max: u64,
     /// Largest depth, in blocks, of a reorg that is accepted at once from a single upstream.
     pub rollback_max: u64,
-    /// Initial block time. The tracker then measures it.
+    /// Initial block time. The tracker adapts it to the measured times.
     pub block_time: Duration,
 }
 
@@ -111,13 +112,13 @@ pub const WINDOW: usize = 256;
 /// Usual [`HeadSettings::rollback_max`], in blocks. The deepest known reorg of Ethereum is 7 blocks
 /// (May 2022).
 pub const ROLLBACK_MAX: u64 = 8;
-/// Number of consecutive polls that must repeat an unusual report before it is accepted with little
-/// evidence. The report can be a reorg that is deeper than [`HeadSettings::rollback_max`], a lower
-/// finalized height, or a claim. For the first two, the number is multiplied by the number of
-/// witnesses.
+/// Number of consecutive polls that must repeat an unusual report before the report is accepted
+/// with little evidence. The report can be a reorg that is deeper than
+/// [`HeadSettings::rollback_max`], a lower finalized height, or a claim. For a reorg or a lower
+/// finalized height, the number is multiplied by the number of witnesses.
 const ROLLBACK_POLLS: u32 = 3;
-/// Number of consecutive missed polls after which the head of an upstream no longer counts. An
-/// upstream can miss fewer polls while its connection restarts.
+/// Number of consecutive missed polls after which the head of an upstream no longer counts. Fewer
+/// missed polls may mean only that the connection restarts.
 const MISSED_MAX: u32 = 3;
 /// An upstream counts as rising (`heads/elect.rs`) for this many block times after its last new
 /// block.
@@ -203,7 +204,7 @@ pub struct HeadTracker {
     head_since: Duration,
     /// Number of changes of `head`.
     head_seq: u64,
-    /// Moving average of the time between two served heads, per block.
+    /// Moving average of the time per block, measured from one served head to the next.
     block_time: Duration,
     /// The finalized height; `None` while it is unknown.
     finalized: Option<u64>,
@@ -216,6 +217,29 @@ pub struct HeadTracker {
     rollback_polls: u32,
     /// Number of consecutive polls in which enough upstreams reported a lower finalized height.
     finalized_low_polls: u32,
+}
+
+/// The input after which the tracker elects a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Input {
+    /// The upstream at this index reported its head.
+    Poll(usize),
+    /// The upstream at this index sent a header.
+    Header(usize),
+    /// No upstream responded: a poll was missed, or an upstream was excluded or included again.
+    NoResponse,
+}
+
+/// The evidence for serving the elected head instead of the last served head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Evidence {
+    /// The elected head is served at once: it extends the last served head, or a reorg dropped the
+    /// last served head.
+    Strong,
+    /// The elected head is served once enough consecutive polls have repeated it.
+    Weak,
+    /// The last served head stays.
+    Missing,
 }
 
 impl HeadTracker {
@@ -272,7 +296,7 @@ impl HeadTracker {
             self.request_fill(upstream, &mut step);
         }
         self.mark_responsive(upstream);
-        self.elect_and_serve(now, Some(upstream), true, &mut step);
+        self.elect_and_serve(now, Input::Poll(upstream), &mut step);
         step
     }
 
@@ -281,7 +305,7 @@ impl HeadTracker {
         let mut step = Step::default();
         let chain = &mut self.upstreams[upstream];
         chain.missed_polls = chain.missed_polls.saturating_add(1);
-        self.elect_and_serve(now, None, false, &mut step);
+        self.elect_and_serve(now, Input::NoResponse, &mut step);
         step
     }
 
@@ -291,7 +315,7 @@ impl HeadTracker {
         let mut step = Step::default();
         let previous = std::mem::replace(&mut self.upstreams[upstream].excluded, excluded);
         if previous != excluded {
-            self.elect_and_serve(now, None, false, &mut step);
+            self.elect_and_serve(now, Input::NoResponse, &mut step);
         }
         step
     }
@@ -320,11 +344,11 @@ impl HeadTracker {
         }
         self.continue_walk(upstream, now, &mut step);
         self.mark_responsive(upstream);
-        self.elect_and_serve(now, Some(upstream), false, &mut step);
+        self.elect_and_serve(now, Input::Header(upstream), &mut step);
         let bottom = self.canonical.bottom();
         self.canonical.deepen(&self.upstreams[upstream].branch);
-        // Readers also compare the hashes of blocks far below the head, so a deeper window is a
-        // change.
+        // Readers also compare the hashes of blocks far below the head, so they need a new view if
+        // the window has become deeper.
         step.changed |= self.canonical.bottom() != bottom;
         step
     }
@@ -356,8 +380,8 @@ impl HeadTracker {
     /// Continues the walk from the upstream's reported head back to its branch, and requests the
     /// headers that the walk lacks.
     fn continue_walk(&mut self, upstream: usize, now: Duration, step: &mut Step) {
-        // The walk also reads the chains of the other upstreams, so this chain is moved out of the
-        // list.
+        // The walk changes this chain while it reads the chains of the other upstreams, so this
+        // chain is moved out of the list.
         let mut chain = std::mem::take(&mut self.upstreams[upstream]);
         let others = &self.upstreams;
         let find_parent = |number: u64, hash: Hash| {
@@ -396,7 +420,7 @@ impl HeadTracker {
         let (fork, top) = match link {
             LinkResult::Unchanged | LinkResult::Advanced => return,
             LinkResult::Forked { fork, top } => (fork, top),
-            // The fork is unknown, so only finalized blocks are safe.
+            // The fork is unknown, so all blocks above the finalized height count as dropped.
             LinkResult::Disconnected { top } => (self.finalized.unwrap_or(0).min(top), top),
         };
         self.mark_reorg(fork);
@@ -410,27 +434,20 @@ impl HeadTracker {
     }
 
     /// Elects the head, moves the served chain, and updates the finalized height and the views.
-    /// `reporter` is the upstream that has just responded; `None` if no upstream has. `is_poll` is
-    /// true if the response reports the upstream's head.
-    fn elect_and_serve(
-        &mut self,
-        now: Duration,
-        reporter: Option<usize>,
-        is_poll: bool,
-        step: &mut Step,
-    ) {
+    fn elect_and_serve(&mut self, now: Duration, input: Input, step: &mut Step) {
         let old_state = (self.head_seq, self.generation, self.finalized);
         let fresh_for = (self.block_time * FRESH_BLOCKS).max(FRESH_MIN);
         let witnesses = find_witnesses(&self.upstreams, now, self.settings.lag_max, fresh_for);
         let elected = elect(&self.upstreams, &witnesses, self.last_served);
         match elected {
-            Some(elected) if self.may_serve(&elected, &witnesses, reporter, is_poll) => {
+            Some(elected) if self.may_serve(&elected, &witnesses, input) => {
                 self.serve_head(now, &elected, &mut step.events);
             }
-            // The present head stays until there is evidence for the reorg.
+            // The last served head stays until there is evidence for the reorg.
             Some(_) => self.set_head(self.last_served),
             None => self.set_head(None),
         }
+        let is_poll = matches!(input, Input::Poll(_));
         self.update_finalized(&witnesses.upstreams, is_poll, &mut step.events);
         let views = self.build_upstream_views(&mut step.events);
         step.changed =
@@ -438,90 +455,106 @@ impl HeadTracker {
         self.views = views;
     }
 
-    /// Returns true if the elected head may be served. Either it extends the last served head, or
-    /// there is evidence that the last served head was dropped, or enough consecutive polls have
-    /// repeated the reorg. Also counts these polls.
-    fn may_serve(
-        &mut self,
-        elected: &Elected,
-        witnesses: &Witnesses,
-        reporter: Option<usize>,
-        is_poll: bool,
-    ) -> bool {
+    /// Returns true if the elected head may be served: the evidence is strong, or enough polls in a
+    /// row have repeated weak evidence. Also counts the polls with weak evidence.
+    fn may_serve(&mut self, elected: &Elected, witnesses: &Witnesses, input: Input) -> bool {
         let Some(last_served) = self.last_served else {
             return true;
         };
-        let winner = &self.upstreams[elected.upstream];
+        match self.weigh_evidence(last_served, elected, witnesses, input) {
+            Evidence::Strong => {
+                self.rollback_polls = 0;
+                true
+            }
+            Evidence::Weak => {
+                self.rollback_polls += u32::from(matches!(input, Input::Poll(_)));
+                let polls_required = ROLLBACK_POLLS * witnesses.upstreams.len() as u32;
+                let has_persisted = self.rollback_polls >= polls_required;
+                if has_persisted {
+                    self.rollback_polls = 0;
+                }
+                has_persisted
+            }
+            Evidence::Missing => {
+                // Without a response the count stays, because a missed poll is no evidence against
+                // the reorg.
+                if input != Input::NoResponse {
+                    self.rollback_polls = 0;
+                }
+                false
+            }
+        }
+    }
+
+    /// Weighs the evidence for serving the elected head. The *winner* is `elected.upstream`, an
+    /// upstream that holds the elected head.
+    fn weigh_evidence(
+        &self,
+        last_served: Head,
+        elected: &Elected,
+        witnesses: &Witnesses,
+        input: Input,
+    ) -> Evidence {
         // With three or more live upstreams, a head that only one of them holds is not served yet.
         // The others may soon confirm it.
-        let lacks_second_holder = witnesses.live >= 3 && elected.support < 2;
+        if witnesses.live >= 3 && elected.support < 2 {
+            return Evidence::Missing;
+        }
+        let winner = &self.upstreams[elected.upstream];
+        let holds_last_served =
+            |chain: &UpstreamChain| chain.holds(last_served.number, last_served.hash);
+        let reaches_last_served = elected.head.number >= last_served.number;
         // If all known blocks of the winner lie above the last served head, they cannot be compared
         // with it. The new head then counts as an extension.
         let starts_above_last_served = winner.branch.bottom() > last_served.number;
-        let reaches_last_served = elected.head.number >= last_served.number;
-        let extends_last_served = reaches_last_served
-            && (winner.holds(last_served.number, last_served.hash) || starts_above_last_served);
+        if reaches_last_served && (holds_last_served(winner) || starts_above_last_served) {
+            return Evidence::Strong;
+        }
         let last_served_has_witness = witnesses
             .upstreams
             .iter()
-            .any(|&upstream| self.upstreams[upstream].holds(last_served.number, last_served.hash));
-        let depth = self
+            .any(|&upstream| holds_last_served(&self.upstreams[upstream]));
+        // The winner alone is evidence only if no witness holds the last served head, and the
+        // winner has just reported a head that is linked to its branch. A missed poll of another
+        // upstream is no evidence against the served head.
+        let has_responded = matches!(
+            input,
+            Input::Poll(upstream) | Input::Header(upstream) if upstream == elected.upstream
+        );
+        let winner_suffices = !last_served_has_witness && has_responded && winner.is_linked();
+        let is_shallow = self
             .canonical
-            .find_fork(&winner.branch, elected.head.number.min(last_served.number))
-            .map(|fork| last_served.number - fork);
+            .find_fork(&winner.branch, last_served.number)
+            .is_some_and(|fork| last_served.number - fork <= self.settings.rollback_max);
+        if winner_suffices && elected.is_upstream_head && reaches_last_served && is_shallow {
+            return Evidence::Strong;
+        }
+        let has_two_witnesses = elected.is_upstream_head && elected.support >= 2;
+        if !has_two_witnesses {
+            return if winner_suffices { Evidence::Weak } else { Evidence::Missing };
+        }
         // A lower head on the served branch is not a reorg. It is elected if the upstream with the
         // served head has stopped responding.
         let is_on_served_branch =
             self.canonical.get(elected.head.number) == Some(elected.head.hash);
-        let is_shallow = depth.is_some_and(|depth| depth <= self.settings.rollback_max);
-        let has_two_witnesses = elected.is_upstream_head && elected.support >= 2;
-        // A single upstream counts as evidence only if it has just reported a head that is linked
-        // to its branch. A missed poll of another upstream is no evidence against the served head.
-        let just_reported = reporter == Some(elected.upstream) && winner.is_linked();
+        if is_on_served_branch {
+            return if last_served_has_witness { Evidence::Missing } else { Evidence::Weak };
+        }
         // A lower head on another branch replaces the served head at once only if no witness holds
         // the served head any more, or if the winner itself has dropped it. Otherwise the winner
         // may still switch to the served branch. A branch that really replaces the served one soon
         // rises above the served head.
         let is_last_served_dropped =
             !last_served_has_witness || winner.has_dropped(last_served.hash);
-        let replaced_by_two = has_two_witnesses
-            && !is_on_served_branch
-            && (reaches_last_served || is_last_served_dropped);
-        let replaced_by_one = elected.is_upstream_head
-            && reaches_last_served
-            && is_shallow
-            && !last_served_has_witness
-            && just_reported;
-        if !lacks_second_holder && (extends_last_served || replaced_by_two || replaced_by_one) {
-            self.rollback_polls = 0;
-            return true;
-        }
-        // Two witnesses are evidence of a rollback, with one exception: their block is on the
-        // served branch, and a witness still holds the last served head.
-        let has_evidence = if has_two_witnesses {
-            !(last_served_has_witness && is_on_served_branch)
+        if reaches_last_served || is_last_served_dropped {
+            Evidence::Strong
         } else {
-            !last_served_has_witness && just_reported
-        };
-        if lacks_second_holder || !has_evidence {
-            // Without a response (`reporter` is `None`, for example after a missed poll) the count
-            // stays, because a missed poll is no evidence against the reorg.
-            if reporter.is_some() {
-                self.rollback_polls = 0;
-            }
-            return false;
+            Evidence::Weak
         }
-        self.rollback_polls += u32::from(is_poll);
-        let polls_required = ROLLBACK_POLLS * witnesses.upstreams.len() as u32;
-        let has_persisted = self.rollback_polls >= polls_required;
-        if has_persisted {
-            self.rollback_polls = 0;
-        }
-        has_persisted
     }
 
-    /// Serves the elected head: moves the served chain to its branch, and records a reorg if blocks
-    /// of the served chain were dropped.
+    /// Serves the elected head: moves the served chain to the branch of this head, and records a
+    /// reorg if blocks of the served chain were dropped.
     fn serve_head(&mut self, now: Duration, elected: &Elected, events: &mut Vec<HeadEvent>) {
         let Elected { head, upstream, .. } = *elected;
         let branch = &self.upstreams[upstream].branch;

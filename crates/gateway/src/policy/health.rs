@@ -1,5 +1,5 @@
-//! Upstream health: one state machine per upstream, and the fallback of a group without a healthy
-//! upstream.
+//! Upstream health: one state machine per upstream, and the fallback of a group (set of upstreams)
+//! without a healthy upstream.
 //!
 //! A failing upstream is *ejected*: it gets no calls until a *probe*, which is a poll of its head,
 //! succeeds. Inputs are the outcomes of calls, polls and probes. `classify` maps failed calls to
@@ -21,9 +21,9 @@ mod tests;
 /// one that expires first.
 pub const UNSUPPORTED_MAX: usize = 256;
 
-/// First pause of an upstream that reports its rate limit without a `Retry-After`. It doubles with
-/// each report up to [`HealthSettings::pause`]. A successful call resets it, so that an upstream
-/// that rejects only some calls still serves the others.
+/// First pause of an upstream that reports its rate limit without a `Retry-After`. The pause
+/// doubles with each report up to [`HealthSettings::pause`]. A successful call resets the pause, so
+/// that an upstream that rejects only some calls still serves the others.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
 /// Conditions for ejecting and readmitting an upstream. `config::health::Health` has the
@@ -222,13 +222,15 @@ impl UpstreamHealth {
         self.paused_until
     }
 
-    /// Begins a probe if one is due. Returns true, once per ejection, if a probe begins.
+    /// Begins a probe if one is due. Returns true if a probe begins, which happens once per
+    /// ejection.
     pub fn begin_due_probe(&mut self, now: Duration) -> bool {
         matches!(self.phase, Phase::Ejected { until } if now >= until) && self.begin_probe(now)
     }
 
     /// Begins a probe after the shortest ejection time, even if the ejection lasts longer. Used
-    /// while no upstream is healthy. Returns true, once per ejection, if a probe begins.
+    /// while no upstream is healthy. Returns true if a probe begins, which happens once per
+    /// ejection.
     pub fn begin_early_probe(&mut self, now: Duration) -> bool {
         now >= self.ejected_at + self.settings.backoff_min && self.begin_probe(now)
     }
@@ -290,8 +292,8 @@ impl UpstreamHealth {
 
     /// Suspects a healthy upstream that has responded to no calls for too long ([`super::stall`]).
     /// The suspicion counts as a failed call, and calls go elsewhere until a poll succeeds. An
-    /// upstream that has responded to no call since its last suspicion is ejected, because its
-    /// polls prove nothing about calls.
+    /// upstream that has responded to no call since its last suspicion is ejected, because it
+    /// responds to polls but not to calls. Returns `None` if the upstream is not healthy.
     pub fn suspect(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         if self.phase != Phase::Healthy {
             return None;
@@ -307,8 +309,8 @@ impl UpstreamHealth {
     }
 
     /// Records that the upstream reported its rate limit. `retry_after` is the pause that the
-    /// upstream requested; `None` if it requested none. Returns an event if the upstream was not
-    /// paused before.
+    /// upstream requested; `None` if it requested none. Returns an event if a pause begins, and
+    /// `None` if a pause is already in progress.
     pub fn record_rate_limit(
         &mut self,
         now: Duration,
@@ -334,7 +336,8 @@ impl UpstreamHealth {
 
     // Polls and probes.
 
-    /// Records a successful poll of the upstream's head. It clears a suspicion.
+    /// Records a successful poll of the upstream's head. Returns an event if the poll clears a
+    /// suspicion.
     pub fn record_poll(&mut self) -> Option<HealthEvent> {
         self.failed_polls_in_row = 0;
         if self.phase != Phase::Suspected {
@@ -348,9 +351,11 @@ impl UpstreamHealth {
     /// [`UpstreamHealth::record_rate_limit`] instead.
     pub fn record_failed_poll(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         self.failed_polls_in_row = self.failed_polls_in_row.saturating_add(1);
-        let must_eject = self.phase == Phase::Suspected
-            || self.phase == Phase::Healthy
-                && self.failed_polls_in_row >= self.settings.failures_max;
+        let must_eject = match self.phase {
+            Phase::Suspected => true,
+            Phase::Healthy => self.failed_polls_in_row >= self.settings.failures_max,
+            Phase::Ejected { .. } | Phase::Probing => false,
+        };
         must_eject.then(|| self.eject(now, EjectReason::FailedPolls, random))
     }
 
@@ -373,8 +378,8 @@ impl UpstreamHealth {
     }
 
     /// Ejects the upstream for twice its last ejection time. The time restarts at the minimum if
-    /// the upstream was healthy for at least the longest ejection time. Jitter subtracts up to a
-    /// quarter of the time, so that upstreams ejected together are not probed together.
+    /// the upstream was healthy for at least `backoff_max`. Jitter subtracts up to a quarter of the
+    /// time, so that upstreams ejected together are not probed together.
     fn eject(&mut self, now: Duration, reason: EjectReason, random: u64) -> HealthEvent {
         let settings = self.settings;
         let has_recovered = matches!(self.phase, Phase::Healthy | Phase::Suspected)
@@ -398,8 +403,8 @@ pub(super) fn random_part(duration: Duration, random: u64) -> Duration {
 }
 
 /// Fills `out` with the indices of the upstreams in the best available state. From best to worst,
-/// the states are healthy, lagging, probing, ejected, paused. Ejected upstreams are a last resort,
-/// because one may have recovered.
+/// the states are healthy, lagging, probing, ejected, paused. Ejected upstreams are used as a last
+/// resort, because one of them may have recovered.
 ///
 /// Returns `None` if calls may be sent to these upstreams, or if `states` is empty. If all
 /// upstreams are paused, returns the earliest end of a pause; calls are rejected until then.
@@ -434,8 +439,8 @@ impl UnsupportedMethods {
     /// Records that the upstream does not support `method` until `until`.
     pub fn add(&mut self, now: Duration, method: &str, until: Duration) {
         if !self.expiries.contains_key(method) && self.expiries.len() >= UNSUPPORTED_MAX {
-            self.expiries.retain(|_, until| *until > now);
-            let expires_first = self.expiries.iter().min_by_key(|(_, until)| **until);
+            self.expiries.retain(|_, expiry| *expiry > now);
+            let expires_first = self.expiries.iter().min_by_key(|(_, expiry)| **expiry);
             let evicted = expires_first.map(|(method, _)| method.clone());
             if let Some(method) = evicted.filter(|_| self.expiries.len() >= UNSUPPORTED_MAX) {
                 self.expiries.remove(&method);
@@ -451,6 +456,6 @@ impl UnsupportedMethods {
 
     /// Returns true if the upstream is believed not to support `method`.
     pub fn contains(&self, now: Duration, method: &str) -> bool {
-        self.expiries.get(method).is_some_and(|until| now < *until)
+        self.expiries.get(method).is_some_and(|expiry| now < *expiry)
     }
 }

@@ -6,8 +6,8 @@
 //! retry budget and in the metrics of calls. Only the attempt whose response is used counts for
 //! latency and health. The other attempt is cancelled. A cancelled attempt counts neither as a
 //! success nor as a failure of its upstream. An attempt that failed before the other one ended
-//! counts as a failure. `retry` does not count a hedge as an attempt. If both attempts fail, only
-//! the first one is passed to `retry`.
+//! counts as a failure. `retry` does not count a hedge as an attempt. If both attempts fail,
+//! `retry` decides about the attempt that failed last.
 
 use std::time::Duration;
 
@@ -105,6 +105,7 @@ impl Hedge {
     /// Returns the patience of a call of this weight: how long it waits before it suspects an
     /// upstream that responds to no call (`stall.rs`).
     pub fn patience(&mut self, weight: u32) -> Duration {
+        // Both quantiles are cached together, so the quantile for hedges must be passed here too.
         let quantile = self.settings.map_or(STALL_QUANTILE, |settings| settings.quantile);
         let mut p99 = |class: usize| {
             self.histograms[class].compute_quantiles(quantile).map(|values| values.stall)
@@ -195,7 +196,7 @@ impl LatencyHistogram {
         if self.total == 0 {
             self.halved_at = now;
         }
-        // The total is bounded, so sums cannot overflow.
+        // Halving bounds the total, so sums cannot overflow.
         if self.total >= u32::MAX / 2 {
             self.halve();
         }
@@ -245,6 +246,7 @@ fn bucket_index(latency: Duration) -> usize {
     let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
     let micros = micros.max(1 << OCTAVE_MIN);
     let octave = micros.ilog2();
+    // The three bits below the highest bit are the part of the octave.
     let sub_bucket =
         (micros >> (octave - BUCKETS_PER_OCTAVE.ilog2())) as usize % BUCKETS_PER_OCTAVE;
     ((octave - OCTAVE_MIN) as usize * BUCKETS_PER_OCTAVE + sub_bucket).min(BUCKETS - 1)

@@ -209,8 +209,8 @@ fn wait_ms(excess: u64, terms: LimitTerms) -> u64 {
 }
 
 /// Returns the milliseconds until a call of this cost is within the burst, if no other call
-/// arrives. Returns 0 if the call is within the burst now, and `None` if it can never be.
-/// `gateways` has the same meaning as in [`assess_share`].
+/// arrives. Returns 0 if the call is within the burst now, and `None` if the call can never be
+/// within the burst. `gateways` has the same meaning as in [`assess_share`].
 pub fn find_retry_ms(
     state: Option<KeyState>,
     terms: LimitTerms,
@@ -222,8 +222,11 @@ pub fn find_retry_ms(
     if assess_share(None, rate, now_ms, cost, gateways).excess > burst {
         return None;
     }
-    let assessed = assess_share(state, rate, now_ms, cost, gateways);
-    let Some(state) = state.filter(|_| assessed.excess > burst) else { return Some(0) };
+    if assess_share(state, rate, now_ms, cost, gateways).excess <= burst {
+        return Some(0);
+    }
+    // A new key is within the burst, by the first check.
+    let Some(state) = state else { return Some(0) };
     // The wait is computed from the last charge, so that the drained excess is rounded only once.
     let charge = cost.saturating_mul(CALL).saturating_mul(gateways);
     let overrun = state.excess.saturating_add(charge).saturating_sub(burst);
@@ -233,7 +236,7 @@ pub fn find_retry_ms(
 
 /// Returns true if a pattern matches a method, or a method of another name that returns the same
 /// logs (`wire::method::equivalent_log_method`). Patterns are exact names, or prefixes that end in
-/// `*`, in any case. An empty list matches every method.
+/// `*`. Letter case does not matter. An empty list matches every method.
 pub fn matches_method(patterns: &[Box<str>], name: &str) -> bool {
     let matches = |name: &str| {
         patterns.iter().any(|pattern| match pattern.strip_suffix('*') {

@@ -41,7 +41,8 @@ pub enum LogsPlan {
     /// The call names one block by hash, so the response is a pure function of the hash. The
     /// upstream returns an error for an unknown block.
     ByHash,
-    /// Fetch these parts, in order. A single part covers the whole range, with heights as bounds.
+    /// Fetch these parts, in order. Their bounds are heights instead of tags. A range that is not
+    /// split is a single part.
     Parts(Vec<Part>),
 }
 

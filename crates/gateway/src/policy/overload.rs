@@ -44,7 +44,7 @@ closed_set! {
     pub enum Shed {
         /// The queue was full, and every call in it had a higher class.
         Full = "full",
-        /// A newer call of the same class or a higher one displaced it from the queue.
+        /// A newer call of the same class or a higher one displaced the call from the queue.
         Displaced = "displaced",
         /// The call waited longer than allowed.
         Late = "late",

@@ -1,7 +1,7 @@
-//! Plans how a call gets its response: from an upstream, in parts, from the chain view, or by its
-//! cache key. The gateway serves the call by this plan, and `weir explain` prints it. A *view* is a
-//! snapshot of the chain's newest blocks. A *row* of the method table holds the facts about one
-//! method.
+//! Plans how a call gets its response: from an upstream, in parts, from the chain view, or by a
+//! lookup of its cache key. The gateway serves the call by this plan, and `weir explain` prints it.
+//! A *view* is a snapshot of the chain's newest blocks. A *row* of the method table holds the facts
+//! about one method.
 
 use std::ops::Range;
 
@@ -42,8 +42,8 @@ pub struct Lookup {
     pub method: &'static Method,
     /// The caching decision, which includes the height that an upstream must have reached.
     pub caching: Caching,
-    /// The block parameter, and its byte range in the parameters. `None` if the call has none, and
-    /// an error if it is malformed.
+    /// The block parameter, and its byte range in the parameters. `None` if the call has no block
+    /// parameter, and an error if the parameter is malformed.
     pub block: Result<Option<(BlockRef, Range<usize>)>, BlockRefError>,
     /// True if equal calls in flight share one response.
     pub coalesce: bool,

@@ -35,7 +35,7 @@ pub enum ProxyError {
     /// The signature is there, but the rest is malformed.
     #[error("malformed PROXY protocol header")]
     Malformed,
-    /// The header exceeds [`HEADER_BYTES_MAX`]. A header of version 1 exceeds [`V1_BYTES_MAX`].
+    /// The header exceeds [`HEADER_BYTES_MAX`], or [`V1_BYTES_MAX`] if it is of version 1.
     #[error("PROXY protocol header is too long")]
     TooLong,
 }

@@ -2,7 +2,7 @@
 //! call costs one unit, or as many units as the weight of its method.
 //!
 //! An [`Account`] holds the usage of one key: the units that all gateways have reported to Redis,
-//! and the units that this gateway has not reported yet. `quota.rs` stores the accounts.
+//! and the units that this gateway has not reported yet. `src/quota.rs` stores the accounts.
 
 use core::fmt;
 
@@ -21,8 +21,8 @@ pub struct Month(Date);
 const MONTH_MAX: Month = Month(date(9998, 12, 1));
 
 impl Month {
-    /// Returns the month of a time in seconds since 1970. A time after the last supported month
-    /// belongs to that month.
+    /// Returns the month of a time in seconds since 1970. For a time after the last supported
+    /// month, returns that month.
     pub fn containing(second: u64) -> Month {
         let second = i64::try_from(second).unwrap_or(i64::MAX);
         let Ok(time) = Timestamp::from_second(second) else { return MONTH_MAX };
@@ -87,8 +87,8 @@ pub struct UsageReport {
     pub month: Month,
     /// Number of units used since the last report.
     pub unreported: u64,
-    /// Number of all known units of the month, including `unreported`. All gateways together have
-    /// used at least this number.
+    /// Number of all units of the month that this gateway knows of, including `unreported`. All
+    /// gateways together have used at least this number.
     pub used_min: u64,
 }
 

@@ -19,10 +19,10 @@ mod tests;
 /// `RetryBudget`.
 const BUDGET_TTL: Duration = Duration::from_secs(10);
 
-/// Longest pause before the second retry; it doubles with each further retry. The first retry
-/// starts at once, at another upstream. A later retry also starts at once if the failed attempt
-/// says nothing about the load of other upstreams.
-const PAUSE_MIN: Duration = Duration::from_millis(20);
+/// Upper bound of the pause before the second retry. The bound doubles with each further retry. The
+/// first retry starts at once, at another upstream. A later retry also starts at once if the failed
+/// attempt says nothing about the load of other upstreams.
+const SECOND_RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Longest pause. A longer pause would leave too little time for a response.
 const PAUSE_MAX: Duration = Duration::from_millis(320);
@@ -141,7 +141,7 @@ fn compute_backoff(attempts: u32, random: u64) -> Duration {
     if attempts <= 1 {
         return Duration::ZERO;
     }
-    let doubled = PAUSE_MIN * 2_u32.saturating_pow(attempts.saturating_sub(2).min(16));
+    let doubled = SECOND_RETRY_PAUSE * 2_u32.saturating_pow(attempts.saturating_sub(2).min(16));
     let pause = doubled.min(PAUSE_MAX);
     pause / 2 + random_part(pause / 2, random)
 }

@@ -18,7 +18,8 @@ mod tests;
 pub struct ChainRoutes<'a> {
     /// Paths of this chain, each beginning with `/`.
     pub paths: Vec<&'a str>,
-    /// Patterns and their groups: an exact method name, a prefix ending in `*`, or `*`.
+    /// Patterns and their groups. A pattern is an exact method name, a prefix ending in `*`, or
+    /// `*`.
     pub methods: Vec<(&'a str, usize)>,
     /// The group for methods that match no pattern.
     pub default_group: usize,

@@ -37,8 +37,8 @@ pub struct Rule {
     /// The expected first parameter: a string without its quotes, or any other value as written in
     /// the call. `None` matches any parameters.
     pub first_param: Option<Box<str>>,
-    /// Share of the otherwise matching traffic to which the rule applies, in hundredths of a
-    /// percent.
+    /// The rule applies to this share, in hundredths of a percent, of the traffic that meets all
+    /// other conditions.
     pub share: u32,
     /// The input that selects the share.
     pub share_of: ShareOf,
@@ -181,8 +181,8 @@ pub fn apply_rules<'a>(
 }
 
 impl Rule {
-    /// Returns true if every condition matches. `path` is the path as earlier rules may have
-    /// rewritten it. Cheap conditions come first.
+    /// Returns true if every condition matches. `path` is the request's path, which earlier rules
+    /// may have rewritten. Cheap conditions come first.
     fn matches(&self, facts: &RequestFacts<'_>, path: &str) -> bool {
         self.matches_call(facts.call.as_ref())
             && self.path.as_deref().is_none_or(|prefix| strip_path_prefix(path, prefix).is_some())
@@ -247,7 +247,7 @@ fn is_listed(list: &[Box<str>], name: Option<&str>) -> bool {
     list.is_empty() || name.is_some_and(|name| list.iter().any(|listed| **listed == *name))
 }
 
-/// Returns true if a host matches a name, or `*.suffix`, in any case.
+/// Returns true if a host matches a name or `*.suffix`. Letter case does not matter.
 fn matches_host(pattern: &str, host: &str) -> bool {
     match pattern.strip_prefix('*') {
         Some(suffix) => {
@@ -259,8 +259,8 @@ fn matches_host(pattern: &str, host: &str) -> bool {
     }
 }
 
-/// Returns the part of a path after a prefix of whole segments: empty, or starting with a slash.
-/// Returns `None` if the path does not have the prefix.
+/// Returns the part of a path after a prefix of whole segments. The part is empty or starts with a
+/// slash. Returns `None` if the path does not have the prefix.
 fn strip_path_prefix<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
     let prefix = prefix.trim_end_matches('/');
     let rest = path.strip_prefix(prefix)?;

@@ -1,7 +1,7 @@
 //! Detects stalled upstreams. An upstream has stalled if it has calls in flight and has sent no
 //! response for far longer than calls usually take. The *patience* of a call is the time that it
-//! waits at such an upstream. It depends on the latency of the call's *class*, which holds all
-//! calls to methods of similar weight (`hedge.rs`).
+//! waits at such an upstream. The patience depends on the latency of the call's *class*, which
+//! holds all calls to methods of similar weight (`hedge.rs`).
 //!
 //! A call that has waited for its patience *suspects* the upstream. Calls that wait there are then
 //! started again at other upstreams, and a poll decides whether the suspected upstream stays in

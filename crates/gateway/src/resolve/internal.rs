@@ -28,8 +28,8 @@ pub(crate) struct InternalCall<'a> {
     pub(crate) bypass_cache: bool,
 }
 
-/// Resolves an internal call. Only upstreams whose newest block has at least the number of the
-/// call's block may serve the call.
+/// Resolves an internal call. Only an upstream that has reached the height of the call's block may
+/// serve the call.
 pub(crate) async fn resolve_internal(
     cx: &Rc<ThreadContext>,
     internal: &InternalCall<'_>,
@@ -60,11 +60,14 @@ pub(crate) async fn resolve_internal(
     let caching = Caching { rule, min_head, ..Caching::never(&view) };
     let caching = if cx.snapshot.cache.is_some() { caching } else { caching.without_cache() };
     let request = build_upstream_request(cx, &route, caching, now);
+    // The call names a block by its hash, so it has no range of blocks.
+    let range = None;
+    let no_key = None;
     let response = match row {
         Some((_, method)) if !internal.bypass_cache => {
-            logs::resolve_part(cx, request, &call.params, method, None, &view).await
+            logs::resolve_part(cx, request, &call.params, method, range, &view).await
         }
-        _ => resolve_uncached(cx, request, None).await,
+        _ => resolve_uncached(cx, request, no_key).await,
     };
     response.payload
 }

@@ -102,6 +102,7 @@ pub(super) async fn resolve(
 fn find_numbered_range(filter: &LogFilter<'_>) -> Option<Part> {
     match (filter.block_hash, filter.from, filter.to) {
         (None, Some(BlockRef::Number(from)), Some(BlockRef::Number(to))) if from <= to => {
+            // `covers` ignores the flag `finalized`.
             Some(Part { from, to, finalized: true })
         }
         _ => None,
@@ -110,14 +111,14 @@ fn find_numbered_range(filter: &LogFilter<'_>) -> Option<Part> {
 
 /// The index's logs for a contiguous part of a range.
 struct IndexedLogs {
-    /// The range of blocks that the logs cover.
+    /// The range of blocks that the logs cover. Its flag `finalized` has no effect.
     part: Part,
     response: UpstreamResponse,
 }
 
 /// Looks up the logs of the whole range of `parts` in the index. The index may return a contiguous
-/// part of the range. Returns `None` if there is no index, if it has no data of the range, or if
-/// the query fails.
+/// part of the range. Returns `None` if there is no index, if the index has no data of the range,
+/// or if the query fails.
 async fn lookup_index(
     cx: &Rc<ThreadContext>,
     request: &UpstreamRequest<'_>,
@@ -156,8 +157,8 @@ pub(super) async fn resolve_part(
     resolve_uncached(cx, request, has_key.then_some(&key[..])).await
 }
 
-/// Merges the responses of the parts. `parts` and `responses` are in block order. If a part failed,
-/// returns the response to the first such part.
+/// Merges the responses of the parts. `parts` and `responses` are in block order. If parts failed,
+/// returns the response of the first failed part.
 fn merge_parts(parts: &[Part], mut responses: Vec<UpstreamResponse>) -> UpstreamResponse {
     if responses.len() == 1
         && let Some(response) = responses.pop()

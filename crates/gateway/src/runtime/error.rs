@@ -18,7 +18,7 @@ pub enum Error {
         /// The error of the system.
         source: std::io::Error,
     },
-    /// The file of quotas cannot be written.
+    /// The quota file cannot be written.
     #[error("cannot write the file of quotas, {}", file.display())]
     Quotas {
         /// The configured file.

@@ -1,5 +1,5 @@
-//! Writes the usage of quotas to a file, and shares it with other gateways through Redis. Both
-//! happen once a second while the usage changes, and when the gateway stops.
+//! Writes the usage of quotas to a file, and shares the usage with other gateways through Redis.
+//! Both happen once a second while the usage changes, and when the gateway stops.
 //!
 //! A process that is killed loses the usage of its last second. If the file cannot be written, the
 //! error is logged once, and the metrics count each failure. The gateway still counts usage in
@@ -67,8 +67,8 @@ impl QuotaSync {
     pub(crate) async fn finish(self) {
         self.abort_handle.abort();
         if self.task.client.is_some() {
-            // If the exchange times out, the file still has the changes, and the gateway shares
-            // them after its next start.
+            // If the exchange times out, the changes are still written to the file, and the gateway
+            // shares them after its next start.
             let include_unchanged = false;
             let exchange = self.task.sync(include_unchanged);
             let _ = tokio::time::timeout(WRITE_INTERVAL, exchange).await;
@@ -118,9 +118,9 @@ impl SyncTask {
         }
     }
 
-    /// Exchanges with other gateways the usage of the keys that were used since their last report.
-    /// If `include_unchanged` is true, exchanges the usage of all keys. Returns true if Redis
-    /// responded to each exchange, or if gateways do not share the quotas.
+    /// Exchanges the usage of keys with other gateways. Covers the keys that were used since their
+    /// last report, or all keys if `include_unchanged` is true. Returns true if Redis responded to
+    /// each exchange, or if gateways do not share the quotas.
     async fn sync(&self, include_unchanged: bool) -> bool {
         let Some(client) = &self.client else { return true };
         let now = self.snapshot.now();

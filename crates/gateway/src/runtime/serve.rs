@@ -26,7 +26,7 @@ mod tests;
 
 /// Pause after a failed accept. Accepting usually fails for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Interval at which idle connections are closed.
+/// Interval at which idle connections to upstreams are closed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which a graceful stop checks whether connections are still open.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -82,7 +82,8 @@ impl ServeTask {
             }
             self.adopt_newest(&thread);
         }
-        // If another process has taken over the sockets, that process also accepts their backlogs.
+        // If another process has taken over the sockets, the phase is not `Draining`, and that
+        // process accepts the backlogs.
         if *self.phase.borrow() == Phase::Draining {
             accept_backlog(&thread, &listeners).await;
         }
@@ -102,8 +103,8 @@ impl ServeTask {
     }
 }
 
-/// Waits for open connections to end, at most until the drain deadline. Closes idle connections
-/// after `drain_linger`.
+/// Waits for open connections to end, at most until `server.drain_deadline` has passed. Closes idle
+/// connections once `server.drain_linger` has passed.
 async fn drain(thread: &Thread) {
     thread.state.begin_drain();
     let (close_idle_at, deadline) = {

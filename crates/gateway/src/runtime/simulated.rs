@@ -1,4 +1,5 @@
-//! A gateway on the caller's own runtime, for simulations in virtual time: no threads, no sockets.
+//! A gateway on the caller's own runtime, for simulations in virtual time. It has no threads and no
+//! sockets.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,7 +15,7 @@ use crate::state::snapshot::Snapshot;
 use crate::upstream::connector::{Connector, MemoryConnector};
 use crate::upstream::watch::Watcher;
 
-/// Buffer of each direction of a stream in memory, in bytes.
+/// Size in bytes of the buffer for each direction of an in-memory stream.
 const STREAM_BYTES: usize = 256 * 1024;
 
 /// A simulated gateway. It must be created and used within a `tokio` local runtime.
@@ -49,7 +50,8 @@ impl Simulation {
         Status::of(&self.thread.context().snapshot)
     }
 
-    /// Returns the height of the served head of the first chain; `None` without a head.
+    /// Returns the height of the first chain's served head, the newest block that clients can read.
+    /// `None` without a head.
     pub fn head(&self) -> Option<u64> {
         self.thread.context().snapshot.chains[0].view.load().head.map(|head| head.number)
     }

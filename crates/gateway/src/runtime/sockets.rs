@@ -2,8 +2,8 @@
 //! replaces.
 //!
 //! Each serving thread has its own socket on the same address, with its own backlog. A process that
-//! is replaced hands its sockets over to the new process. If it closed them instead, the system
-//! would reset the connections in their backlogs.
+//! is replaced hands its sockets over to the new process. If it closed the sockets instead, the
+//! system would reset the connections in the backlogs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -47,7 +47,7 @@ pub(super) struct BoundSockets {
     pub(super) admin: Option<Socket>,
     /// The socket of the health address; `None` if it is off.
     pub(super) health: Option<Socket>,
-    /// Copies of all sockets.
+    /// Copies of all sockets, for the hand-over to a process that replaces this one.
     pub(super) copies: Sockets,
 }
 
@@ -112,11 +112,13 @@ fn listen_on(
     let fits = |socket: &Socket| matches_address(socket, configured);
     let mut sockets: Vec<Socket> = inherited.into_iter().filter(fits).collect();
     if sockets.is_empty() {
-        sockets.push(listen(configured, true)?);
+        let is_first = true;
+        sockets.push(listen(configured, is_first)?);
     }
     let address = local_address(&sockets[0], configured)?;
     while sockets.len() < count {
-        sockets.push(listen(address, false)?);
+        let is_first = false;
+        sockets.push(listen(address, is_first)?);
     }
     Ok((Some(address), sockets))
 }
@@ -136,7 +138,7 @@ fn listen(address: SocketAddr, is_first: bool) -> Result<Socket, Error> {
         if is_first && address.port() != 0 {
             // With SO_REUSEPORT, binding succeeds even if another gateway listens on the address.
             // That gateway would then lose half of its connections. So `probe` first binds the
-            // address without SO_REUSEPORT, which fails in this case.
+            // address without SO_REUSEPORT. This fails if another gateway listens on the address.
             let probe =
                 Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
             probe.set_reuse_address(true)?;

@@ -36,7 +36,7 @@ impl WatchTask {
         let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
         watch.set_topology(&snapshot.topology, &snapshot.on_event());
         // The invalidation bus exchanges messages with other gateways over Redis. It runs as long
-        // as this variable lives. A new configuration replaces it.
+        // as this variable lives. A new configuration replaces the bus.
         let mut _bus = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
         let mut quota_sync = QuotaSync::start(&snapshot);
         let mut heartbeat = Heartbeat::start(&snapshot.topology, &snapshot.gateways);

@@ -19,9 +19,12 @@ use crate::metrics::thread::Counters;
 use crate::state::snapshot::Snapshot;
 use crate::upstream::thread::UpstreamContext;
 
-/// Time of the clock of request limits at the start of the process, in milliseconds (about 35
-/// years). So times before the start of the process are positive too.
+/// The clock of request limits has this value at the start of the process, in milliseconds (about
+/// 35 years). So times before the start are positive too.
 const LIMITS_CLOCK_START_MS: u64 = 1 << 40;
+
+/// Length of an HTTP date, such as `Sun, 06 Nov 1994 08:49:37 GMT`.
+const HTTP_DATE_BYTES: usize = 29;
 
 /// The state of one serving thread under one configuration.
 pub(crate) struct ThreadContext {
@@ -47,11 +50,11 @@ pub(crate) struct ThreadContext {
 struct Date {
     /// When the text must be formatted again; `None` before the first time.
     outdated_at: Option<Instant>,
-    text: [u8; 29],
+    text: [u8; HTTP_DATE_BYTES],
 }
 
 impl ThreadContext {
-    /// Returns the context of the thread with this index, below `config.server.threads`.
+    /// Returns the context of a thread. `index` is less than `config.server.threads`.
     pub(crate) fn new(snapshot: Arc<Snapshot>, index: usize, seed: u64) -> Rc<ThreadContext> {
         let (topology, counters) = (&snapshot.topology, &snapshot.counters[index]);
         let random = Random::new(seed, index);
@@ -85,7 +88,7 @@ impl ThreadContext {
             // The cache starts empty, because the issuers' verification keys may have changed.
             tokens: Tokens::new(&snapshot.config).map(RefCell::new),
             index,
-            date: RefCell::new(Date { outdated_at: None, text: [b' '; 29] }),
+            date: RefCell::new(Date { outdated_at: None, text: [b' '; HTTP_DATE_BYTES] }),
             counters,
             snapshot,
         })
@@ -116,13 +119,13 @@ impl ThreadContext {
     }
 
     /// Returns the current time as an HTTP date.
-    pub(crate) fn date(&self) -> [u8; 29] {
+    pub(crate) fn date(&self) -> [u8; HTTP_DATE_BYTES] {
         let now = self.instant();
         let mut date = self.date.borrow_mut();
         if date.outdated_at.is_none_or(|outdated_at| now >= outdated_at) {
             date.outdated_at = Some(now + Duration::from_secs(1));
             let text = httpdate::fmt_http_date(std::time::SystemTime::now());
-            date.text.copy_from_slice(&text.as_bytes()[..29]);
+            date.text.copy_from_slice(&text.as_bytes()[..HTTP_DATE_BYTES]);
         }
         date.text
     }

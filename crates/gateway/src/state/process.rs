@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use crate::cache::index::Index;
 
-/// State of the process. The registry of the upstreams (`upstream/registry.rs`) is a further state
-/// of the process.
+/// State of the process. The registry of the upstreams (`upstream/registry.rs`) belongs to the
+/// process too, but is not a part of this state.
 #[derive(Default)]
 pub(crate) struct ProcessState {
     reloads: Mutex<Reloads>,

@@ -46,7 +46,7 @@ pub(crate) struct Snapshot {
     pub(crate) gateways: Arc<GatewayCount>,
     /// The counters of each serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
-    /// The headers and other parts of an HTTP request's header section that the gateway parses.
+    /// The optional parts of a request's head, such as headers, that the gateway parses.
     pub(crate) head_fields: Arc<HeadFields>,
     /// Finds the API key of a request; `None` if access control is off.
     pub(crate) key_index: Option<KeyIndex>,
@@ -55,13 +55,13 @@ pub(crate) struct Snapshot {
     pub(crate) checks_methods: bool,
     /// The queues of the access log; `None` while it is off.
     pub(crate) access_log: Option<Arc<RecordQueues>>,
-    /// The queues of spans, which record the steps of sampled requests; `None` if tracing is off.
+    /// The queues of spans; `None` if tracing is off. A span records one step of a sampled request.
     pub(crate) spans: Option<Arc<trace::span::SpanQueues>>,
     /// The request limits; `None` if none is configured.
     pub(crate) limits: Option<Limits>,
     /// The quotas of keys; `None` if no key has a quota.
     pub(crate) quotas: Option<Quotas>,
-    /// The connections of each client; `None` if they are not limited.
+    /// Counts the connections of each client; `None` if connections are not limited.
     pub(crate) clients: Option<Arc<Clients>>,
     /// Finds the chain of a path, and the group of a method.
     pub(crate) router: Router,
@@ -117,8 +117,8 @@ impl Snapshot {
         Snapshot::build(config, topology, counters, Some(self))
     }
 
-    /// Builds a snapshot. `previous` is the snapshot before the reload, from which state that is
-    /// still valid is taken over; `None` at the start.
+    /// Builds a snapshot. `previous` is the snapshot before the reload; `None` at the start. The
+    /// new snapshot takes over the state of `previous` that is still valid.
     fn build(
         config: Arc<Config>,
         topology: Arc<Topology>,
@@ -143,19 +143,15 @@ impl Snapshot {
             None => Arc::new(GatewayCount::new(&config)),
         };
         let divisor = gateways.divisor();
+        let hash_header = config.groups.iter().find_map(Group::hash_header);
+        let hash_header = hash_header.map(|name| name.as_str().to_owned());
+        let previous_limits =
+            previous.and_then(|previous| Some((previous.limits.as_ref()?, &*previous.config)));
         let snapshot = Arc::new(Snapshot {
             cache,
             redis,
             counters,
-            head_fields: Arc::new(HeadFields::new(
-                &config,
-                config
-                    .groups
-                    .iter()
-                    .find_map(Group::hash_header)
-                    .map(|name| name.as_str().to_owned()),
-                key_headers(&config),
-            )),
+            head_fields: Arc::new(HeadFields::new(&config, hash_header, key_headers(&config))),
             key_index: KeyIndex::new(&config),
             checks_methods: checks_methods(&config),
             access_log: build_log_queues(
@@ -163,11 +159,7 @@ impl Snapshot {
                 previous.and_then(|previous| previous.access_log.clone()),
             ),
             spans: build_span_queues(&config, previous.and_then(|previous| previous.spans.clone())),
-            limits: Limits::new(
-                previous.and_then(|previous| Some((previous.limits.as_ref()?, &*previous.config))),
-                &config,
-                divisor,
-            ),
+            limits: Limits::new(previous_limits, &config, divisor),
             quotas: Quotas::new(
                 previous.and_then(|previous| previous.quotas.as_ref()),
                 &config,

@@ -29,8 +29,8 @@ impl std::fmt::Debug for ThreadState {
 }
 
 impl ThreadState {
-    /// Returns the state of the thread with this index, below `config.server.threads`. `seed` is
-    /// the seed of random numbers, which all threads share.
+    /// Returns the state of a thread. `index` is less than `config.server.threads`. `seed` is the
+    /// seed of random numbers, which all threads share.
     pub(crate) fn new(snapshot: Arc<Snapshot>, index: usize, seed: u64) -> Rc<ThreadState> {
         Rc::new(ThreadState {
             context: RefCell::new(ThreadContext::new(snapshot, index, seed)),
@@ -44,7 +44,7 @@ impl ThreadState {
         Rc::clone(&self.context.borrow())
     }
 
-    /// Uses this configuration for all new requests.
+    /// Uses this snapshot for all new requests.
     pub(crate) fn reload(&self, snapshot: Arc<Snapshot>) {
         let context = self.context().reload(snapshot);
         self.context.replace(context);

@@ -1,4 +1,5 @@
-//! Fetches the blocks of a chain and their logs by hash, for all subscribers.
+//! Fetches the blocks of a chain and their logs by hash, for all subscribers. A [`Head`] holds the
+//! number and hash of a block.
 //!
 //! If a reorg drops a block, subscribers receive the block's logs again, marked as removed. By then
 //! upstreams may have deleted these logs, so the gateway stores the logs of recent blocks.
@@ -65,7 +66,7 @@ pub(super) struct Blocks {
 #[derive(Debug, Default)]
 struct Doubts {
     blocks: VecDeque<DoubtedBlock>,
-    /// True if the block whose doubt ended last really had no logs.
+    /// True if the last block whose doubt ended really had no logs.
     last_was_empty: bool,
 }
 
@@ -78,9 +79,9 @@ struct DoubtedBlock {
 }
 
 impl Doubts {
-    /// Returns true if an empty list of logs is doubted. `requested_at` is the time of its request.
-    /// Stores the first doubt about a block. Ends the doubt if this list was requested long enough
-    /// after the block's first empty list.
+    /// Returns true if an empty list of logs is doubted. `requested_at` is when the list was
+    /// requested. Stores the first doubt about a block. Ends the doubt if this list was requested
+    /// long enough after the block's first empty list.
     fn is_doubted(&mut self, hash: Hash, requested_at: Duration) -> bool {
         let confirmed_after =
             if self.last_was_empty { EMPTY_CONFIRMED_AGAIN_AFTER } else { EMPTY_CONFIRMED_AFTER };
@@ -94,7 +95,8 @@ impl Doubts {
         }
         if stored_since.is_none() {
             self.blocks.retain(|block| requested_at.saturating_sub(block.since) < DOUBTED_FOR);
-            // If the store is full, the block's doubt begins anew with the next request.
+            // If the store is full, this doubt is not stored, and begins anew with the next
+            // request.
             if self.blocks.len() < DOUBTED_MAX {
                 self.blocks.push_back(DoubtedBlock { hash, since: requested_at });
             }
@@ -102,7 +104,7 @@ impl Doubts {
         true
     }
 
-    /// Ends the doubt about a block, because an upstream has returned its logs.
+    /// Ends the doubt about a block, if any, because an upstream has returned logs of the block.
     fn resolve(&mut self, hash: Hash) {
         let count_before = self.blocks.len();
         self.blocks.retain(|block| block.hash != hash);
@@ -128,7 +130,8 @@ pub(super) async fn fetch_block(
     head: Head,
 ) -> Result<Bytes, Unavailable> {
     let params = format!("[\"{}\",false]", B256::new(head.hash));
-    let block = fetch_result(cx, chain, "eth_getBlockByHash", &params, head, false).await?;
+    let bypass_cache = false;
+    let block = fetch_result(cx, chain, "eth_getBlockByHash", &params, head, bypass_cache).await?;
     let hash = walk::member(&block, "hash").and_then(hash_from_value);
     if hash == Some(head.hash) { Ok(block) } else { Err(Unavailable) }
 }
@@ -180,8 +183,8 @@ impl Blocks {
             Change::Dropped(_) => {
                 let logs = match stored_logs {
                     Some(logs) => logs,
-                    // The block is older than the subscription. If upstreams do not have it any
-                    // more, no logs are reported as removed.
+                    // The block is older than the subscription. If upstreams do not have the block
+                    // any more, no logs are reported as removed.
                     None => Arc::new(self.fetch_logs(cx, chain, head).await.unwrap_or_default()),
                 };
                 let mark = |log: &Log| Log { raw: mark_removed(&log.raw).into(), ..log.clone() };
@@ -199,8 +202,9 @@ impl Blocks {
     ) -> Result<Vec<Log>, Unavailable> {
         let requested_at = cx.snapshot.now();
         let params = format!("[{{\"blockHash\":\"{}\"}}]", B256::new(head.hash));
-        // The call bypasses the cache, which would keep an empty response that may be wrong.
-        let raw = fetch_result(cx, chain, "eth_getLogs", &params, head, true).await?;
+        // An empty response may be wrong, and the cache would keep it.
+        let bypass_cache = true;
+        let raw = fetch_result(cx, chain, "eth_getLogs", &params, head, bypass_cache).await?;
         let parse_log = |log: &[u8]| {
             let fields = LogFields::parse(log).filter(|fields| fields.block_hash == head.hash)?;
             Some(Log { fields, raw: raw.slice_ref(log) })
@@ -222,7 +226,7 @@ impl Blocks {
         Ok(logs)
     }
 
-    /// Stores the logs of a block. Removes the oldest logs beyond the limits.
+    /// Stores the logs of a block. While a limit is exceeded, removes the oldest logs.
     fn store_recent(&self, hash: Hash, logs: &Arc<Vec<Log>>) {
         let mut recent = self.recent.lock();
         if recent.blocks.iter().any(|(stored_hash, _)| *stored_hash == hash) {

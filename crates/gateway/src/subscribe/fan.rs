@@ -49,13 +49,13 @@ struct Member {
     id: Rc<str>,
     /// Namespace of the subscription call, such as `eth`.
     namespace: Box<str>,
-    /// The selected logs, shared by subscribers with equal selections; `None` if the subscriber
-    /// receives all events.
+    /// Selects the logs that the subscriber receives. Subscribers with equal selections share one
+    /// selection. `None` if the subscriber receives all events.
     logs: Option<Rc<LogSelection>>,
 }
 
 /// Returns the thread's fan of a stream. Creates the fan if the thread does not follow the stream
-/// yet. Also starts the stream's source if it is not running.
+/// yet. Also starts the stream's source if no source is running.
 pub(super) fn find_or_create(
     subscriptions: &Rc<Subscriptions>,
     chain: &Arc<ChainState>,
@@ -106,9 +106,9 @@ impl FanOut {
         }
     }
 
-    /// Returns true if a caller with this grant may still have the subscription with this number. A
-    /// grant holds the rights of an API key or token; `None` stands for a caller without a key or
-    /// token.
+    /// Returns true if a caller with this grant may still have the subscription with this number,
+    /// or if that subscription has ended. A grant holds the rights of an API key or token; `None`
+    /// stands for a caller without a key or token.
     pub(super) fn is_permitted(
         &self,
         number: u64,

@@ -13,7 +13,7 @@ use crate::call::failure::SubscribeRefusal;
 use crate::upstream::chain::ChainState;
 
 /// Maximum number of distinct relayed subscriptions of one chain. The events of a relayed
-/// subscription come from one upstream, over a connection of its own.
+/// subscription come from one upstream, over a separate connection.
 const RELAYS_MAX: usize = 64;
 /// Maximum number of relayed subscriptions that one client may start. Other clients can join these
 /// subscriptions.
@@ -64,6 +64,9 @@ struct RelayedSubscription {
 impl Feed {
     /// Returns the relayed stream for the key of a subscription call. `owner` is the hash that
     /// identifies the client. A new stream counts towards this client's maximum.
+    ///
+    /// # Errors
+    /// The chain or the client has reached its maximum of relayed subscriptions.
     pub(super) fn find_or_create_relay(
         &self,
         call_key: Vec<u8>,

@@ -5,7 +5,7 @@
 //! its own view of the chain, a snapshot of the newest served blocks (`policy/heads/view.rs`). So
 //! an idle filter costs nothing and survives the loss of any upstream. It misses no block, even if
 //! the client polls rarely. Filters for pending transactions belong to an upstream: the gateway
-//! forwards all calls of one client about them to the same upstream.
+//! forwards all calls of one client about such filters to the same upstream.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ use wire::json::walk;
 
 use super::blocks::BLOCK_FETCHES_MAX;
 use super::feeds::Feed;
-use super::{LogSelection, Outcome, refuse, result_outcome};
+use super::{LogSelection, SubscribeOutcome, refuse, result_outcome};
 use crate::call::Payload;
 use crate::call::failure::{Failure, FailureKind, SubscribeRefusal};
 use crate::policy::chain_cursor::{ChainCursor, Change, NoCommonBlock};
@@ -97,7 +97,7 @@ pub(super) async fn serve(
     cx: &Rc<ThreadContext>,
     feed: &Feed,
     route: &Route<'_>,
-) -> Result<Outcome, Failure> {
+) -> Result<SubscribeOutcome, Failure> {
     let (call, filters) = (route.call, &feed.filters);
     match &*call.method {
         "eth_newBlockFilter" => create(cx, feed, route, FilterKind::Blocks),
@@ -108,23 +108,23 @@ pub(super) async fn serve(
         }
         "eth_uninstallFilter" => match parse_id(&call.params) {
             Some(id) if filters.0.lock().by_id.remove(&id).is_some() => Ok(result_outcome(b"true")),
-            _ => Ok(Outcome::Upstream),
+            _ => Ok(SubscribeOutcome::Upstream),
         },
         "eth_getFilterLogs" | "eth_getFilterChanges" => match find_polled(cx, feed, call) {
-            None => Ok(Outcome::Upstream),
+            None => Ok(SubscribeOutcome::Upstream),
             Some(filter) if call.method == "eth_getFilterChanges" => {
                 poll_changes(cx, feed, route.chain, &filter).await
             }
             Some(filter) => match &filter.kind {
-                FilterKind::Logs { raw, .. } => Ok(Outcome::Logs(raw.clone())),
+                FilterKind::Logs { raw, .. } => Ok(SubscribeOutcome::Logs(raw.clone())),
                 FilterKind::Blocks => Err(refuse(SubscribeRefusal::UnknownFilter)),
             },
         },
-        _ => Ok(Outcome::Upstream),
+        _ => Ok(SubscribeOutcome::Upstream),
     }
 }
 
-/// Returns the first element of positional parameters; `None` without one.
+/// Returns the first positional parameter; `None` if there is none.
 fn first_param<'a>(params: &Params<'a>) -> Option<&'a [u8]> {
     let Params::Array(params) = *params else { return None };
     walk::elements(params).next()
@@ -158,7 +158,7 @@ fn create(
     feed: &Feed,
     route: &Route<'_>,
     kind: FilterKind,
-) -> Result<Outcome, Failure> {
+) -> Result<SubscribeOutcome, Failure> {
     let chain = &cx.snapshot.chains[route.chain];
     let cursor = ChainCursor::at_head(&chain.view.load(), CURSOR_BLOCKS);
     let cursor = cursor.ok_or_else(|| Failure::ours(FailureKind::NoUpstream))?;
@@ -185,7 +185,7 @@ fn create(
     let filter =
         Filter { kind, owner, polled_at: Mutex::new(now), cursor: AsyncMutex::new(cursor) };
     filters.by_id.insert(id, Arc::new(filter));
-    Ok(Outcome::Payload(Payload::Result(format!("\"0x{id:x}\"").into())))
+    Ok(SubscribeOutcome::Payload(Payload::Result(format!("\"0x{id:x}\"").into())))
 }
 
 /// Returns the changes of the chain since the last poll. If the logs of a change are not available
@@ -195,7 +195,7 @@ async fn poll_changes(
     feed: &Feed,
     chain: usize,
     filter: &Filter,
-) -> Result<Outcome, Failure> {
+) -> Result<SubscribeOutcome, Failure> {
     let chain_state = &cx.snapshot.chains[chain];
     let mut saved_cursor = filter.cursor.lock().await;
     let view = chain_state.view.load_full();
@@ -244,5 +244,5 @@ async fn poll_changes(
     }
     out.push(b']');
     *saved_cursor = cursor;
-    Ok(Outcome::Payload(Payload::Result(out.into())))
+    Ok(SubscribeOutcome::Payload(Payload::Result(out.into())))
 }

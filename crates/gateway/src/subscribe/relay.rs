@@ -31,7 +31,8 @@ const RETRY_PAUSE_MIN: Duration = Duration::from_millis(10);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Interval at which the relay checks that its upstream is still usable.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum nesting depth of the response to a subscription call, which is a string or an error.
+/// Maximum nesting depth of the response to a subscription call. The response holds a subscription
+/// id or an error object.
 const DEPTH_MAX: usize = 32;
 
 /// The subscription call to send to upstreams.
@@ -77,8 +78,8 @@ impl RelayRequest {
         let Some(group) = groups.next() else { return Vec::new() };
         let members = &snapshot.config.groups[*group].upstreams;
         let candidates = snapshot.groups[*group].candidates.load();
-        let upstreams =
-            candidates.group_indices.iter().map(|group_index| members[usize::from(*group_index)]);
+        // Each candidate is stored as its position in `members`.
+        let upstreams = candidates.group_indices.iter().map(|index| members[usize::from(*index)]);
         upstreams
             .filter(|upstream| snapshot.upstreams[*upstream].config.multiplexed().is_some())
             .collect()
@@ -110,7 +111,9 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
         };
         let snapshot = Arc::clone(&source.subscriptions.thread.context().snapshot);
         let upstreams = request.find_upstreams(&snapshot, chain);
-        let refusal = match upstreams.get(attempt % upstreams.len().max(1)) {
+        // The attempts try the upstreams in turn.
+        let next_index = attempt % upstreams.len().max(1);
+        let refusal = match upstreams.get(next_index) {
             None => Some(RelayRefusal::NoUpstream),
             Some(&upstream) => {
                 let started = Instant::now();
@@ -208,13 +211,13 @@ fn must_leave(source: &Source, request: &RelayRequest, current: &UpstreamState) 
     let upstream = &snapshot.upstreams[index];
     let is_behind = upstream.in_view(&source.chain.view.load()).is_some_and(|view| !view.at_head);
     let usable = request.find_upstreams(&snapshot, upstream.config.chain);
-    // The relay leaves an unhealthy upstream only if another one is usable.
+    // The relay leaves an unhealthy or lagging upstream only if the group has a usable upstream.
     let has_better = (is_behind || !usable.contains(&index)) && !usable.is_empty();
     upstream.is_cordoned(snapshot.now()) || has_better
 }
 
 /// Returns the callback for notifications. Each connection carries one subscription, so all
-/// notifications belong to it.
+/// notifications belong to this subscription.
 fn make_notification_callback(stream: &Arc<Stream>) -> OnNotification {
     let stream = Arc::clone(stream);
     Rc::new(move |message| {

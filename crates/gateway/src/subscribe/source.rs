@@ -41,7 +41,7 @@ pub(super) enum Origin {
     Heads,
     /// The logs of new and dropped blocks.
     Logs,
-    /// An upstream, whose notifications are relayed.
+    /// The notifications of an upstream, which the source relays.
     Upstream(RelayRequest),
 }
 

@@ -111,12 +111,12 @@ impl Stream {
         is_unfollowed
     }
 
-    /// Marks the source as ended. The next follower starts another.
+    /// Marks the source as ended. The next follower starts a new source.
     pub(super) fn end(&self) {
         self.followers.lock().has_source = false;
     }
 
-    /// Waits until there are no followers. The wait can end while there are followers, so the
+    /// Waits until the last follower leaves. A new follower may come before the wait ends, so the
     /// caller must check.
     pub(super) async fn wait_until_unfollowed(&self) {
         self.unfollowed.notified().await;

@@ -113,8 +113,9 @@ impl Subscriber {
         true
     }
 
-    /// Returns true if a caller with this grant may still have all the subscriptions. A grant holds
-    /// the rights of an API key or token; `None` stands for a caller without a key or token.
+    /// Returns true if a caller with this grant may still have all subscriptions of the connection.
+    /// A grant holds the rights of an API key or token; `None` stands for a caller without a key or
+    /// token.
     pub(crate) fn is_permitted(&self, cx: &ThreadContext, grant: Option<&Grant>) -> bool {
         let active = self.active.borrow();
         active

@@ -46,11 +46,11 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Adds an ended span. Drops and counts the span if the request has too many.
+    /// Adds an ended span. Drops and counts the span if the request has too many spans.
     fn push(&self, span: Span) {
         let mut spans = self.spans.borrow_mut();
-        // The limit does not apply to the span of the request itself. It ends last, and is the
-        // parent of the others.
+        // The limit does not apply to the span of the request itself. That span ends last, and is
+        // the parent of the other spans.
         if spans.len() < REQUEST_SPANS_MAX || span.kind == SpanKind::Server {
             spans.push(span);
         } else {
@@ -80,7 +80,7 @@ impl fmt::Debug for TraceContext {
     }
 }
 
-/// The queues of a serving thread, for requests that may be sampled.
+/// The span queues and the index of the serving thread, for a request that may be sampled.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sampler<'a> {
     pub(crate) queues: &'a Arc<SpanQueues>,
@@ -92,7 +92,7 @@ pub(crate) struct Sampler<'a> {
 #[derive(Debug)]
 pub(crate) struct TracedRequest {
     pub(crate) context: TraceContext,
-    /// The span of the request; `None` if it is not sampled.
+    /// The span of the request; `None` if the request is not sampled.
     pub(crate) span: Option<Box<ActiveSpan>>,
 }
 

@@ -4,7 +4,7 @@
 //! <https://github.com/open-telemetry/opentelemetry-proto> define the field numbers, which are
 //! stable. The types here omit fields that the gateway never sets.
 //!
-//! Most types have the name of their message. In `#[prost(…)]`, `tag` is the number of the field.
+//! Most types are named after their messages. In `#[prost(…)]`, `tag` is the number of the field.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! A group's balancer on one thread, which chooses among the usable upstreams.
+//! A group's balancer on one thread. The balancer chooses among the usable upstreams.
 //!
 //! `policy/choose.rs` has the algorithms. This file applies them to the configuration of a group,
 //! and to the load and latency of the group's upstreams in this thread.
@@ -96,7 +96,7 @@ impl Balancer {
         group_index.map(upstream_at)
     }
 
-    /// Records a failed call to an upstream. Only the weighted rotation uses it.
+    /// Records a failed call to an upstream. Only the weighted rotation uses this record.
     pub(crate) fn record_failure(&mut self, group: &Group, upstream: usize) {
         if let (Balancer::Weighted(rotation), Some(group_index)) =
             (self, group.upstreams.iter().position(|member| *member == upstream))

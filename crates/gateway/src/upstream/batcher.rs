@@ -42,7 +42,7 @@ const RESPONSE_TOO_LARGE: i64 = -32003;
 pub(crate) struct Batcher {
     /// Time that the first call of a batch waits for other calls.
     wait: Duration,
-    /// The maximum number of calls per batch, which falls after the upstream rejects a batch.
+    /// The maximum number of calls per batch. It falls after the upstream has rejected a batch.
     calls_max: RefCell<BatchLimit>,
     /// The batch that collects calls; `None` if no call waits for a batch to be sent.
     current: RefCell<Option<Rc<Batch>>>,
@@ -62,7 +62,7 @@ struct Calls {
     pending: Vec<PendingCall>,
     /// The latest deadline of the calls.
     deadline: Instant,
-    /// The largest limit of response bytes among the groups of the calls.
+    /// The largest `response_bytes_max` among the groups of the calls.
     response_bytes_max: usize,
 }
 
@@ -135,7 +135,7 @@ impl Batcher {
         match timeout_at(deadline, outcome).await {
             Ok(Ok(BatchedOutcome::Response(response))) => Some(Ok((id, response))),
             Ok(Ok(BatchedOutcome::Failed(error))) => Some(Err(error)),
-            // The inner `Err` means that the thread stops, which has ended the task of the batch.
+            // The inner `Err` means that the batch's task has ended, because the thread stops.
             Ok(Ok(BatchedOutcome::SendAlone) | Err(_)) => None,
             Err(_) => Some(Err(ExchangeError::new(FailureKind::Deadline, Sent::Maybe))),
         }
@@ -169,7 +169,7 @@ impl Batcher {
         batch: Rc<Batch>,
     ) {
         if self.wait.is_zero() {
-            // The tasks that are ready now run first and add their calls.
+            // The tasks that are runnable now run first and add their calls.
             tokio::task::yield_now().await;
         } else {
             tokio::select! {

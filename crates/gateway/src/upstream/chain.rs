@@ -26,13 +26,13 @@ pub(crate) struct ChainState {
     pub(crate) family: &'static MethodTable,
     /// The current view.
     pub(crate) view: ArcSwap<ChainView>,
-    /// Parsed headers of the newest blocks. Locked while a response is compared with them.
+    /// Parsed headers of the newest blocks. Locked while a response is compared with these headers.
     pub(crate) headers: RwLock<RecentHeaders>,
     /// Notified of each new view.
     view_changed: watch::Sender<()>,
     /// The chain id that an upstream has reported, plus one. The value is 1 if the upstreams report
     /// no chain id, and 0 before the first report.
-    id: AtomicU64,
+    id_plus_one: AtomicU64,
     /// Number of reorgs of the served chain.
     pub(crate) reorgs: AtomicU64,
     /// Number of blocks that the deepest reorg dropped.
@@ -51,6 +51,17 @@ pub(crate) struct LastHead {
     pub(crate) lost_at: Duration,
 }
 
+/// The chain id that the upstreams have reported.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ReportedId {
+    /// No upstream has reported yet.
+    Pending,
+    /// The upstreams report no chain id.
+    Absent,
+    /// An upstream has reported this id.
+    Id(u64),
+}
+
 impl std::fmt::Debug for ChainState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ChainState").field("name", &self.name).finish_non_exhaustive()
@@ -66,7 +77,7 @@ impl ChainState {
             view: ArcSwap::default(),
             headers: RwLock::default(),
             view_changed: watch::Sender::new(()),
-            id: AtomicU64::new(0),
+            id_plus_one: AtomicU64::new(0),
             reorgs: AtomicU64::new(0),
             reorg_depth_max: AtomicU64::new(0),
             head_since_ms: AtomicU64::new(0),
@@ -100,24 +111,29 @@ impl ChainState {
     /// Sets the chain id that an upstream has reported; `None` if the upstream has no chain id.
     pub(crate) fn set_id(&self, id: Option<u64>) {
         match id {
-            Some(id) => self.id.store(id.saturating_add(1), Ordering::Release),
+            Some(id) => self.id_plus_one.store(id.saturating_add(1), Ordering::Release),
             None => {
-                // An id that another upstream has reported stays, so the result is ignored.
-                let _ = self.id.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
+                // The exchange fails if another upstream has reported an id. That id stays, so the
+                // result is ignored.
+                let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+                let _ = self.id_plus_one.compare_exchange(0, 1, success, failure);
             }
         }
     }
 
-    /// Returns the chain id that an upstream has reported: `None` before the first report,
-    /// `Some(None)` if the upstreams report no chain id.
-    pub(crate) fn reported_id(&self) -> Option<Option<u64>> {
-        self.id_key().map(|id_key| id_key.checked_sub(1).filter(|id| *id > 0))
+    /// Returns the chain id that the upstreams have reported.
+    pub(crate) fn reported_id(&self) -> ReportedId {
+        match self.id_plus_one.load(Ordering::Acquire) {
+            0 => ReportedId::Pending,
+            1 => ReportedId::Absent,
+            id_plus_one => ReportedId::Id(id_plus_one - 1),
+        }
     }
 
-    /// Returns a number that differs between chains with different ids; `None` before an upstream
-    /// has reported an id.
+    /// Returns a number that differs between chains with different ids; `None` before the first
+    /// report.
     pub(crate) fn id_key(&self) -> Option<u64> {
-        Some(self.id.load(Ordering::Acquire)).filter(|id| *id != 0)
+        Some(self.id_plus_one.load(Ordering::Acquire)).filter(|id_key| *id_key != 0)
     }
 
     /// Returns the head that the gateway last lost; `None` if it has never lost a head.

@@ -148,8 +148,8 @@ impl Chooser<'_> {
         let upstream_view = self.cx.topology.upstreams[upstream].in_view(view);
         min_head == 0
             || upstream_view.is_some_and(|view| {
-                // A consistent upstream has the blocks of the served chain, which ends with the
-                // block that clients get as `latest`.
+                // A consistent upstream has the blocks of the served chain. The served chain ends
+                // with the block that clients get as `latest`.
                 view.consistent && view.head.is_some_and(|head| head >= min_head)
             })
     }
@@ -182,9 +182,9 @@ impl Chooser<'_> {
     /// that can serve the call. The second choice is another healthy, lagging or probing upstream
     /// that can serve the call. The last choice is any untried upstream that has the block.
     ///
-    /// The first attempt of a call with a sticky method goes to the candidate that the balance key
-    /// selects, without further checks. Upstreams of another chain and cordoned upstreams are never
-    /// chosen.
+    /// For a sticky method, the balance key is a hash of the client's address. This hash selects
+    /// the candidate of the first attempt, without further checks. Upstreams of another chain and
+    /// cordoned upstreams are never chosen.
     pub(super) fn choose_now(&self) -> Result<usize, NoUpstream> {
         let (cx, request, topology) = (self.cx, self.request, &self.cx.topology);
         let group = &topology.config.groups[request.group];

@@ -36,8 +36,8 @@ impl Connector {
     /// `Upstream::http` or `Upstream::multiplexed`: a URL and, for TLS, the TLS settings.
     ///
     /// # Errors
-    /// Errors of the system or of TLS; `TimedOut` after the timeout; `Unsupported` if the upstream
-    /// has no such address.
+    /// `TimedOut` after the timeout. `Unsupported` if the upstream has no such address. Otherwise
+    /// the error of the system or of TLS.
     pub(crate) async fn connect(
         &self,
         address: Option<(&NodeUrl, Option<&Tls>)>,

@@ -1,5 +1,5 @@
-//! Compares a response with the headers of its blocks to check whether it is complete. A response
-//! that may be incomplete is doubtful; a [`DoubtedResponse`] summarizes it.
+//! Checks whether a response is complete, by comparing it with the headers of its blocks. A
+//! response that may be incomplete is doubtful; a [`DoubtedResponse`] summarizes it.
 //!
 //! `policy/complete.rs` decides. This file collects the inputs of the decision: the blocks of the
 //! call, the chain's headers, and the upstream's *depth*. The *head* is the newest block of the
@@ -103,8 +103,8 @@ fn assess_logs(
     if let Some(depth) = checked.depth {
         logs_depth.lock().record(depth, now);
     }
-    // The result has logs of a block whose bloom filter excludes them, so the chain's bloom filters
-    // are unreliable.
+    // If the result has logs that the bloom filter of their block excludes, the chain's bloom
+    // filters are unreliable.
     if checked.has_unfilled_blooms {
         chain.headers.write().distrust_blooms();
     }
@@ -142,7 +142,7 @@ fn assess_receipts(
     params: &Params<'_>,
     result: &[u8],
 ) -> Option<Doubt> {
-    let (block, _) = method.block_ref(params).ok()??;
+    let (block, _position) = method.block_ref(params).ok()??;
     let view = cx.topology.chains[request.chain].view.load();
     // `hash` is `None` for an old block that the view does not know. `by_height` is true if the
     // call names a height or a tag.

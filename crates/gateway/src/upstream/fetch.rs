@@ -9,7 +9,8 @@
 //! attempt at another upstream that checks a doubtful response. The *served chain* ends with the
 //! block that clients get as `latest`. A *view* is a snapshot of the chain's heads. A group is
 //! *saturated* if its upstreams are overloaded, and *crowded* while calls wait for permits to its
-//! upstreams (`overload.rs`). `cx.now()` and `cx.instant()` return the time of the last `cx.tick()`.
+//! upstreams (`overload.rs`). `cx.now()` and `cx.instant()` return the time of the last
+//! `cx.tick()`.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -35,8 +36,8 @@ use crate::upstream::{broadcast, doubt, overload};
 /// Shortest timeout of a second opinion. The value is small, because a stalled upstream must not
 /// delay a response that is already available.
 const SECOND_OPINION_TIMEOUT_MIN: Duration = Duration::from_millis(500);
-/// Timeout of a second opinion, as a multiple of the duration of the attempt with the first
-/// doubtful response.
+/// The timeout of a second opinion is this factor times the duration of the attempt that returned
+/// the first doubtful response.
 const SECOND_OPINION_TIMEOUT_FACTOR: u32 = 4;
 
 /// Calls upstreams until an upstream responds or all allowed attempts have failed.
@@ -97,8 +98,9 @@ pub(crate) async fn fetch(
             Decision::Another { pause } => {
                 let counters = &cx.counters;
                 let is_second_opinion = attempts.second_opinion_timeout.is_some();
-                if is_second_opinion { &counters.second_opinions } else { &counters.retries }
-                    .add(1);
+                let counter =
+                    if is_second_opinion { &counters.second_opinions } else { &counters.retries };
+                counter.add(1);
                 if !pause.is_zero() {
                     let _lent_permit = overload::lend(cx, request);
                     tokio::time::sleep(pause).await;
@@ -259,12 +261,12 @@ impl<'a> Attempts<'a> {
     }
 
     /// Turns the final attempt into the response of the call. An error may say that the transaction
-    /// is already known. If an earlier attempt has sent the transaction, the response is its hash
-    /// instead of the error.
+    /// is already known. If an earlier attempt has sent the transaction, the response is the
+    /// transaction's hash instead of the error.
     async fn finish(&self, attempt: Attempt) -> UpstreamResponse {
         let (cx, request) = (self.cx, self.request);
-        // The gateway can have sent the transaction before only if this is a retry. A client that
-        // sends a transaction twice gets the upstream's error.
+        // If this is no retry, the gateway has not sent the transaction before. A client that sends
+        // a transaction twice gets the upstream's error.
         let is_retry = self.tried.len() > 1 || self.reconnected;
         let is_repeated_transaction = is_retry && request.repeat() == Repeat::Broadcast;
         let known_hash = match attempt.verdict {
@@ -349,6 +351,8 @@ impl<'a> Attempts<'a> {
         {
             return Decision::GiveUp;
         }
+        // No further second opinion is sought if none is needed, or if it would add load while
+        // calls wait for permits.
         if self.second_opinion_timeout.is_some()
             && (self.doubted_responses.is_sufficient() || overload::is_crowded(cx, request))
         {
@@ -396,7 +400,7 @@ impl<'a> Attempts<'a> {
             hedge.borrow_mut().record_call(request.repeat(), weight, has_other_upstream);
         let (attempt, latency) = if has_other_upstream {
             // A call that is not hedged starts further attempts only once the call suspects the
-            // upstream. The time until then is its *patience*.
+            // upstream. The time until then is the call's *patience*.
             let race_delay = hedge_delay.unwrap_or_else(|| hedge.borrow_mut().patience(weight));
             // Boxed, so that the future of a call without a race stays small.
             Box::pin(race(self, upstream, deadline, race_delay)).await

@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection to an upstream, which carries one call at a time.
+//! One HTTP/1.1 connection to an upstream. The connection carries one call at a time.
 //!
 //! The *head* of a response is its status line and headers. This file does not interpret bodies.
 //! `post.rs` chooses a connection for a call, and `connector.rs` opens the stream of a connection.
@@ -20,7 +20,8 @@ use crate::io::wait::{self, ReadOutcome, Watchdog};
 use crate::upstream::connector::Stream;
 use crate::upstream::post::{ExchangeError, HttpResponse};
 
-/// Upper limit of header lines of a response. Providers behind several proxies send 30 or more.
+/// Upper limit of header lines of a response. Providers behind several proxies send 30 or more
+/// header lines.
 const HEADERS_MAX: usize = 100;
 /// Upper limit of bytes of a response head.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
@@ -80,7 +81,7 @@ impl Connection {
             Stream::Tls(tls) => tls.get_ref().0,
             Stream::Unix(_) | Stream::Memory(_) => return true,
         };
-        // The closure is called only if bytes can be read.
+        // `try_io` calls the closure only if the stream has something to read, and else fails.
         tcp.try_io(Interest::READABLE, || Ok(())).is_err()
     }
 
@@ -258,7 +259,7 @@ impl<'a> Reader<'a> {
     /// Parses the next bytes of the response.
     fn feed(&mut self, bytes: &[u8]) -> Result<Step, FailureKind> {
         match &mut self.state {
-            // One read nearly always returns the head and the body of a small response.
+            // One read nearly always returns the whole head, which is then parsed without a copy.
             ReaderState::Head(buffered) if buffered.is_empty() => self.read_head(bytes),
             ReaderState::Head(buffered) => {
                 buffered.extend_from_slice(bytes);
@@ -396,7 +397,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Handles the end of the stream, which completes a response without a length.
+    /// Handles the end of the stream. It completes a body without a length; any other response is
+    /// cut off.
     fn end(self) -> Result<HttpResponse, FailureKind> {
         match self.state {
             ReaderState::UntilEnd { head, body } => Ok(head.response(body.into(), false)),
@@ -418,19 +420,20 @@ fn parse_head(
     version: u8,
     headers: &[httparse::Header<'_>],
 ) -> Result<ResponseHead, FailureKind> {
-    let mut has_two_lengths = false;
+    let mut has_length_and_coding = false;
     // By default, HTTP/1.1 keeps a connection open and HTTP/1.0 closes it.
     let (keep_alive, framing) = (version == 1, Framing::UntilEnd);
     let mut head = ResponseHead { status, retry_after: None, keep_alive, framing };
     for header in headers {
         let value = header.value.trim_ascii();
         if header.name.eq_ignore_ascii_case("content-length") {
+            // `parse` would also accept a plus sign.
             let is_number = value.iter().all(u8::is_ascii_digit);
             let text = std::str::from_utf8(value).ok().filter(|_| is_number);
             let length = text.and_then(|text| text.parse().ok());
             let length = length.ok_or(FailureKind::Malformed)?;
             match head.framing {
-                Framing::Chunked => has_two_lengths = true,
+                Framing::Chunked => has_length_and_coding = true,
                 Framing::Fixed(previous) if previous != length => {
                     return Err(FailureKind::Malformed);
                 }
@@ -440,7 +443,7 @@ fn parse_head(
             if !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(FailureKind::Malformed);
             }
-            has_two_lengths |= matches!(head.framing, Framing::Fixed(_));
+            has_length_and_coding |= matches!(head.framing, Framing::Fixed(_));
             head.framing = Framing::Chunked;
         } else if header.name.eq_ignore_ascii_case("content-encoding") {
             // The request offered no encoding, so an encoded body is unreadable.
@@ -457,7 +460,7 @@ fn parse_head(
             head.retry_after = parse_retry_after(value);
         }
     }
-    if has_two_lengths {
+    if has_length_and_coding {
         // The transfer coding overrides the length (RFC 9112, 6.3). A proxy may have used the
         // length though, so the connection is not reused.
         head.keep_alive = false;

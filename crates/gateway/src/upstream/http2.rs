@@ -2,9 +2,9 @@
 //! time.
 //!
 //! The TLS handshake negotiates HTTP/2 (RFC 9113, 3.2). If an upstream declines HTTP/2, the gateway
-//! uses HTTP/1.1 until it offers HTTP/2 again. The h2 crate handles framing, windows and stream
-//! limits. This file chooses a connection for a call, opens connections, and maps the failure of a
-//! stream to the error of its call.
+//! uses HTTP/1.1, and offers HTTP/2 again after some minutes. The h2 crate handles framing, windows
+//! and stream limits. This file chooses a connection for a call, opens connections, and maps the
+//! failure of a stream to the error of its call.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -44,10 +44,10 @@ const WINDOW_BYTES: u32 = 4 << 20;
 /// Maximum number of connections tried for a call. The first connection may just have closed. If
 /// nothing was sent over it, a second connection is tried.
 const CONNECTIONS_TRIED_MAX: usize = 2;
-/// If an upstream has declined HTTP/2, HTTP/2 is offered again after this time. Its load balancer
-/// may have been reconfigured.
+/// If an upstream has declined HTTP/2, HTTP/2 is offered again after this time. The upstream's load
+/// balancer may have been reconfigured.
 const HTTP2_RETRY_INTERVAL: Duration = Duration::from_secs(600);
-/// Maximum number of streams before the upstream has sent its limit. RFC 9113, 6.5.2, recommends a
+/// Maximum number of streams until the upstream sends its own limit. RFC 9113, 6.5.2, recommends a
 /// limit of at least 100.
 const STREAMS_ASSUMED: usize = 100;
 /// Initial capacity for a body of unknown length, in bytes.
@@ -85,7 +85,7 @@ struct H2Connection {
     last_used: Cell<Instant>,
 }
 
-/// The variable parts of a request, and the limit of its response.
+/// The variable parts of a request, and the size limit of its response.
 struct OutgoingRequest<'a> {
     body: Bytes,
     trace: Option<&'a TraceContext>,
@@ -265,7 +265,7 @@ impl Http2 {
         self.connections.borrow_mut().push(connection);
         tokio::task::spawn_local(async move {
             tokio::select! {
-                // h2 reports an error of the connection to each call itself.
+                // h2 itself reports a connection error to each call.
                 _ended = driver => {}
                 () = wait_until_dead_or_idle(
                     pings, weak_connection.clone(), ping_interval, idle_timeout
@@ -278,7 +278,7 @@ impl Http2 {
         Ok(true)
     }
 
-    /// Removes a connection, which closes after its calls, and notifies the waiting calls.
+    /// Removes a connection and notifies the waiting calls. The connection closes after its calls.
     fn remove(&self, connection: &Rc<H2Connection>) {
         self.connections.borrow_mut().retain(|other| !Rc::ptr_eq(other, connection));
         self.changed.notify_waiters();
@@ -418,7 +418,7 @@ fn build_request_head(upstream: &Upstream) -> Option<Request<()>> {
     Some(head)
 }
 
-/// Counts the end of a call on a connection when it is dropped, and notifies the waiting calls.
+/// When dropped, counts the end of a call on a connection and notifies the waiting calls.
 struct CallGuard<'a> {
     http2: &'a Http2,
     connection: &'a H2Connection,

@@ -1,8 +1,8 @@
 //! One connection to an upstream that carries many calls at a time: a WebSocket or a local socket.
 //!
 //! Calls append their messages to one output buffer and wake the connection's own task, the driver.
-//! Tasks that are ready before the driver run first, so the driver writes the messages of several
-//! calls together. The driver also reads the available bytes, and passes each response to its call.
+//! The driver runs after the tasks that were already runnable, and writes the messages of all these
+//! tasks together. The driver also reads the available bytes, and passes each response to its call.
 //! The gateway assigns an id to each call, and the response repeats the id
 //! (`multiplexed_connection/table.rs`). `multiplexed_connection/framing.rs` delimits messages.
 //! `multiplexed_pool.rs` chooses a connection for a call and opens connections.
@@ -42,12 +42,12 @@ use table::{CallKey, Delivery, Table};
 /// Maximum number of reads in one poll of the driver. The limit keeps an upstream that sends many
 /// bytes from delaying clients.
 const READS_PER_POLL: usize = 4;
-/// Upper limit of bytes that one read appends to a long response.
+/// Maximum bytes that one read appends to a long response.
 const LONG_READ_BYTES: usize = 256 * 1024;
 /// A connection with this many unsent bytes takes no more calls, because the upstream reads too
 /// slowly.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
-/// Capacity to which the output buffer shrinks once all is sent.
+/// Capacity to which the output buffer shrinks once all bytes are sent.
 const OUT_CAPACITY_MAX: usize = 256 * 1024;
 
 /// Receives each message that is not a response, such as a notification of a subscription.
@@ -71,13 +71,13 @@ pub(crate) enum CloseReason {
 pub(crate) struct Settings {
     /// Upper limit of the bytes of a response.
     pub(crate) response_bytes_max: usize,
-    /// Time without input after which the upstream is pinged, and timeout of the pong.
+    /// The upstream is pinged after this time without input. The pong has the same timeout.
     pub(crate) ping_interval: Duration,
     /// Called with each message that is not a response.
     pub(crate) on_notification: OnNotification,
 }
 
-/// A connection, as its calls use it.
+/// The part of a connection that its calls and its driver share.
 #[derive(Debug)]
 pub(crate) struct MultiplexedConnection {
     encoder: Encoder,
@@ -142,9 +142,9 @@ impl OutputBuffer {
 }
 
 impl MultiplexedConnection {
-    /// Returns a connection over a stream, with its driver. `read_ahead` holds the bytes after the
-    /// handshake that were read together with the handshake. The stream is a WebSocket if
-    /// `is_websocket` is true, else a local socket.
+    /// Returns a connection over a stream, with its driver. `read_ahead` holds bytes of messages
+    /// that were read together with the handshake. The stream is a WebSocket if `is_websocket` is
+    /// true, else a local socket.
     pub(crate) fn new(
         stream: Stream,
         is_websocket: bool,
@@ -187,8 +187,7 @@ impl MultiplexedConnection {
         self.table.borrow().waiting_calls
     }
 
-    /// Returns true if the connection can take one more call without exceeding `calls_max` calls in
-    /// flight.
+    /// Returns true if the connection takes one more call. `calls_max` limits its calls in flight.
     pub(crate) fn can_take(&self, calls_max: usize) -> bool {
         self.state.get() == ConnectionState::Open
             && self.in_flight() < calls_max
@@ -205,7 +204,7 @@ impl MultiplexedConnection {
         self.in_flight() == 0 && now.saturating_duration_since(self.idle_since.get()) > idle_timeout
     }
 
-    /// Closes the connection after the calls in flight.
+    /// Closes the connection once the calls in flight have ended.
     pub(crate) fn retire(&self) {
         if self.is_open() {
             self.state.set(ConnectionState::Retiring);
@@ -249,9 +248,9 @@ impl MultiplexedConnection {
         }
     }
 
-    /// Returns a function that maps the offset of a call's first byte in the output to the error of
-    /// the call. A call whose first byte is unsent gets [`Sent::No`]. `is_stale` is true if the
-    /// upstream closed a connection that had carried a response.
+    /// Returns a function that returns the error of a call. Its argument is the offset of the
+    /// call's first byte in the output. A call whose first byte is unsent gets [`Sent::No`].
+    /// `is_stale` is true if the upstream closed a connection that had carried a response.
     fn error_by_offset(
         &self,
         kind: FailureKind,
@@ -342,8 +341,7 @@ pub(crate) struct Driver {
     connection: Rc<MultiplexedConnection>,
     stream: Stream,
     framing: Framing,
-    /// The bytes after the handshake that were read together with the handshake; empty once
-    /// processed.
+    /// Bytes of messages that were read together with the handshake; empty once processed.
     read_ahead: Vec<u8>,
     settings: Settings,
     /// The timer for the deadlines of calls and pings.
@@ -402,12 +400,12 @@ impl Driver {
         let connection = &self.connection;
         if connection.in_flight() == 0 {
             connection.idle_since.set(self.last_read);
+            let state = connection.state.get();
             // A suspect WebSocket is pinged. A local socket has no pings, so it is closed instead.
-            let closes_as_suspect = connection.state.get() == ConnectionState::Suspect
-                && !connection.encoder.has_pings();
-            if (connection.state.get() == ConnectionState::Retiring || closes_as_suspect)
-                && connection.output.borrow().unsent_bytes() == 0
-            {
+            let closes_as_suspect =
+                state == ConnectionState::Suspect && !connection.encoder.has_pings();
+            let must_close = state == ConnectionState::Retiring || closes_as_suspect;
+            if must_close && connection.output.borrow().unsent_bytes() == 0 {
                 return Err(CloseReason::Retired);
             }
         }
@@ -417,33 +415,7 @@ impl Driver {
     /// Reads the available bytes, up to a limit, and processes their messages.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<(), CloseReason> {
         for _ in 0..READS_PER_POLL {
-            let polled = match self.framing.direct_read_buffer() {
-                Some((body, missing)) => {
-                    let polled = poll_read_into(&mut self.stream, cx, body, missing);
-                    if let Poll::Ready(Ok(bytes)) = polled {
-                        self.framing.record_direct_read(bytes);
-                        if bytes > 0 {
-                            // The message may be complete now. The decoder then returns it without
-                            // further bytes.
-                            self.process(&[])?;
-                        }
-                    }
-                    polled
-                }
-                None => {
-                    let mut processed = Ok(());
-                    // `poll_read` borrows the stream, so the closure borrows only other fields.
-                    let (connection, framing) = (&self.connection, &mut self.framing);
-                    let on_notification = &self.settings.on_notification;
-                    let polled = wait::poll_read(&mut self.stream, cx, |bytes| {
-                        processed = process(connection, framing, on_notification, bytes);
-                        bytes.len()
-                    });
-                    processed?;
-                    polled.map_ok(Option::unwrap_or_default)
-                }
-            };
-            match polled {
+            match self.read_once(cx)? {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(Ok(bytes)) if bytes > 0 => {
                     self.last_read = Instant::now();
@@ -458,6 +430,33 @@ impl Driver {
         // More bytes may be available. Other tasks run before the next read.
         cx.waker().wake_by_ref();
         Ok(())
+    }
+
+    /// Makes one read and processes its messages. Returns the number of bytes read; 0 at the end of
+    /// the stream.
+    fn read_once(&mut self, cx: &mut Context<'_>) -> Result<Poll<io::Result<usize>>, CloseReason> {
+        if let Some((body, missing)) = self.framing.direct_read_buffer() {
+            let polled = poll_read_into(&mut self.stream, cx, body, missing);
+            if let Poll::Ready(Ok(bytes)) = polled {
+                self.framing.record_direct_read(bytes);
+                if bytes > 0 {
+                    // The message may be complete now. The decoder then returns it without further
+                    // bytes.
+                    self.process(&[])?;
+                }
+            }
+            return Ok(polled);
+        }
+        let mut processed = Ok(());
+        // `poll_read` borrows the stream, so the closure borrows only other fields.
+        let (connection, framing) = (&self.connection, &mut self.framing);
+        let on_notification = &self.settings.on_notification;
+        let polled = wait::poll_read(&mut self.stream, cx, |bytes| {
+            processed = process(connection, framing, on_notification, bytes);
+            bytes.len()
+        });
+        processed?;
+        Ok(polled.map_ok(Option::unwrap_or_default))
     }
 
     fn process(&mut self, bytes: &[u8]) -> Result<(), CloseReason> {
@@ -585,8 +584,8 @@ fn process(
     }
 }
 
-/// Appends a close frame if all earlier output was sent. Otherwise unsent calls would be sent
-/// together with the close frame.
+/// Appends a close frame if all earlier output was sent. Unsent calls must not be sent together
+/// with a close frame.
 fn close(connection: &MultiplexedConnection, code: u16) {
     let mut output = connection.output.borrow_mut();
     if output.unsent_bytes() == 0 {

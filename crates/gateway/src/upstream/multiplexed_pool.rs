@@ -32,7 +32,7 @@ use crate::upstream::state::build_request_head;
 #[cfg(test)]
 mod tests;
 
-/// First backoff after consecutive failures.
+/// Initial backoff. Each further consecutive failure doubles the backoff.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// Longest backoff if the upstream has no other address. Health checks handle longer outages.
 const BACKOFF_WITHOUT_HTTP_MAX: Duration = Duration::from_secs(1);
@@ -49,18 +49,18 @@ pub(crate) const LARGE_WEIGHT: u32 = 10;
 /// many small responses.
 const LARGE_BYTES: usize = 64 * 1024;
 /// After a large response, the gateway expects further large responses of the same method. The
-/// expectation ends after this many small responses of the method in sequence.
+/// expectation ends after this many consecutive small responses of the method.
 const LARGE_DECAY: u8 = 32;
 
 /// Multiplexed connections to one upstream, by the size of responses.
 pub(crate) struct MultiplexedPool {
     connector: Connector,
     upstream: Upstream,
-    /// Upper limit of the bytes of a response: the largest limit of any group.
+    /// Maximum bytes of a response. Groups have different limits; the largest applies.
     response_bytes_max: usize,
     /// Maximum number of open connections of this thread.
     connections_max: usize,
-    /// The connections for small responses, then the connections for large responses.
+    /// The connections for small responses (index 0) and for large responses (index 1).
     size_classes: [SizeClass; 2],
     /// The consecutive failures and the backoff after them.
     failures: Cell<Failures>,
@@ -143,7 +143,7 @@ impl MultiplexedPool {
         request: &UpstreamRequest<'_>,
         now: Instant,
     ) -> Option<Rc<MultiplexedConnection>> {
-        let class = usize::from(self.expects_large(request));
+        let class = self.class_of(request);
         let connection = self.find_free(class);
         if connection.is_none() {
             self.start_dial(class, now);
@@ -160,7 +160,7 @@ impl MultiplexedPool {
         request: &UpstreamRequest<'_>,
         deadline: Instant,
     ) -> Result<Rc<MultiplexedConnection>, NoConnection> {
-        let class = usize::from(self.expects_large(request));
+        let class = self.class_of(request);
         let _waiting = CountGuard::new(&self.waiters);
         let failures = self.failures.get().consecutive;
         loop {
@@ -198,15 +198,16 @@ impl MultiplexedPool {
         *small_left = if bytes >= LARGE_BYTES { LARGE_DECAY } else { small_left.saturating_sub(1) };
     }
 
-    /// Returns true if the call is expected to have a large response.
-    fn expects_large(&self, request: &UpstreamRequest<'_>) -> bool {
+    /// Returns the index of the call's size class: 1 if the call is expected to have a large
+    /// response, else 0.
+    fn class_of(&self, request: &UpstreamRequest<'_>) -> usize {
         let by_method = self.small_responses_left.borrow();
-        by_method[request.row_index.unwrap_or(by_method.len() - 1)] > 0
-            || request.weight() >= LARGE_WEIGHT
+        let unknown_methods_row = by_method.len() - 1;
+        let small_left = by_method[request.row_index.unwrap_or(unknown_methods_row)];
+        usize::from(small_left > 0 || request.weight() >= LARGE_WEIGHT)
     }
 
-    /// Returns a connection that can take a call now. `class` is the size class: 0 for small
-    /// responses, 1 for large ones.
+    /// Returns a connection of the size class with this index, if one can take a call now.
     fn find_free(&self, class: usize) -> Option<Rc<MultiplexedConnection>> {
         let calls_max = self.upstream.calls_per_connection_max;
         let connections = self.size_classes[class].connections.borrow();
@@ -272,17 +273,20 @@ impl MultiplexedPool {
     fn record_failure(&self) {
         let failures = self.failures.get().consecutive.saturating_add(1);
         let has_no_http = self.upstream.http().is_none();
-        // The failure that starts the first backoff does not double the backoff.
-        let doublings = failures.saturating_sub(if has_no_http { 2 } else { 1 });
+        // The number of the failure that starts the first backoff. Only later failures double the
+        // backoff.
+        let first_backoff_failure = if has_no_http { 2 } else { 1 };
+        let doublings = failures.saturating_sub(first_backoff_failure);
         let backoff_max = if has_no_http { BACKOFF_WITHOUT_HTTP_MAX } else { BACKOFF_MAX };
         // The exponent is capped, so that the shift cannot overflow.
         let backoff = BACKOFF_MIN.saturating_mul(1_u32 << doublings.min(16)).min(backoff_max);
-        let backs_off = !has_no_http || failures > 1;
+        let backs_off = failures >= first_backoff_failure;
         let backoff_until = backs_off.then(|| Instant::now() + backoff);
         self.failures.set(Failures { consecutive: failures, backoff_until });
     }
 
-    /// Closes connections that have been idle for too long, except the first of each size class.
+    /// Closes connections that have been idle for too long, except the first open connection of
+    /// each size class.
     pub(crate) fn sweep(&self, now: Instant) {
         for class in &self.size_classes {
             let connections = class.connections.borrow();
@@ -325,7 +329,7 @@ impl Drop for OpenGuard<'_> {
     }
 }
 
-/// Returns the largest limit of any group, because calls of all groups share the connections.
+/// Returns the largest response limit among the groups. Calls of all groups share the connections.
 fn response_bytes_max(config: &Config) -> usize {
     config.groups.iter().map(|group| group.response_bytes_max).max().unwrap_or(0)
 }
@@ -361,8 +365,7 @@ pub(crate) async fn open(
 }
 
 /// Performs the WebSocket handshake. `head` holds the request line and the headers that precede the
-/// WebSocket headers. Returns the bytes after the response that were read together with the
-/// response.
+/// WebSocket headers. Returns the bytes of messages that were read together with the response.
 async fn upgrade(stream: &mut Stream, mut head: Vec<u8>) -> io::Result<Vec<u8>> {
     let handshake = UpgradeRequest::new().ok_or_else(|| io::Error::other("no randomness"))?;
     handshake.write(&mut head);

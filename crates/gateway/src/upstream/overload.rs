@@ -35,7 +35,7 @@ use crate::policy::overload::shares::{Flow, Shares};
 use crate::policy::overload::{Class, Shed};
 use crate::upstream::thread::UpstreamContext;
 
-/// Age of a thread's share of a limit at which the thread recomputes it.
+/// A thread recomputes its share of a limit once the share has this age.
 const SHARE_AGE_MAX: Duration = Duration::from_millis(5);
 
 /// Maximum of the random `Retry-After` in seconds; the minimum is 1. Randomness keeps clients from
@@ -45,19 +45,19 @@ const RETRY_AFTER_SECONDS_MAX: u64 = 3;
 /// The limit of one group.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyLimit {
-    /// Finds the limit. Locked for each response while calls are queued; never held across an
-    /// await.
+    /// Finds the limit. Locked for each response while calls wait or have recently waited; never
+    /// held across an await.
     limiter: Mutex<Limiter>,
     /// Copy of the limiter's limit of calls in flight.
     calls_max: AtomicU32,
-    /// Copy of the limiter's epoch, which is the number of changes of the limit.
+    /// Copy of the limiter's epoch: the number of times that the limit has changed.
     epoch: AtomicU32,
     /// Copy of [`Limiter::limited`]: true if calls have recently waited.
     limited: AtomicBool,
     /// Copy of [`Limiter::saturated`]: true if the upstreams are overloaded.
     saturated: AtomicBool,
-    /// The counters of each thread, which hold the number of its permits and the number of its
-    /// waiting calls.
+    /// The counters of each thread. They hold the numbers of the thread's permits and waiting
+    /// calls.
     threads: Vec<Arc<GroupCounters>>,
 }
 
@@ -86,7 +86,7 @@ impl ConcurrencyLimit {
         self.calls_max.load(Ordering::Relaxed)
     }
 
-    /// Changes the limiter and copies its state for readers without the lock.
+    /// Changes the limiter, and copies its state to the fields that are read without the lock.
     fn update(&self, change: impl FnOnce(&mut Limiter)) {
         let mut limiter = self.limiter.lock();
         change(&mut limiter);
@@ -103,10 +103,10 @@ impl ConcurrencyLimit {
     }
 
     /// Returns the number of permits that a thread may hold. `thread_counters` are the counters of
-    /// the thread, which now has `held` permits and `queued` calls in its queue. The demand of a
-    /// thread is the sum of its permits and its queued calls. If all demands fit within the limit,
-    /// the thread may hold every permit that other threads do not demand. If the demands exceed the
-    /// limit, the thread's share of the limit is proportional to its demand.
+    /// the thread. The thread now has `held` permits and `queued` calls in its queue. The demand of
+    /// a thread is the sum of its permits and its queued calls. If all demands fit within the
+    /// limit, the thread may hold every permit that other threads do not demand. If the demands
+    /// exceed the limit, the thread's share of the limit is proportional to its demand.
     fn share(&self, thread_counters: &GroupCounters, held: u64, queued: u64) -> u32 {
         let limit = u64::from(self.calls_max());
         // One client can fill a queue, so a queue counts at most as much as the whole limit.
@@ -135,7 +135,7 @@ pub(crate) struct GroupPermits {
     counts: Arc<GroupCounters>,
     /// Number of permits that this thread holds.
     held: Cell<u32>,
-    /// The permits that each flow (see [`Holder`]) holds, and the permits reserved for it.
+    /// The permits that each flow (see [`Holder`]) holds, and the permits reserved for the flow.
     flows: RefCell<Shares>,
     /// Number of permits that this thread may hold.
     share: Cell<u32>,
@@ -400,7 +400,7 @@ pub(crate) async fn acquire<'a>(
     };
     permits.counts.queued.add(1);
     let now = cx.now();
-    // A permit may be available at once, for this call or an earlier one.
+    // A permit may be available at once, for this call or for a call that was queued earlier.
     permits.admit_waiters(now);
     if matches!(waiter.state.get(), WaiterState::Waiting) {
         let latency = permits.flows.borrow().typical_latency();
@@ -489,7 +489,7 @@ impl Drop for LentPermit<'_> {
 }
 
 /// Lends the permit of a call to other calls. The call takes the permit back even if this exceeds
-/// the limit, because a started call must end.
+/// the limit, because a started call must not wait for a permit again.
 pub(crate) fn lend<'a>(cx: &'a UpstreamContext, request: &UpstreamRequest<'_>) -> LentPermit<'a> {
     let (permits, holder) = (permits_for(cx, request), Holder::of(request));
     if let Some(permits) = permits {
@@ -528,7 +528,7 @@ pub(crate) fn is_any_crowded(cx: &UpstreamContext) -> bool {
 }
 
 /// Returns the epoch of the limit; 0 if calls are not limited. An attempt reads the epoch at its
-/// start, so that its latency counts for the limit at that time.
+/// start, so that its latency counts for the limit that applied at the start.
 pub(crate) fn epoch(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> u32 {
     let permits = permits_for(cx, request);
     permits.map_or(0, |permits| permits.limit.epoch.load(Ordering::Relaxed))

@@ -26,8 +26,8 @@ pub(crate) trait Body {
     fn bytes(&self) -> usize;
     /// Appends the body to `out`.
     fn write(&self, out: &mut Vec<u8>);
-    /// Returns the trace context for the headers. `None` if the request has no trace, or if it is a
-    /// batch, whose calls may belong to several traces.
+    /// Returns the trace context for the headers. `None` if the request has no trace. Also `None`
+    /// for a batch, because its calls may belong to several traces.
     fn trace(&self) -> Option<&TraceContext> {
         None
     }

@@ -9,8 +9,8 @@
 //!   no work for the call.
 //!
 //! An upstream has *stalled* if it has calls in flight but responds to none (`policy/stall.rs`).
-//! The race marks a stalled upstream as *suspected*. Earlier attempts continue in both cases,
-//! because their upstreams may still respond.
+//! The race marks a stalled upstream as *suspected*. When a further attempt starts, the earlier
+//! attempts continue, because their upstreams may still respond.
 //!
 //! A *permit* allows one call to be in flight (`overload.rs`). A call lends its permit to other
 //! calls while all its attempts wait at lost upstreams. `cx.now()` and `cx.instant()` return the
@@ -39,7 +39,7 @@ const ATTEMPTS_MAX: usize = 4;
 /// Shortest interval between two checks whether a race needs another attempt.
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
-/// Longest interval between two such checks.
+/// Longest interval between two checks whether a race needs another attempt.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// If a check runs this much later than scheduled, this thread has stalled. Missing responses may
@@ -192,29 +192,30 @@ impl Race<'_> {
     /// is charged to the hedge budget.
     fn start_attempt(&mut self, attempts: &mut Attempts<'_>, all_lost: bool) {
         let (cx, request, now) = (self.cx, self.request, self.cx.now());
+        let is_hedge = !all_lost;
         let hedging_is_on = cx.topology.config.groups[request.group].hedge.is_some();
-        if !all_lost && (!hedging_is_on || overload::is_saturated(cx, request)) {
+        if is_hedge && (!hedging_is_on || overload::is_saturated(cx, request)) {
             return self.postpone_hedge(now);
         }
         let Ok(upstream) = attempts.chooser().choose_now() else {
             self.hedge_at = now + CHECK_INTERVAL_MAX;
             return;
         };
-        if !all_lost && !cx.hedges[request.group].borrow_mut().try_charge() {
+        if is_hedge && !cx.hedges[request.group].borrow_mut().try_charge() {
             return self.postpone_hedge(now);
         }
-        let permit = if all_lost {
-            cx.counters.retries.add(1);
-            None
-        } else {
+        let permit = if is_hedge {
             cx.counters.hedges.add(1);
             Some(overload::acquire_over_limit(cx, request))
+        } else {
+            cx.counters.retries.add(1);
+            None
         };
         attempts.tried.push(upstream);
         let timeout = cx.topology.config.groups[request.group].attempt_deadline;
         let deadline = request.deadline.min(cx.instant() + timeout);
-        let future = Box::pin(run_attempt(cx, upstream, request, deadline, false));
-        let is_hedge = !all_lost;
+        let new_connection = false;
+        let future = Box::pin(run_attempt(cx, upstream, request, deadline, new_connection));
         self.racers.push(Racer { upstream, started_at: now, is_hedge, future, _permit: permit });
         self.started_attempts += 1;
         self.hedge_wait = self.delay;

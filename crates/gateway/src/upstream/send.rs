@@ -103,8 +103,8 @@ pub(crate) async fn run_attempt(
         overload::record_response(cx, request, epoch, elapsed);
     }
     guard.latency = Some(match attempt.verdict {
-        // The balancer must not prefer an upstream because it fails fast. The balancer must not
-        // avoid the upstream completely either, because only the health check may take it out of
+        // The balancer must not prefer an upstream that fails fast. The balancer must not avoid
+        // this upstream completely either, because only the health check may take it out of
         // rotation. So a failure counts as several times the upstream's average latency.
         Verdict::UpstreamFault(fault)
             if fault.health_impact() == HealthImpact::Always && !attempt.stale_connection =>
@@ -257,7 +257,8 @@ impl OutgoingCall<'_> {
         }
     }
 
-    /// Sends the call over HTTP: in a batch with other calls if the batcher accepts it, else alone.
+    /// Sends the call over HTTP. If the batcher accepts the call, it is sent in a batch, else
+    /// alone.
     async fn exchange_http(&self) -> Result<(Decimal, HttpResponse), ExchangeError> {
         let (cx, upstream, deadline) = (self.cx, self.upstream, self.deadline);
         let batcher = cx.upstreams[upstream].batcher.as_ref();

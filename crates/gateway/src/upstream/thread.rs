@@ -31,9 +31,9 @@ use crate::upstream::state::UpstreamState;
 use crate::upstream::topology::Topology;
 
 /// Maximum number of second opinions per call, averaged over all calls. A second opinion is a
-/// further attempt after a response that may be incomplete. The value equals the default of
-/// `retries_max`, because for some seconds all calls may be about blocks that upstreams have not
-/// indexed yet. Each of these calls may need second opinions.
+/// further attempt after a response that may be incomplete. For some seconds, all calls may be
+/// about blocks that upstreams have not indexed yet. Each of these calls may use all its retries
+/// for second opinions, so the value equals the default of `retries_max`.
 const SECOND_OPINIONS_SHARE: f64 = 2.0;
 
 /// The upstreams of one configuration, as one thread uses them.
@@ -77,7 +77,7 @@ pub(crate) struct LocalUpstream {
     pub(crate) latency: Cell<PeakEwma>,
     /// Number of readmissions of the upstream when `latency` was last reset.
     readmissions: Cell<u64>,
-    /// Number of attempts of this thread in flight.
+    /// Number of this thread's attempts in flight at the upstream.
     pub(crate) in_flight: Cell<u32>,
     /// Measures how long attempts have waited without any response.
     pub(crate) silence: Cell<Silence>,
@@ -166,8 +166,8 @@ impl UpstreamContext {
     }
 
     /// Returns the context for a new configuration. Upstreams with unchanged connection settings
-    /// keep their connections and latencies. Other idle connections are closed now, and other
-    /// connections in use after their call.
+    /// keep their connections and latencies. Connections to other upstreams are closed: idle
+    /// connections now, connections in use after their call.
     pub(crate) fn reload(
         &self,
         topology: Arc<Topology>,
@@ -190,7 +190,7 @@ impl UpstreamContext {
         previous: Option<&UpstreamContext>,
     ) -> Rc<UpstreamContext> {
         let (config, now) = (&topology.config, topology.now());
-        // Upstreams that a reload adds start with a low latency, which attracts calls at once.
+        // A reload gives new upstreams a low initial latency, so that they get calls at once.
         let initial_latency = if previous.is_some() { EWMA_READMITTED } else { EWMA_START };
         let upstreams = topology.upstreams.iter().enumerate().map(|(index, upstream)| {
             let kept_upstream =
@@ -242,8 +242,8 @@ impl UpstreamContext {
         })
     }
 
-    /// Returns the state that this context has of an upstream of the new configuration `config`.
-    /// Returns `None` if the upstream is new or its connection settings have changed.
+    /// Returns this context's state of an upstream, to keep it under the new configuration
+    /// `config`. Returns `None` if the upstream is new or its connection settings have changed.
     fn kept_upstream(
         &self,
         upstream: &UpstreamState,
@@ -258,8 +258,8 @@ impl UpstreamContext {
         has_same_settings.then(|| Rc::clone(local))
     }
 
-    /// Returns the hedge budget that this context has of a group of the new configuration `config`.
-    /// Returns `None` if the group is new or its hedge settings have changed.
+    /// Returns this context's hedge budget of a group, to keep it under the new configuration
+    /// `config`. Returns `None` if the group is new or its hedge settings have changed.
     fn kept_hedge(&self, config: &Config, group: &Group) -> Option<Rc<RefCell<Hedge>>> {
         let previous_config = &self.topology.config;
         let index = previous_config.groups.iter().position(|previous| {
@@ -282,7 +282,8 @@ impl UpstreamContext {
     pub(crate) fn attempt_started(&self, upstream: usize) {
         let local = &self.upstreams[upstream];
         let mut silence = local.silence.get();
-        silence.record_call(self.now(), local.in_flight.get() == 0);
+        let is_idle = local.in_flight.get() == 0;
+        silence.record_call(self.now(), is_idle);
         local.silence.set(silence);
         local.in_flight.update(|calls| calls + 1);
         self.counters.upstreams[upstream].in_flight.add(1);
@@ -294,8 +295,8 @@ impl UpstreamContext {
         self.counters.upstreams[upstream].in_flight.subtract_one();
     }
 
-    /// Reads the clock, so that `instant` and `now` return the current time. Called after each wait.
-    /// See [`Clock::tick`].
+    /// Reads the clock, so that `instant` and `now` return the current time. Called after each
+    /// wait. See [`Clock::tick`].
     pub(crate) fn tick(&self) -> Instant {
         self.clock.tick()
     }
@@ -335,7 +336,7 @@ fn build_permits(
     previous: Option<&UpstreamContext>,
 ) -> Vec<Option<Rc<GroupPermits>>> {
     let groups = topology.groups.iter().zip(counters.groups.iter());
-    let permits = groups.map(|(group, (_, counts))| {
+    let permits = groups.map(|(group, (_label, counts))| {
         let limit = group.concurrency_limit.as_ref();
         let mut previous_permits =
             previous.into_iter().flat_map(|previous| &previous.permits).flatten();

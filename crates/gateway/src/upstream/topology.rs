@@ -60,8 +60,9 @@ pub(crate) struct GroupState {
 /// The upstreams of a group that may be called now.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Candidates {
-    /// Indices of upstreams in the group's list: the healthy upstreams of the first tier that has a
-    /// healthy upstream. If no upstream is healthy, the upstreams in the best state.
+    /// Indices in the group's list of upstreams. They refer to the healthy upstreams of the first
+    /// tier that has a healthy upstream. If no upstream is healthy, they refer to the upstreams in
+    /// the best state.
     pub(crate) group_indices: Vec<u16>,
     /// If all upstreams are paused, the time at which the first pause ends; otherwise `None`.
     pub(crate) paused_until: Option<Duration>,
@@ -168,7 +169,7 @@ impl Topology {
         state.poll_now.notify_one();
     }
 
-    /// Returns the indices of the groups that would have no usable upstream without this one.
+    /// Returns the indices of the groups that would have no usable upstream without this upstream.
     pub(crate) fn groups_without(&self, upstream: usize) -> Vec<usize> {
         let chain = self.upstreams[upstream].config.chain;
         let (view, now) = (self.chains[chain].view.load(), self.now());
@@ -233,7 +234,8 @@ impl Topology {
             let group_indices = &mut candidates.group_indices;
             group.tier_order.fill_candidates(is_healthy, group_indices);
             if group_indices.is_empty() {
-                // `select_usable` returns indices in `states`, which become indices in the group.
+                // `select_usable` returns indices in `states`. The loop converts them to indices in
+                // the group.
                 candidates.paused_until = select_usable(&states, group_indices);
                 for group_index in group_indices {
                     *group_index = in_rotation[usize::from(*group_index)];

@@ -40,18 +40,18 @@ use poller::{Poller, QueryError, Recovery};
 /// is ejected. The upstream gets few calls during this time, so calls alone would detect an outage
 /// late.
 const SUSPECT_POLL_DIVISOR: u32 = 4;
-/// Shortest interval between polls that failed calls or suspicions trigger. A call *suspects* an
-/// upstream that has not responded to any call for too long.
+/// Shortest interval between two polls if a failed call or a suspicion triggers the second poll. A
+/// call *suspects* an upstream that has not responded to any call for too long.
 const SUSPECT_POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
-/// Shortest interval between polls that notifications of new heads trigger. An upstream may send
-/// notifications at any rate.
+/// Shortest interval between two polls if a notification of a new head triggers the second poll. An
+/// upstream may send notifications at any rate.
 const NOTIFIED_POLL_INTERVAL_MIN: Duration = Duration::from_millis(5);
 /// One in this many polls also queries the finalized height, the height of the newest final block.
 /// The finalized height rises only every few minutes.
 const FINALIZED_POLL_PERIOD: u64 = 8;
-/// Upper limit of headers that one poll fetches. They link an upstream's new head to its *branch*,
-/// the blocks that are known from this upstream. The limit keeps a long branch from delaying the
-/// next poll.
+/// Upper limit of headers that one poll fetches. The headers link an upstream's new head to its
+/// *branch*, the blocks that are known from this upstream. The limit keeps a long branch from
+/// delaying the next poll.
 const HEADERS_PER_POLL_MAX: usize = 64;
 
 /// An event of a chain.
@@ -63,7 +63,7 @@ pub(crate) enum ChainEvent {
     FinalizedFell,
 }
 
-/// Receives each event of a chain before the resulting view is published.
+/// Receives each event of a chain before the view that results from the event is published.
 pub(crate) type OnEvent = Rc<dyn Fn(&ChainState, ChainEvent)>;
 
 /// Watches all chains.
@@ -153,7 +153,7 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
     // True if the upstream's chain id was checked since its last failed poll.
     let mut is_id_checked = false;
     let mut successful_polls = 0u64;
-    // End of the last pause, as time since the process started.
+    // End of the upstream's last pause for its rate limit, as time since the process started.
     let mut paused_until = Duration::ZERO;
     let mut failed_polls: u32 = 0;
     let family = poller.topology.config.chains[watched.chain_index.get()].family;
@@ -210,7 +210,7 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
             // The order is fixed, so that simulations are reproducible.
             biased;
             () = tokio::time::sleep_until(began + interval) => {}
-            // A call has just failed, or the upstream is suspected.
+            // A call has failed, the upstream is suspected, or its cordon has changed.
             () = poll_now.notified() => {
                 tokio::time::sleep_until(began + SUSPECT_POLL_INTERVAL_MIN).await;
             }
@@ -273,7 +273,8 @@ impl WatchedChain {
             if is_same && has_same_interval {
                 continue;
             }
-            if task.take().is_some() && instance_id.is_none() {
+            let was_polled = task.take().is_some();
+            if was_polled && instance_id.is_none() {
                 let last_view = old_view.upstreams.get(view_index).copied().unwrap_or_default();
                 removed.push(RemovedUpstream { view_index, last_view });
             }
@@ -315,9 +316,9 @@ impl WatchedChain {
         *index.expect("a removed upstream is not polled")
     }
 
-    /// Excludes the head of a cordoned upstream from the election of the served head. Returns an
-    /// upstream to rotation once its cordon has expired. Returns the remaining time of the cordon;
-    /// `None` if the upstream is not cordoned.
+    /// Excludes the head of a cordoned upstream from the election of the served head. Puts the
+    /// upstream back into rotation once its cordon has expired. Returns the remaining time of the
+    /// cordon; `None` if the upstream is not cordoned.
     fn follow_cordon(&self, view_index: usize) -> Option<Duration> {
         let topology = self.topology();
         let upstream = &topology.upstreams[self.find_upstream(&topology, view_index)];
@@ -372,9 +373,9 @@ impl WatchedChain {
         self.state.set_id(Some(expected));
         let state = &topology.upstreams[self.find_upstream(&topology, poller.view_index)];
         let serves_other_chain = id != expected;
-        if state.serves_other_chain.swap(serves_other_chain, Ordering::Relaxed)
-            != serves_other_chain
-        {
+        let was_on_other_chain =
+            state.serves_other_chain.swap(serves_other_chain, Ordering::Relaxed);
+        if serves_other_chain != was_on_other_chain {
             if serves_other_chain {
                 let name = &*state.config.name;
                 tracing::error!(
@@ -401,7 +402,8 @@ impl WatchedChain {
             if let Some(cleared) = health.record_poll() {
                 return Some(cleared);
             }
-            // A successful poll of an ejected upstream is also its probe.
+            // A successful poll of an ejected upstream is also its probe. The probe is early if no
+            // upstream of the chain is healthy.
             let is_probe = health.begin_due_probe(now)
                 || (no_healthy_upstream && health.begin_early_probe(now));
             if is_probe { health.record_probe(now) } else { None }
@@ -417,7 +419,7 @@ impl WatchedChain {
         let step = self.tracker.borrow_mut().observe(view_index, now, head_poll);
         let header_requests = self.apply(step);
         self.fetch_headers(poller, family, header_requests).await;
-        // This call makes the tracker request missing headers again after the next poll.
+        // After the next poll, the tracker requests the missing headers again.
         self.tracker.borrow_mut().forget_header_requests(view_index);
         if poller.recovery != Recovery::Done {
             self.log_recovery(poller);
@@ -425,7 +427,7 @@ impl WatchedChain {
     }
 
     /// Logs that an upstream is readmitted, or that the upstream responds but lags. Called after
-    /// the headers of the upstream's branch were fetched, because the lag is unknown before.
+    /// the headers of the upstream's branch were fetched; the lag is unknown until then.
     fn log_recovery(&self, poller: &mut Poller) {
         let topology = self.topology();
         let index = self.find_upstream(&topology, poller.view_index);
@@ -507,7 +509,7 @@ impl WatchedChain {
         self.record_no_head(view_index);
     }
 
-    /// Records that the upstream rejected a poll because of its rate limit, which is no failure.
+    /// Records that the upstream's rate limit rejected a poll. Such a rejection is no failure.
     /// Returns the end of the pause, as time since the process started. Polls stop until then.
     fn record_rate_limit(&self, view_index: usize, retry_after: Option<Duration>) -> Duration {
         let topology = self.topology();
@@ -590,8 +592,10 @@ impl WatchedChain {
 
 /// Converts the configuration of a chain to the settings of its tracker.
 fn build_head_settings(chain: &config::chain::Chain) -> HeadSettings {
+    // Number of blocks below the head after which a block counts as final.
     let depth = chain.finality_depth;
     let finality = match chain.family {
+        // The depth applies only if no upstream reports a finalized height.
         Family::Ethereum => Finality::FromUpstreamsOr(depth),
         Family::Harmony | Family::Bitcoin => Finality::Depth(depth),
     };

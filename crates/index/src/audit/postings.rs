@@ -72,7 +72,7 @@ impl SegmentSums {
     }
 
     /// Adds the postings of a list to the sums, and checks the list. `previous_end` is the key and
-    /// the last position of the list before; `None` for the first list.
+    /// the last position of the previous list; `None` for the first list.
     fn add(
         &mut self,
         row: PostingListRow<'_>,
@@ -149,8 +149,8 @@ impl Segment {
         self.number = Some(block / SEGMENT_BLOCKS);
     }
 
-    /// Skips the comparison of this segment. Call this function if some of its logs are missing or
-    /// unreadable, which other findings report.
+    /// Skips the comparison of this segment. Call this function if some logs of the segment are
+    /// missing or unreadable. Other findings report such logs.
     pub(super) fn skip_comparison(&mut self) {
         self.is_skipped = true;
     }

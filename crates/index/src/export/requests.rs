@@ -119,8 +119,9 @@ impl RequestSampler<'_> {
                 })
             }
         };
-        // The request asks for a block by number if that is its kind, if no drawn block has
-        // transactions or logs, or if the index lacks the drawn block.
+        // `drawn` is `None` for the kind `BlockByNumber`. It is also `None` if no drawn block has
+        // transactions or logs, or if the index lacks the drawn block. The request is then for a
+        // block by number.
         Ok(drawn.unwrap_or_else(|| {
             let (number, full) = (self.draw_block(), self.rng.random_bool(0.5));
             ("eth_getBlockByNumber", format!(r#"["{number:#x}",{full}]"#))

@@ -1,5 +1,5 @@
-//! The tables of an export and their columns. Each column names the member of a node's JSON that
-//! holds its values.
+//! The tables of an export and their columns. Each column names its source: the member of a node's
+//! JSON that holds the values of the column.
 
 use std::str::FromStr;
 

@@ -89,9 +89,9 @@ impl TableWriter {
         })
     }
 
-    /// Adds a row of the block with this number, which errors name. `objects` are the raw object of
-    /// the row and its raw related object. For a transaction the related object is its receipt, and
-    /// for a log it is its block.
+    /// Adds a row. Errors name its block by `block_number`. `objects` are the raw object of the row
+    /// and its raw related object. For a transaction the related object is its receipt, and for a
+    /// log it is its block.
     pub(super) fn add(
         &mut self,
         block_number: u64,

@@ -54,8 +54,7 @@ impl From<NodeUrl> for Endpoint {
 }
 
 impl Endpoint {
-    /// Returns the same endpoint with an additional header, which replaces a header of the same
-    /// name.
+    /// Returns the same endpoint with this header. It replaces any earlier header of the same name.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Endpoint {
         self.headers.retain(|(other, _)| *other != name);
@@ -63,7 +62,7 @@ impl Endpoint {
         self
     }
 
-    /// Returns the same endpoint, whose connections trust only the certificates of this PEM text.
+    /// Returns the same endpoint, but its connections trust only the certificates of this PEM text.
     ///
     /// # Errors
     /// Fails if the text has no certificate, or a damaged certificate.

@@ -32,7 +32,7 @@ pub enum SearchStep {
 
 impl AncestorSearch {
     /// Creates a search. `first_block` is the first block of the index. `different` is a block that
-    /// is not on both chains. It may be the block after the last block of the index.
+    /// is not on both chains, for example the block after the last block of the index.
     pub fn new(first_block: u64, different: u64) -> AncestorSearch {
         AncestorSearch {
             highest_common: None,

@@ -10,6 +10,8 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
+/// The number of blocks of the first request.
+const INITIAL_BLOCKS: u64 = 4;
 /// Target size of a response in bytes. The overhead of an exchange is small compared to this size,
 /// and the memory suffices for many exchanges in flight.
 const BYTES_TARGET: u64 = 4 << 20;
@@ -37,7 +39,7 @@ impl BatchSize {
     pub fn new(configured_max: u64) -> BatchSize {
         let configured_max = configured_max.max(1);
         BatchSize {
-            blocks: 4.min(configured_max),
+            blocks: INITIAL_BLOCKS.min(configured_max),
             learned_limit: configured_max,
             configured_max,
             successes: 0,
@@ -62,8 +64,8 @@ impl BatchSize {
         if blocks < self.blocks {
             return;
         }
-        // Returns the number of blocks that would use `target` bytes or microseconds, if the blocks
-        // of this response used `used` of them.
+        // The blocks of this response used `used` bytes or microseconds. Returns the number of
+        // blocks that would use `target` bytes or microseconds.
         let blocks_for = |target: u64, used: u64| blocks.saturating_mul(target) / used.max(1);
         let blocks_by_bytes = blocks_for(BYTES_TARGET, bytes);
         let blocks_by_duration =

@@ -1,4 +1,5 @@
-//! Decides which blocks a sync samples to train dictionaries and to compare response forms.
+//! Decides which blocks a sync samples to train compression dictionaries and to compare response
+//! forms, the ways in which nodes write an object.
 
 use super::range::{SyncEnd, Tip};
 
@@ -7,7 +8,7 @@ const BLOCKS_MAX: u64 = 48;
 
 /// Returns the numbers of the blocks to sample, in ascending order. One half is spread evenly over
 /// the range that the sync fetches now. The other half is spread over the range from the start to
-/// the newest block, because a later sync may fetch all of it.
+/// the newest block, because a later sync may fetch all of that range.
 pub fn block_numbers(start: Option<u64>, end: SyncEnd, tip: Tip) -> Vec<u64> {
     let first = start.unwrap_or(0).min(tip.head);
     let last = end.target(tip).min(tip.head);

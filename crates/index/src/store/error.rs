@@ -32,7 +32,8 @@ pub enum StoreError {
         /// The latest schema version that this program supports.
         supported: i64,
     },
-    /// An earlier version of the program created the index, and it was opened to read.
+    /// An earlier version of the program created the index, and a reader opened it. Only a writer
+    /// migrates an index.
     #[error(
         "{location}: created by an earlier version of weir (schema {version}); `weir index sync` or `weir index vacuum` upgrades it"
     )]

@@ -71,8 +71,8 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
         None
     }
 
-    /// Rebuilds a file without free pages. On a server, makes the space of deleted rows available
-    /// for new rows, and updates the statistics of the query planner.
+    /// Rebuilds a file, so that it has no free pages. On a server, makes the space of deleted rows
+    /// available for new rows, and updates the statistics of the query planner.
     ///
     /// # Errors
     /// Fails if the disk has no room for a second copy of the file, or if the user lacks the
@@ -215,8 +215,8 @@ pub trait ReadRows {
         visit: &mut dyn FnMut(HarmonyRow<'_>) -> bool,
     ) -> Result<(), StoreError>;
 
-    /// Returns the postings of these keys from one position to another, both included. Reads at
-    /// most `lists_max` lists of each key that begin in this range. The result ends before the
+    /// Returns the postings of these keys from one position to another, both included. Of each key,
+    /// reads at most `lists_max` of the lists that begin in this range. The result ends before the
     /// first list that was not read.
     fn postings(
         &self,
@@ -308,18 +308,18 @@ pub trait AuditRows {
     /// table. `entries` are positions and hashes of transactions.
     fn missing_hash_entry(&self, entries: &[(i64, [u8; 32])]) -> Result<Option<i64>, StoreError>;
 
-    /// Returns the block numbers of hash table entries whose block is missing or has another hash,
-    /// at most `limit`.
+    /// Returns at most `limit` block numbers of hash table entries. The block of such an entry is
+    /// missing or has another hash.
     fn dangling_block_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
-    /// Returns the positions of hash table entries whose transaction is missing or has another
-    /// hash, at most `limit`.
+    /// Returns at most `limit` positions of hash table entries. The transaction of such an entry is
+    /// missing or has another hash.
     fn dangling_transaction_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
-    /// Returns the positions of transactions whose block is missing, at most `limit`.
+    /// Returns the positions of at most `limit` transactions whose block is missing.
     fn dangling_transactions(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
-    /// Returns the numbers of `hmyv2_` forms whose block is missing, at most `limit`.
+    /// Returns the numbers of at most `limit` `hmyv2_` forms whose block is missing.
     fn dangling_harmony_blocks(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
     /// Visits all posting lists in the order of their table, until `visit` returns false.

@@ -1,6 +1,8 @@
-//! Plans the merging of short posting lists. A sync that follows the chain writes one row per key
-//! and block. Other syncs write one row per key and up to 256 blocks. Fewer rows make a search
-//! faster.
+//! Plans the merging of short posting lists. A posting list holds the positions of the transactions
+//! whose logs contain one address or topic. Its key stands for this value (`postings.rs`).
+//!
+//! A sync that follows the chain writes one row per key and block. Other syncs write one row per
+//! key and up to 256 blocks. Fewer rows make a search faster.
 //!
 //! The rows of a table are read in order. Consecutive rows of a key become one list as long as the
 //! list spans at most 256 blocks. The first of these rows is updated, and the other rows are
@@ -82,7 +84,7 @@ impl MergedList {
 }
 
 impl MergePlan {
-    /// Creates a plan for the rows from `first_row` on, which is given by its key and first
+    /// Creates a plan for the rows from `first_row` on: the row with this key and this first
     /// position.
     pub(super) fn starting_at(first_row: (PostingKey, i64)) -> MergePlan {
         MergePlan { first_row, closed_lists: Vec::new(), open_list: None, row_count: 0 }
@@ -107,10 +109,11 @@ impl MergePlan {
     /// Returns the lists that were merged from several rows, and the result of the step.
     pub(super) fn finish(mut self) -> (Vec<MergedList>, MergeStep) {
         let next_row = match self.open_list.take() {
-            // More rows follow. They may belong to the open list, so the next step starts with the
-            // first row of that list. A list has at most 256 rows, one per block, so this step has
-            // started with another list. In a damaged index it may have started with the same list,
-            // and the same step would repeat forever. The next step then starts one position later.
+            // More rows follow, which may belong to the open list. So the next step starts with the
+            // first row of that list. A list has at most 256 rows, one per block, so this step
+            // normally started with an earlier list. In a damaged index, this step may have started
+            // with the same list. The next step then starts one position later, because it would
+            // otherwise repeat this step forever.
             Some(list) if self.row_count == ROWS_PER_STEP => {
                 let skipped_positions = i64::from((list.key, list.first()) == self.first_row);
                 Some((list.key, list.first().saturating_add(skipped_positions)))

@@ -1,13 +1,16 @@
 //! The rows that both backends write and read.
 //!
+//! A position is a transaction's block number and index in one `i64`. A posting list holds the
+//! positions of the transactions whose logs contain one address or topic (`postings.rs`).
+//!
 //! Some columns have short names: `short` holds the first eight bytes of a hash. `first` holds the
 //! first position of a posting list, and `rest` the further positions, encoded.
 
 use crate::fragments::BlockHeader;
 use crate::postings::{self, EncodedList, PostingKey, PostingLists, position};
 
-/// A migration of both backends, which renames tables, columns and facts to standard terms. A fact
-/// is a row of the table `facts`, which holds the properties of the index.
+/// A migration of both backends. It renames tables, columns and facts to standard terms. A fact is
+/// a row of the table `facts`, which holds the properties of the index.
 pub(super) const RENAMES: &str = "
     ALTER TABLE log_places RENAME TO log_postings;
     ALTER TABLE log_postings RENAME COLUMN others TO rest;
@@ -147,7 +150,7 @@ impl Postings {
         Postings { positions: Vec::new(), covered_to: to }
     }
 
-    /// Adds the positions of a list that lie within a range. The list is given by its columns
+    /// Adds those positions of a list that lie within a range. The list is given by its columns
     /// `first` and `rest`.
     pub(super) fn add(&mut self, (first, rest): (i64, &[u8]), (from, to): (i64, i64)) {
         let is_inside = |position: &i64| *position >= from && *position <= to;
@@ -162,7 +165,7 @@ impl Postings {
     /// Returns the postings after all lists were added: sorted, without duplicates, and without
     /// positions above `covered_to`. `key_count` is the number of keys whose lists were added.
     pub(super) fn finish(mut self, key_count: usize) -> Postings {
-        // The lists of a single key are in order.
+        // The lists of a single key are in order, so their positions are sorted already.
         if key_count > 1 {
             self.positions.sort_unstable();
             self.positions.dedup();

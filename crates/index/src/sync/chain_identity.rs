@@ -8,12 +8,14 @@ use super::calls::{self, METHOD_NOT_FOUND};
 use crate::contents::{Chain, Contents};
 use crate::nodes::{Call, Responses};
 
-/// A method that only nodes of Harmony chains have. A call of it shows if a node is one of them.
+/// A method that only nodes of Harmony chains have. A call of this method shows if a node belongs
+/// to a Harmony chain.
 const HARMONY_PROBE: &str = "hmyv2_blockNumber";
 
 /// Returns the calls whose responses identify a chain.
 pub(super) fn identity_calls(contents: Contents) -> Vec<Call> {
-    let mut calls = vec![Call::new("eth_chainId", "[]"), calls::block(0, false)];
+    let full_transactions = false;
+    let mut calls = vec![Call::new("eth_chainId", "[]"), calls::block(0, full_transactions)];
     if contents.hmyv2 {
         calls.push(Call::new(HARMONY_PROBE, "[]"));
     }

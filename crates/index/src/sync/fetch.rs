@@ -29,8 +29,8 @@ pub(super) struct FetchPlan {
     /// The hash of block 0.
     genesis_hash: [u8; 32],
     level: Level,
-    /// True if the receipts of a block are requested with one call. False after a node did not
-    /// support that call.
+    /// True if the receipts of a block are requested with one call. False once a node has rejected
+    /// that call as unsupported.
     receipts_together: AtomicBool,
 }
 
@@ -110,8 +110,8 @@ pub(super) fn fetch(
         }
         None => None,
     };
-    // The call for the receipts of the first block. If there is no such call, receipts are fetched
-    // one by one.
+    // The index of the call for the receipts of the first block. If there is no such call, receipts
+    // are fetched one by one.
     let first_receipts_index = index_of_method(BLOCK_RECEIPTS);
     let mut blocks: Vec<NewBlock> = Vec::with_capacity((to - from + 1) as usize);
     for (index, number) in (from..=to).enumerate() {
@@ -173,7 +173,8 @@ impl FetchPlan {
         calls
     }
 
-    /// Returns true if blocks are fetched with full transactions. Verifying receipts requires them.
+    /// Returns true if blocks are fetched with full transactions. Verifying receipts requires full
+    /// transactions.
     fn requests_full_transactions(&self) -> bool {
         self.contents.transactions || self.contents.receipts
     }

@@ -17,7 +17,7 @@ use crate::nodes::Client;
 use crate::planner::batch_size::BatchSize;
 use crate::store::NewBlock;
 
-/// Maximum distance of a claimed block from the next block to be written, in blocks.
+/// Maximum number of blocks by which a claimed block is ahead of the next block to be taken.
 const AHEAD_BLOCKS_MAX: u64 = 16 * COMMIT_BLOCKS as u64;
 /// Workers pause while this number of bytes of compressed rows waits to be written.
 const AHEAD_BYTES_MAX: usize = 128 << 20;
@@ -62,7 +62,7 @@ struct RunState {
     next: u64,
     /// Lists of fetched blocks that were not taken yet, by the number of their first block.
     fetched: BTreeMap<u64, Vec<NewBlock>>,
-    /// Bytes of the compressed rows of these blocks.
+    /// Bytes of the compressed rows of the blocks in `fetched`.
     fetched_bytes: usize,
     /// True if the workers must end.
     is_ended: bool,
@@ -194,8 +194,8 @@ impl Run<'_> {
             let from = state.first_unclaimed;
             let is_within_limits =
                 from < state.next + AHEAD_BLOCKS_MAX && state.fetched_bytes < AHEAD_BYTES_MAX;
-            // The block that the sync waits for is always claimed. Otherwise the limits could stop
-            // the run.
+            // The block that the sync takes next is claimed even beyond the limits. Otherwise the
+            // run could stop.
             if is_within_limits || from == state.next {
                 let blocks = self.batch_size.lock().blocks();
                 let to = (from + blocks - 1).min(state.last);
@@ -279,9 +279,9 @@ impl Worker {
         }
     }
 
-    /// Handles a failed attempt. If the node rejected several blocks as too many, reduces the batch
-    /// size. Otherwise pauses or removes the node, and selects another node for the next attempt.
-    /// `node` is the index of the node, and `started` the start of the attempt.
+    /// Handles a failed attempt. If the node rejected a request for several blocks as too large,
+    /// reduces the batch size. Otherwise pauses or removes the node, and selects another node for
+    /// the next attempt. `node` is the index of the node, and `started` the start of the attempt.
     ///
     /// # Errors
     /// Fails if the blocks cannot be compressed.
@@ -305,7 +305,8 @@ impl Worker {
                 return Ok(());
             }
             FetchError::Compression(error) => return Err(error.into()),
-            // A reorg explains a contradiction only above the finalized block.
+            // No reorg can explain a contradiction at or below the finalized block, so the node is
+            // wrong.
             FetchError::Contradiction { number, .. } if number <= run.finalized => {
                 run.nodes.remove(node, &reason);
             }

@@ -49,7 +49,7 @@ impl FormTrial {
     ) -> Result<FormTrial, SyncError> {
         let mut trial = FormTrial::default();
         let Contents { transactions, receipts, logs, hmyv2 } = metadata.contents;
-        // Each form comes with true if an index with these contents could serve the form.
+        // Each form comes with a flag: true if an index with these contents could serve the form.
         let mut mark_untested = |forms: &[(&str, bool)]| {
             let served_forms = forms.iter().filter(|(_, is_served)| *is_served);
             trial.untested.extend(served_forms.map(|(form, _)| (*form).to_owned()));
@@ -156,7 +156,9 @@ impl Comparison<'_> {
         let hash = fragments::hash_text(&transaction.hash);
         let hash_params = format!(r#"["{}"]"#, String::from_utf8_lossy(&hash));
         if contents.transactions {
-            self.compare("hashes", calls::block(number, false), &mut |reader, out| {
+            let full_transactions = false;
+            let call = calls::block(number, full_transactions);
+            self.compare("hashes", call, &mut |reader, out| {
                 reader.write_block(out, number, TransactionPart::Hash).map(drop)
             })?;
             let call = Call::new("eth_getTransactionByHash", hash_params.clone());

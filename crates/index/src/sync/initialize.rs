@@ -1,4 +1,5 @@
-//! Initializes a new index, or prepares an existing one for a further sync.
+//! Initializes a new index, or prepares an existing one for a further sync. A response form is one
+//! way in which nodes write an object. An index records which forms it cannot reproduce.
 
 use super::error::SyncError;
 use super::form_trial::FormTrial;

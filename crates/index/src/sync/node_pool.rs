@@ -22,7 +22,8 @@ use crate::planner::range::Tip;
 use crate::postings::BLOCK_NUMBER_MAX;
 
 /// Maximum number of attempts to identify the chain of a node when the sync starts. If all attempts
-/// fail, the sync starts without the node and identifies its chain before the next call.
+/// fail, the sync starts without the node, and identifies the node's chain before it calls the
+/// node.
 const IDENTIFY_ATTEMPTS: u32 = 6;
 /// The pause between two attempts to identify the chain of a node.
 const IDENTIFY_PAUSE: Duration = Duration::from_millis(100);
@@ -46,7 +47,7 @@ pub(super) struct NodePool<'a> {
     /// The chain that all nodes must be on, and the contents of the index; empty until the chain is
     /// known.
     chain: OnceLock<(Chain, Contents)>,
-    /// A client for each node. Workers fetch blocks with clients of their own.
+    /// A client for each node. The workers do not use these clients, because they have their own.
     clients: Mutex<Vec<Client>>,
     pub(super) observer: &'a dyn Observer,
     stop: &'a AtomicBool,
@@ -158,7 +159,7 @@ impl<'a> NodePool<'a> {
         Err(SyncError::Nodes(format!("{reason}; {}", self.last_errors())))
     }
 
-    /// Returns a text with the reason of the removal or the last error of each node.
+    /// Returns a text that states for each node the reason of its removal, or else its last error.
     pub(super) fn last_errors(&self) -> String {
         let describe = |node: &Node| {
             let state = node.state.lock();
@@ -318,7 +319,8 @@ impl<'a> NodePool<'a> {
         }
     }
 
-    /// Returns the tip of the chain, or `None` if the sync was stopped.
+    /// Returns the tip of the chain: its newest and its last finalized block. Returns `None` if the
+    /// sync was stopped.
     ///
     /// # Errors
     /// Fails as [`NodePool::choose_node`] does.
@@ -345,7 +347,9 @@ impl<'a> NodePool<'a> {
     /// # Errors
     /// Fails as [`NodePool::choose_node`] does.
     pub(super) fn block_hash(&self, number: u64) -> Result<Option<[u8; 32]>, SyncError> {
-        let Some(responses) = self.call(&[calls::block(number, false)])? else { return Ok(None) };
+        let full_transactions = false;
+        let calls = [calls::block(number, full_transactions)];
+        let Some(responses) = self.call(&calls)? else { return Ok(None) };
         let hash = responses.result(0).ok().and_then(|raw| walk::member(raw, "hash"));
         Ok(hash.and_then(hex::hash_from_value))
     }

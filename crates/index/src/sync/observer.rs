@@ -1,4 +1,5 @@
-//! The events and the progress that a sync reports.
+//! The events and the progress that a sync reports. A response form is one way in which nodes write
+//! an object, such as a block with the hashes of its transactions.
 
 use std::fmt;
 

@@ -1,5 +1,6 @@
-//! Samples blocks from nodes. A new index needs samples to train its dictionaries and to compare
-//! response forms.
+//! Samples blocks from nodes. A new index needs samples to train its compression dictionaries and
+//! to compare response forms. A response form is one way in which nodes write an object. A fragment
+//! is a part of a block's JSON, and each kind of fragment has a dictionary.
 
 use wire::json::walk;
 
@@ -32,7 +33,7 @@ pub(super) struct SampleBlock {
     pub(super) number: u64,
     block: Vec<u8>,
     receipts: Option<Vec<u8>>,
-    /// Also `None` if the node does not return the logs.
+    /// The array of logs. It is also `None` if the node does not return the logs.
     logs: Option<Vec<u8>>,
     /// The block as Harmony's `hmyv2_` methods write it (`harmony.rs`).
     harmony: Option<Vec<u8>>,
@@ -159,7 +160,11 @@ fn fetch_receipts_one_by_one(
     // The error is `None` if a receipt is missing or the sync was stopped.
     let fetched = calls::receipts_one_by_one(
         block,
-        |batch| nodes.call(batch).map_err(Some)?.ok_or(None),
+        |batch| match nodes.call(batch) {
+            Ok(Some(responses)) => Ok(responses),
+            Ok(None) => Err(None),
+            Err(error) => Err(Some(error)),
+        },
         |responses, index| responses.result(index).map_err(|_| None),
     );
     match fetched {

@@ -36,9 +36,9 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads each element of the next value, which must be an array, and returns their number.
-    /// `read` receives the index of an element and must read the element. The index becomes part of
-    /// the path of an error.
+    /// Reads each element of the next value, which must be an array. Returns the number of
+    /// elements. `read` receives the index of an element and must read the element. The index
+    /// becomes part of the path of an error.
     #[inline]
     pub(super) fn elements(
         &mut self,

@@ -60,7 +60,8 @@ impl Error {
         matches!(self.kind, ErrorKind::UnknownTransactionType { .. })
     }
 
-    // These errors have an empty path. Callers add the path with `in_member` and `in_element`.
+    // The errors of these functions have an empty path. Callers add the path with `in_member` and
+    // `in_element`.
 
     pub(super) fn malformed(found: &[u8], allowed: &'static str) -> Self {
         ErrorKind::Form { found: shorten(found), allowed }.into()

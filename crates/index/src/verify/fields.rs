@@ -1,5 +1,5 @@
 //! The known members of a JSON object, and the types of their values. A field is the index of a
-//! known member in the list of names of its object.
+//! member's name in the list of known names.
 
 use std::fmt::LowerHex;
 
@@ -21,16 +21,16 @@ macro_rules! names {
 }
 pub(super) use names;
 
-/// Number of members of an object whose order is stored. No known node writes more members. Members
-/// beyond this number are found by a search.
+/// The order is stored for this number of members at the start of an object. No known node writes
+/// more members. Members beyond this number are found by a search.
 const ORDER_MAX: usize = 40;
 /// Stands in the stored order for a member whose field is not known yet. Also stands for a member
 /// with an unknown name.
 const UNKNOWN: u8 = u8::MAX;
 
 /// The names of an object's known members, and the order of the members in the objects read so far.
-/// A node writes all objects of a type in the same order, so one comparison usually finds the field
-/// of a name.
+/// A node writes the members in the same order in all objects of a type. So one comparison usually
+/// finds the field of a name.
 #[derive(Debug)]
 pub(super) struct Layout<const N: usize> {
     names: &'static [&'static str; N],
@@ -218,8 +218,8 @@ impl<'a, const N: usize> Fields<'a, N> {
         self.mismatch_in_words(field, &format!("{computed:#x}"), source)
     }
 
-    /// Returns the error for a value that differs from the computed value, which is described in
-    /// words.
+    /// Returns the error for a value that differs from the computed value. `computed` describes the
+    /// computed value in words.
     #[cold]
     pub(super) fn mismatch_in_words(
         &self,
@@ -319,7 +319,7 @@ impl Value for U256 {
     }
 }
 
-/// A number that some nodes write as a word of 32 bytes with leading zeros: `r` and `s`.
+/// A number that some nodes pad with leading zeros to 32 bytes: `r` or `s` of a signature.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Padded(pub(super) U256);
 

@@ -12,6 +12,7 @@ use super::error::Error;
 use super::fields::{Fields, Layout, names};
 
 // `names!` declares a list of member names, and for each name a constant: its index in the list.
+// `Layout` finds these members in an object, and `Fields` holds their raw values (`fields.rs`).
 names! {
     /// The members of a block that are verified (execution-apis `src/schemas/block.yaml`).
     BLOCK, BlockMember:
@@ -148,24 +149,24 @@ pub(super) fn check_body(
         }
         _ => {}
     }
-    let uncle_count = count_uncles(fields)?;
-    if (uncle_count == 0) != (header.ommers_hash == EMPTY_OMMER_ROOT_HASH) {
-        let computed = if uncle_count == 0 { "some" } else { "none" };
+    let has_uncles = count_uncles(fields)? > 0;
+    let must_have_uncles = header.ommers_hash != EMPTY_OMMER_ROOT_HASH;
+    if has_uncles != must_have_uncles {
+        let computed = if must_have_uncles { "some" } else { "none" };
         return Err(fields.mismatch_in_words(UNCLES, computed, "sha3Uncles"));
     }
-    if uncle_count == 0 {
-        let withdrawal_bytes =
-            header.withdrawals_root.and(withdrawals).map_or(0, |list| list.length());
-        // A block is a list of the header, the transactions and an empty list of uncles. Since the
-        // fork Shanghai, the withdrawals follow.
-        let payload_bytes =
-            header.length() + list_bytes(transaction_bytes) + list_bytes(0) + withdrawal_bytes;
-        let block_bytes = list_bytes(payload_bytes) as u64;
-        fields.check_optional(SIZE, &block_bytes, "the length of the block in RLP")?;
-    } else {
+    if has_uncles {
+        // The size depends on the headers of the uncles, which are unknown.
         fields.optional::<u64>(SIZE)?;
+        return Ok(());
     }
-    Ok(())
+    let withdrawal_bytes = header.withdrawals_root.and(withdrawals).map_or(0, |list| list.length());
+    // A block is a list of the header, the transactions and an empty list of uncles. Since the fork
+    // Shanghai, the withdrawals follow.
+    let payload_bytes =
+        header.length() + list_bytes(transaction_bytes) + list_bytes(0) + withdrawal_bytes;
+    let block_bytes = list_bytes(payload_bytes) as u64;
+    fields.check_optional(SIZE, &block_bytes, "the length of the block in RLP")
 }
 
 /// Returns the hashes of the block's transactions. Returns an empty list if the block has full

@@ -9,6 +9,7 @@ use super::error::Error;
 use super::fields::{Fields, Layout, Value, digits, names};
 
 // `names!` declares a list of member names, and for each name a constant: its index in the list.
+// `Layout` finds these members in an object, and `Fields` holds their raw values (`fields.rs`).
 names! {
     /// The members of a log that are verified (execution-apis `src/schemas/receipt.yaml`, `Log`).
     LOG, LogMember:

@@ -16,6 +16,7 @@ use super::log::{LOG, Log, LogPosition};
 use super::transaction::Encodings;
 
 // `names!` declares a list of member names, and for each name a constant: its index in the list.
+// `Layout` finds these members in an object, and `Fields` holds their raw values (`fields.rs`).
 names! {
     /// The members of a receipt that are verified (execution-apis `src/schemas/receipt.yaml`).
     RECEIPT, ReceiptMember:
@@ -240,8 +241,8 @@ impl<'b> Verifier<'b> {
     }
 
     /// Verifies the blob gas and its price. The price follows from the header by a parameter that
-    /// changes with forks. The price must not exceed the sender's maximum. All receipts of the
-    /// block must have the same price.
+    /// changes with forks, so it is not recomputed. The price must not exceed the sender's maximum.
+    /// All receipts of the block must have the same price.
     fn check_blobs(&mut self, fields: &ReceiptFields<'_>, body: &Body) -> Result<(), Error> {
         const NONE: &str = "none, because the transaction has no blobs";
         // Only transactions of type 3 have blobs. The value 0 is accepted for other transactions.

@@ -20,6 +20,7 @@ use super::header::{self, TRANSACTIONS, TRANSACTIONS_ROOT};
 use super::level::Level;
 
 // `names!` declares a list of member names, and for each name a constant: its index in the list.
+// `Layout` finds these members in an object, and `Fields` holds their raw values (`fields.rs`).
 names! {
     /// The members of a transaction that are verified (execution-apis
     /// `src/schemas/transaction.yaml`).
@@ -51,8 +52,8 @@ names! {
     INDEX = "transactionIndex",
 }
 
-/// The members that only some transaction types have. An entry is a field and the types that have
-/// it (EIP-2930, EIP-1559, EIP-4844, EIP-7702).
+/// The members that only some transaction types have. An entry is the index of a member, and the
+/// types that have the member (EIP-2930, EIP-1559, EIP-4844, EIP-7702).
 const MEMBERS_OF_TYPES: [(usize, std::ops::RangeInclusive<u8>); 6] = [
     (ACCESS_LIST, 1..=4),
     (FEE_MAX, 2..=4),
@@ -98,7 +99,9 @@ pub(super) fn verify_transactions(
             Ok(())
         })
         .map_err(|error| error.in_member(header::BLOCK[TRANSACTIONS]))?;
-    if let (true, Some(header)) = (level >= Level::Full, &block.header) {
+    if level >= Level::Full
+        && let Some(header) = &block.header
+    {
         let root = encodings.root();
         if root != header.transactions_root {
             let (found, computed) = (header.transactions_root.to_string(), root.to_string());
@@ -167,7 +170,7 @@ fn verify_transaction(
         &body.gas_price,
         "the base fee with maxFeePerGas and its tip",
     )?;
-    // Some nodes write the input also under its older name.
+    // Some nodes also write the input under its older name, `data`.
     if let (Some(data), Some(input)) = (fields.raw(DATA), fields.raw(INPUT))
         && data != input
     {

@@ -58,8 +58,8 @@ impl Body {
         }
     }
 
-    /// Makes the next body be stored as a whole, for the comparison with the reference node. Must
-    /// be called before the body arrives.
+    /// Requests that the next body is stored as a whole, for the comparison with the reference
+    /// node. Must be called before the body arrives.
     pub(crate) fn store(&mut self) {
         self.sampled = true;
     }

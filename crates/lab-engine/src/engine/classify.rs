@@ -31,7 +31,7 @@ impl CallOutcome {
     }
 
     /// Classifies a JSON-RPC response. A result with an HTTP error status counts as an HTTP error,
-    /// because most clients ignore the body then.
+    /// because most clients ignore the body of such a response.
     fn of_response(status: u16, outcome: &Outcome<'_>) -> CallOutcome {
         match outcome {
             Outcome::Result(_) if status >= 400 => by_status(status),

@@ -22,7 +22,7 @@ use crate::chain::ChainFacts;
 #[cfg(test)]
 mod tests;
 
-/// Number of decimal digits of the largest `u64`, which bounds the value of Content-Length.
+/// Maximum number of digits of Content-Length: the decimal digits of the largest `u64`.
 const LENGTH_DIGITS_MAX: usize = 20;
 /// The end of the last header field, and the empty line between the head and the body.
 const HEAD_END: &[u8; 4] = b"\r\n\r\n";
@@ -99,9 +99,10 @@ pub(crate) struct Composer {
     seed: u64,
     /// Share of calls that are compared with the reference node, from 0 to 1.
     sample_share: f64,
-    /// Request line and header fields of every request, up to the value of Content-Length.
+    /// Request line and header fields of every request. The last field is Content-Length, without
+    /// its value.
     head: Vec<u8>,
-    /// The index is the index of the scenario in the plan.
+    /// The requests of each scenario, in the order of the plan.
     scenarios: Vec<ScenarioRequests>,
     writer: CallWriter,
     /// States of the plan's transactions; `None` if the plan has no transactions.
@@ -189,14 +190,14 @@ impl Composer {
         self.scenarios[usize::from(scenario)].steps.len() as u16
     }
 
-    /// Builds a request in the composer's buffer and overwrites the last one. If the request is a
-    /// batch, writes the methods of its calls to `methods`.
+    /// Builds a request in the composer's buffer, in place of the previous request. If the new
+    /// request is a batch, writes the methods of its calls to `methods`.
     pub(crate) fn compose(&mut self, key: RequestKey, methods: &mut Vec<u16>) -> Composed {
         let RequestKey { scenario, iteration, step } = key;
         let requests = &self.scenarios[usize::from(scenario)];
         let mut rng = Rng::new(self.seed, u64::from(scenario), iteration, u64::from(step));
-        // Leaves room for the longest head. The real head is written last, because it contains the
-        // length of the body.
+        // The space before the body has room for the longest head. The head is written last,
+        // because it contains the length of the body.
         let body_start = self.head.len() + LENGTH_DIGITS_MAX + HEAD_END.len();
         self.bytes.clear();
         self.bytes.resize(body_start, 0);
@@ -242,7 +243,7 @@ impl Composer {
                 }
             },
         };
-        // The comparison sends the call to the reference node, which must get no transactions.
+        // Batches are not compared. Transactions must not be sent to the reference node.
         let can_be_compared = !matches!(kind, RequestKind::Batch { .. })
             && !matches!(requests.steps[usize::from(step)], StepSource::Transactions(_));
         self.body_start = body_start;
@@ -251,8 +252,8 @@ impl Composer {
         Composed { kind, calls, sampled }
     }
 
-    /// Writes the head in front of the body. Starts at the back, because the number of digits of
-    /// the length varies.
+    /// Writes the head in front of the body. The number of digits of the length varies, so the head
+    /// is written from its end to its start.
     fn write_head(&mut self) {
         let mut offset = self.body_start - HEAD_END.len();
         self.bytes[offset..self.body_start].copy_from_slice(HEAD_END);
@@ -311,13 +312,13 @@ fn choose<'a>(cumulative_weights: &[f64], calls: &'a [Call], rng: &mut Rng) -> &
     }
     let drawn = rng.unit();
     let index = cumulative_weights.partition_point(|&weight| weight <= drawn);
-    // Rounding can leave the last sum below 1.
+    // Rounding can leave the last sum below 1. A number at or above this sum draws the last call.
     &calls[index.min(calls.len() - 1)]
 }
 
-/// Returns the request line and the header fields of every request, up to the value of
-/// Content-Length. `closes_connections` is true if each request asks the server to close the
-/// connection.
+/// Returns the request line and the header fields of every request. The last field is
+/// Content-Length, without its value. `closes_connections` is true if each request asks the server
+/// to close the connection.
 fn build_head(target: &Target, closes_connections: bool) -> Result<Vec<u8>, EngineFault> {
     let defaults = [
         ("Content-Type", "application/json"),
@@ -334,11 +335,11 @@ fn build_head(target: &Target, closes_connections: bool) -> Result<Vec<u8>, Engi
 }
 
 /// Returns the header fields of a request as text: the host, the fields of the target, and the
-/// `defaults`. A field of the target replaces the default of the same name.
+/// `defaults`. A field of the target replaces the default of the same name. `reserved` has the
+/// names of the fields that the engine sets itself.
 ///
 /// # Errors
-/// Fails if a field of the target is malformed, or is in `reserved`, because the engine sets that
-/// field itself.
+/// Fails if a field of the target is malformed, or if its name is in `reserved`.
 pub(crate) fn header_fields(
     target: &Target,
     defaults: &[(&str, &str)],
@@ -465,12 +466,12 @@ impl CallWriter {
     fn write_draw(&self, out: &mut Vec<u8>, draw: &Draw, rng: &mut Rng) {
         let newest_block = self.chain.head;
         match draw {
-            Draw::BlockBehind { behind } => {
-                let number = newest_block.saturating_sub(rng.between(behind.0, behind.1));
+            Draw::BlockBehind { behind: (nearest, farthest) } => {
+                let number = newest_block.saturating_sub(rng.between(*nearest, *farthest));
                 self.write_block(out, number);
             }
-            Draw::LogRange { blocks, behind } => {
-                let last_block = newest_block.saturating_sub(rng.between(behind.0, behind.1));
+            Draw::LogRange { blocks, behind: (nearest, farthest) } => {
+                let last_block = newest_block.saturating_sub(rng.between(*nearest, *farthest));
                 let first_block = last_block.saturating_sub(blocks.saturating_sub(1));
                 out.extend_from_slice(br#""fromBlock":"#);
                 self.write_block(out, first_block);

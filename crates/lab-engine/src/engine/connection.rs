@@ -47,7 +47,8 @@ pub(crate) struct Connection<S> {
     pub(crate) reader: Reader,
     /// The WebSocket that carries the calls; `None` for HTTP.
     pub(crate) websocket: Option<Box<CallSocket>>,
-    /// Bytes of the request that the socket has not accepted yet.
+    /// Bytes of the request that the socket has not accepted yet. Empty with TLS, because rustls
+    /// stores such bytes.
     unsent: Vec<u8>,
     /// True if the connection is in the read queue, because it has more to read.
     pub(crate) read_queued: bool,
@@ -100,7 +101,7 @@ impl<S: Socket> Connection<S> {
         &self.socket
     }
 
-    /// Records the end of the TCP connect and prepares TLS, if the target uses it.
+    /// Records the end of the TCP connect. If the target uses TLS, prepares TLS.
     ///
     /// # Errors
     /// Fails if the TLS settings do not fit the server name.
@@ -145,7 +146,8 @@ impl<S: Socket> Connection<S> {
         }
     }
 
-    /// Returns true if the TLS handshake resumed a session. Returns `None` without TLS.
+    /// Returns true if the TLS handshake resumed a session. Returns `None` without TLS, and before
+    /// the server's choice is known.
     pub(crate) fn resumed(&self) -> Option<bool> {
         let kind = self.tls.as_ref()?.handshake_kind()?;
         Some(kind == HandshakeKind::Resumed)

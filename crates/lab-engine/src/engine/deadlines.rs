@@ -1,5 +1,5 @@
-//! Deadlines of workers, in one queue per timeout. All workers of a queue have the same timeout, so
-//! the first worker of a queue is always the next to expire.
+//! Deadlines of workers (k6: VUs), in one queue per timeout. All workers of a queue have the same
+//! timeout, so the first worker of a queue is always the next to expire.
 //!
 //! Setting and removing a deadline takes constant time. A worker has at most one deadline, so the
 //! memory depends only on the number of workers. Times are nanoseconds since the start of the run.

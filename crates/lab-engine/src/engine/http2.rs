@@ -1,6 +1,6 @@
 //! One HTTP/2 connection and its exchanges: requests with their responses, one stream each.
 //!
-//! The h2 crate implements the protocol. The engine's loop polls it without a tokio runtime. This
+//! The h2 crate implements the protocol. The engine's loop polls h2 without a tokio runtime. This
 //! works because h2 needs only tokio's IO traits and wakers.
 //! `crates/lab-engine/src/engine/thread/h2_pool.rs` assigns workers to connections.
 
@@ -134,8 +134,10 @@ impl<S: Socket> Session<S> {
         request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
         // A request above the server's limit of streams blocks further requests on the same
         // `SendRequest`. So each exchange uses a clone.
-        let (response, mut stream) = self.sender.clone().send_request(request, false)?;
-        stream.send_data(Bytes::copy_from_slice(body), true)?;
+        let has_no_body = false;
+        let (response, mut stream) = self.sender.clone().send_request(request, has_no_body)?;
+        let is_last = true;
+        stream.send_data(Bytes::copy_from_slice(body), is_last)?;
         Ok(Exchange { response, head: None, body: None, received: Body::default() })
     }
 

@@ -237,8 +237,8 @@ impl Reader {
         Read::Complete { head, body: self.body.received(), extra }
     }
 
-    /// Returns the response if its body ends with the connection. Must be called at the end of the
-    /// connection.
+    /// Must be called at the end of the connection. Returns the response if the end of the
+    /// connection ends its body. Returns `None` if the response is still incomplete.
     pub(crate) fn at_end(&self) -> Option<(Head, ReceivedBody<'_>)> {
         let head = self.head.filter(|head| head.body_end == BodyEnd::Close)?;
         Some((head, self.body.received()))
@@ -267,8 +267,8 @@ fn final_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
         if head_end > HEAD_BYTES_MAX {
             return Err(ParseError::NotHttp);
         }
-        // Status 101 switches the protocol, which these requests never ask for. WebSockets have
-        // their own parser.
+        // Status 101 switches the protocol. The requests never ask for a switch, and WebSockets
+        // have their own parser.
         match head.status {
             101 => return Err(ParseError::NotHttp),
             100..=199 => {}
@@ -277,7 +277,7 @@ fn final_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
     }
 }
 
-/// Parses one head and returns it with its length in bytes, or `None` if it is incomplete.
+/// Parses one head and returns it with its length in bytes, or `None` if the head is incomplete.
 fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
     let mut response = httparse::Response::new(&mut []);
@@ -315,7 +315,8 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
             _ => {}
         }
     }
-    // 204 and 304 have no body. Transfer-Encoding overrides Content-Length (RFC 9112, 6.3).
+    // Responses with status 1xx, 204 or 304 have no body. Transfer-Encoding overrides
+    // Content-Length (RFC 9112, 6.3).
     head.body_end = match (status, chunked, content_length) {
         (100..=199 | 204 | 304, _, _) => BodyEnd::Length(0),
         (_, true, _) => BodyEnd::Chunked,
@@ -326,11 +327,15 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
     Ok(Some((head, length)))
 }
 
-/// Parses a decimal number that has digits only.
+/// Parses a decimal number that has digits only. Returns `None` for any other text, and for a
+/// number that is too large.
 fn parse_number(text: &[u8]) -> Option<usize> {
     let text = text.trim_ascii();
-    let is_decimal = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(text).ok().filter(|_| is_decimal)?.parse().ok()
+    // The parser of numbers would accept a plus sign too.
+    if !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// Returns true if the value of a Connection header keeps the connection open. Returns `default` if

@@ -3,9 +3,9 @@
 //! The engine's real loop runs on this network. A seed determines every byte, delay and fault, so
 //! the same seed gives the same run, byte for byte. The server speaks HTTP/1.1 without TLS.
 //!
-//! The server chooses the outcome of a request when it receives the first byte, and counts it in
-//! [`ServerCounts`]. Tests compare these counts with the engine's counts. All bytes of a response
-//! arrive well before the timeout, so each fault leads to exactly one outcome class.
+//! The server chooses the outcome of a request when it receives the first byte, and counts the
+//! outcome in [`ServerCounts`]. Tests compare these counts with the engine's counts. All bytes of a
+//! response arrive well before the timeout, so each fault leads to exactly one outcome class.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -102,7 +102,7 @@ impl SteppedThread {
     }
 
     /// Runs one pass of the loop. The last pass also hands over the last interval of counts.
-    /// Returns false if the thread had ended before.
+    /// Returns false if the thread had ended before this call.
     pub(crate) fn step(&mut self) -> bool {
         let Some(thread) = &mut self.thread else { return false };
         // A simulated wait cannot fail.
@@ -121,11 +121,12 @@ struct NetworkState {
     /// Call timeout of the plan, in nanoseconds.
     timeout_ns: u64,
     faults: FaultRates,
-    /// Connections by number.
+    /// The connections. The index is the connection's number.
     endpoints: Vec<Endpoint>,
-    /// Future events: time, number of the event, number of the connection, and the event.
+    /// Future events, earliest first: time, number of the event, number of the connection, and the
+    /// event.
     queue: BinaryHeap<Reverse<(u64, u64, usize, SimEvent)>>,
-    /// Number of events so far, which orders events of the same time.
+    /// Number of scheduled events so far. It orders events of the same time.
     event_count: u64,
     /// Numbers of the connections whose events [`World::wait`] must still report.
     ready: VecDeque<usize>,
@@ -145,8 +146,8 @@ enum SimEvent {
     Writable(usize),
     /// The server closes the connection.
     Closed,
-    /// The server closes the connection if it is still idle, which means that it has had exactly
-    /// this many requests.
+    /// The server closes the connection if no further request has arrived, so that the connection's
+    /// number of requests is still this number.
     ClosedIdle(u64),
     /// The server resets the connection.
     Reset,

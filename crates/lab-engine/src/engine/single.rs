@@ -1,5 +1,6 @@
 //! Builds the calls of a plan one by one, for a caller that sends them itself. The requests and the
-//! classes of the responses are the same as in a run of the engine.
+//! classes of the responses are the same as in a run of the engine. A class says how a call ended,
+//! such as `ok` or `timeout`.
 
 use std::sync::Arc;
 

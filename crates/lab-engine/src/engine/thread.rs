@@ -1,5 +1,6 @@
 //! One engine thread: a loop over socket events and planned send times. A worker runs one iteration
-//! at a time, and an iteration sends one or more requests.
+//! at a time, and an iteration sends one or more requests. In an open scenario, iterations start on
+//! schedule. In a closed scenario, a worker starts its next iteration when its last one ends.
 //!
 //! [`EngineThread::run_once`] defines the order of the actions: start scheduled iterations, fail
 //! requests whose deadline has passed, hand over the counts of a second, wait, handle socket
@@ -59,7 +60,7 @@ const SPIN_MAX_NS: u64 = 250_000;
 const SPIN_DECAY_DIVISOR: u64 = 2_048;
 /// Spin time before the first measurement.
 const SPIN_INITIAL_NS: u64 = 50_000;
-/// Minimum wait that counts as idle time. A system call alone takes this long.
+/// Minimum wait that counts as idle time. A shorter wait is only the time of the system call.
 const IDLE_MIN_NS: u64 = 2_000;
 /// Maximum number of events that one pass of the loop handles.
 const EVENTS_MAX: usize = 256;
@@ -72,8 +73,8 @@ const RESPONSE_QUEUE: usize = 0;
 const DIAL_QUEUE: usize = 1;
 /// Queue of workers of closed scenarios that could not connect.
 const BACK_OFF_QUEUE: usize = 2;
-/// Queue of workers of the first scenario that pause between iterations. The other scenarios use
-/// the queues after it, one each.
+/// Queue of the first scenario's workers that pause between iterations. Each further scenario has
+/// its own queue after this one, in the order of the plan.
 const FIRST_PAUSE_QUEUE: usize = 3;
 
 /// Pause of a closed scenario's worker after a failed connect. Without the pause, a worker would
@@ -119,8 +120,8 @@ impl<W: World> Clock<W> {
 /// State of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkerState {
-    /// Has no call in flight: the worker is free, pauses, or is not active, because its scenario
-    /// currently uses fewer workers.
+    /// Has no call in flight. The worker is free, or it pauses, or it is not active, because its
+    /// scenario currently uses fewer workers.
     Idle,
     /// Waits for its connection before it sends a call.
     Dialing,
@@ -132,7 +133,7 @@ enum WorkerState {
 #[derive(Clone, Copy, Debug)]
 struct Request {
     key: RequestKey,
-    /// Index over all stages of the plan.
+    /// Index of the stage among all stages of the plan.
     stage: u16,
     kind: RequestKind,
     /// Number of calls, at least 1.
@@ -188,7 +189,7 @@ pub(crate) struct EngineThread<W: World> {
     scenarios: Vec<ScenarioState>,
     /// End of each stage of the plan.
     stage_ends: Vec<u64>,
-    /// The index is the worker id. The entries after those of the workers belong to pooled HTTP/2
+    /// The index is the worker id. The entries after the workers' entries belong to pooled HTTP/2
     /// connections.
     workers: Vec<Worker<W::Socket>>,
     deadlines: Deadlines,
@@ -403,13 +404,14 @@ impl<W: World> EngineThread<W> {
         if token == WAKEUP {
             return self.clock.world.clear_wakeup();
         }
-        // `dial_next` builds the token from these two.
+        // `dial_next` builds the token from the worker's id and the generation.
         let (worker_id, generation) = (token as u32, (token >> 32) as u32);
         let worker = &mut self.workers[worker_id as usize];
         if worker.generation != generation {
             return;
         }
         let Some(connection) = &mut worker.connection else {
+            // The entry of an open HTTP/2 connection has no socket, because the pool has it.
             if self.is_pooled(worker_id) {
                 self.drive(worker_id);
             }

@@ -1,5 +1,5 @@
 //! Counts the calls of one engine thread, and hands the counts to the recorder of the run once per
-//! second.
+//! second. An [`Interval`] has the counts of about one second.
 //!
 //! Only the last hand-over blocks. If the receiver is late at an earlier hand-over, the current
 //! interval continues, so no count is lost. Times of type `u64` are nanoseconds since the start of
@@ -178,7 +178,7 @@ impl ThreadRecorder {
 }
 
 /// CPU time and run delay of this thread, as the kernel reports them. The run delay is the time for
-/// which the thread was ready to run but had no core.
+/// which the thread was runnable, but no core was free.
 struct ThreadCost {
     /// The thread's `schedstat` file; `None` if the kernel has none.
     schedstat: Option<File>,
@@ -214,7 +214,8 @@ impl ThreadCost {
     }
 
     /// Reads the thread's run delay: the second number of the file, in nanoseconds (kernel
-    /// documentation, `scheduler/sched-stats`).
+    /// documentation, `scheduler/sched-stats`). Returns `None` if the kernel has no such file, or
+    /// if the file cannot be read.
     fn read_run_delay(&self) -> Option<Duration> {
         let mut text = [0; 96];
         let count = self.schedstat.as_ref()?.read_at(&mut text, 0).ok()?;

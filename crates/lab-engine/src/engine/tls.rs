@@ -70,7 +70,7 @@ fn build_config(settings: &Tls, http: HttpVersion) -> Result<ClientConfig, Engin
     Ok(config)
 }
 
-/// Returns the trust anchors of Mozilla's list, and those in the plan's file.
+/// Returns the trust anchors of Mozilla's list, and the trust anchors in the plan's file.
 fn read_anchors(file: Option<&Path>) -> Result<RootCertStore, EngineFault> {
     let mut anchors = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let Some(path) = file else { return Ok(anchors) };
@@ -90,7 +90,7 @@ fn read_anchors(file: Option<&Path>) -> Result<RootCertStore, EngineFault> {
     Ok(anchors)
 }
 
-/// Returns the cryptography of aws-lc-rs. If the plan names cipher suites, restricts it to these.
+/// Returns the cryptography of aws-lc-rs. If the plan names cipher suites, only these are included.
 fn build_provider(settings: &Tls) -> Result<CryptoProvider, EngineFault> {
     let mut provider = aws_lc_rs::default_provider();
     if settings.ciphers.is_empty() {

@@ -29,13 +29,12 @@ const MESSAGE_CHARS_MAX: usize = 120;
 const OTHER_MESSAGES: &str = "other messages";
 
 /// Chooses the next transaction to send. A sender account has at most one transaction in flight.
-/// The next transaction is the first one in the file that is unsent and whose sender has no
-/// transaction in flight.
+/// The next transaction is the first unsent one whose sender has no transaction in flight.
 pub(super) struct TransactionQueue {
     transactions: Arc<Transactions>,
     log: Arc<TransactionLog>,
-    /// The next transaction of each sender that has none in flight: index of the transaction, and
-    /// time since which it could be sent.
+    /// For each sender without a transaction in flight: the index of its next transaction, and the
+    /// time since which that transaction could be sent.
     ready: BinaryHeap<Reverse<(u32, u64)>>,
     /// Number of transactions that were not sent yet.
     unsent: usize,
@@ -171,7 +170,7 @@ impl TransactionLog {
         })
     }
 
-    /// Returns the hashes of all transactions, in the order of the file.
+    /// Returns the hashes of all transactions, in the order of [`Transactions`].
     pub fn hashes(&self) -> &[Hash] {
         &self.transactions.hashes
     }
@@ -217,8 +216,7 @@ impl TransactionLog {
         self.states[index as usize].set(TransactionState::Unsent);
     }
 
-    /// Records the response to a transaction. A response that is no JSON-RPC response leaves the
-    /// state unchanged.
+    /// Records the response to a transaction. Only a JSON-RPC result or error changes the state.
     pub(super) fn record_response(&self, index: u32, outcome: CallOutcome, body: &[u8]) {
         let state = match outcome.class {
             Class::Ok => TransactionState::Accepted,

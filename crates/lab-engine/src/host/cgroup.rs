@@ -6,9 +6,9 @@
 //! metric, `*` stands for the name of a group of processes (`process.rs`).
 //!
 //! A controller limits one kind of resource. Version 2 has one hierarchy of folders for all
-//! controllers, and version 1 has a hierarchy for each. A limit can be set at any level of a
-//! hierarchy, so all levels from the process's cgroup up to the one below the root are read. The
-//! sample reports the lowest CPU quota. For memory and for disk, it reports the limit with the
+//! controllers, and version 1 has a hierarchy for each controller. A limit can be set at any level
+//! of a hierarchy, so all levels from the process's cgroup up to the level below the root are read.
+//! The sample reports the lowest CPU quota. For memory and for disk, it reports the limit with the
 //! highest utilization (<https://docs.kernel.org/admin-guide/cgroup-v2.html>).
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use super::values::{Values, larger, rate, share};
 /// Maximum number of levels of a hierarchy. Hosts usually have fewer.
 const LEVELS_MAX: usize = 16;
 
-/// Key in [`Mounts`] of version 2, whose hierarchy has all controllers.
+/// Key of version 2 in [`Mounts`]. All controllers of version 2 share one hierarchy.
 const VERSION_2: &str = "";
 
 /// The mount point of each controller's hierarchy. The key is `cpu`, `memory`, `blkio`, or
@@ -60,7 +60,8 @@ impl Mounts {
     }
 
     /// Returns the mount point of a controller's hierarchy, and the path of a process in it.
-    /// `membership` is the text of the process's `/proc/PID/cgroup`.
+    /// `membership` is the text of the process's `/proc/PID/cgroup`. Returns `None` if the
+    /// hierarchy is not mounted, or if the process is not in the hierarchy.
     fn find<'a>(&'a self, membership: &'a str, controller: &str) -> Option<(&'a Path, &'a str)> {
         let mount = self.0.get(controller)?;
         Some((mount, find_path(membership, controller)?))
@@ -95,8 +96,7 @@ struct Counters {
     stalls: [Option<StallMicros>; 3],
     /// Number of times that a memory limit was reached; `None` if the kernel does not report it.
     memory_hits: Option<f64>,
-    /// Numbers of bytes and operations. The key of a number is the key of the limit that applies to
-    /// it.
+    /// Numbers of bytes and operations, each under the key of the limit that applies to the number.
     disk: BTreeMap<DiskLimitKey, f64>,
 }
 
@@ -259,7 +259,8 @@ impl Cgroup {
         limits
     }
 
-    /// Adds the used memory and the limit of the level that uses the largest part of its limit.
+    /// Adds the used memory and the memory limit of one level: the level that uses the largest part
+    /// of its limit.
     fn add_memory(&self, name: &str, values: &mut Values) {
         let version_2 = self.unified.iter().map(|level| (level, "memory.current", "memory.max"));
         let version_1 = self.memory.iter();
@@ -324,8 +325,9 @@ impl Counters {
     }
 }
 
-/// Returns the path of a process in a controller's hierarchy. A line is `ID:CONTROLLERS:PATH`. The
-/// line of version 2 has no controllers.
+/// Returns the path of a process in a controller's hierarchy, or `None` if the process is not in
+/// that hierarchy. A line of `membership` is `ID:CONTROLLERS:PATH`. The line of version 2 has no
+/// controllers.
 fn find_path<'a>(membership: &'a str, controller: &str) -> Option<&'a str> {
     membership.lines().find_map(|line| {
         let (_, after_id) = line.split_once(':')?;
@@ -357,7 +359,7 @@ fn read_quota(level: &Path) -> Option<f64> {
         (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?)
     };
     // Without a quota, version 1 reports -1. Version 2 reports `max`, which does not parse.
-    (quota > 0.0).then(|| share(quota, period)).flatten()
+    if quota > 0.0 { share(quota, period) } else { None }
 }
 
 /// Returns the number after `key=` in a line of settings. Returns `None` if the key is absent or

@@ -60,6 +60,7 @@ impl Disks {
         if let Some(is_whole) = self.is_whole.get(name) {
             return *is_whole;
         }
+        // In the names of folders, the kernel writes `!` instead of `/`.
         let block = Path::new("/sys/class/block").join(name.replace('/', "!"));
         let is_whole = !["loop", "ram", "zram", "sr"].iter().any(|kind| name.starts_with(kind))
             && !block.join("partition").exists();

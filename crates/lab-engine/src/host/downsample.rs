@@ -148,20 +148,20 @@ impl HostSeries {
     }
 }
 
-/// Returns the weighted mean of two neighbours. A value that only one neighbour has stays as it is.
-/// The result has the time of `second`, because a sample describes the time before it.
+/// Returns the weighted mean of two neighbours. If only one neighbour has a value, that value is
+/// kept. The result has the time of `second`, because a sample describes the time before it.
 fn merge(first: &Point, first_weight: usize, second: &Point, second_weight: usize) -> Point {
     #[expect(clippy::cast_precision_loss)]
     let second_share = second_weight as f32 / (first_weight + second_weight) as f32;
     let mut values = Vec::with_capacity(first.values.len().max(second.values.len()));
     let mut first_values = first.values.iter().copied().peekable();
-    for (name, value) in second.values.iter().copied() {
-        while let Some(first_only) = first_values.next_if(|(first_name, _)| *first_name < name) {
+    for (number, value) in second.values.iter().copied() {
+        while let Some(first_only) = first_values.next_if(|(other, _)| *other < number) {
             values.push(first_only);
         }
-        values.push(match first_values.next_if(|(first_name, _)| *first_name == name) {
-            Some((_, first_value)) => (name, first_value + (value - first_value) * second_share),
-            None => (name, value),
+        values.push(match first_values.next_if(|(other, _)| *other == number) {
+            Some((_, first_value)) => (number, first_value + (value - first_value) * second_share),
+            None => (number, value),
         });
     }
     values.extend(first_values);

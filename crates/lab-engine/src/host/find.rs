@@ -1,5 +1,5 @@
-//! Finds processes: the ones that listen at an address, and their children. Also finds the sockets
-//! that a process holds.
+//! Finds the processes that listen at an address, and their children. Also finds the sockets that a
+//! process holds.
 //!
 //! Only root can inspect the processes of other users. If this process does not run as root, the
 //! processes of other users are not found. In this case, the result of the run contains a message.

@@ -59,7 +59,7 @@ const CPU_STATES: [(&str, &HostMetric); STATES] = [
 /// guest time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CpuTimes {
-    /// In the order of [`CPU_STATES`].
+    /// The time of each state, in the order of [`CPU_STATES`].
     by_state: [f64; STATES],
 }
 
@@ -151,8 +151,10 @@ impl Machine {
         let count = |name: &str| text::find_value(&vmstat, name).unwrap_or(0.0);
         let page_bytes = float(procfs::page_size());
         let stalls = STALLS.map(|(file, _)| {
-            let psi = self.pressure.then(|| text::read(format!("/proc/pressure/{file}")));
-            text::parse_stalls(&psi.flatten()?)
+            if !self.pressure {
+                return None;
+            }
+            text::parse_stalls(&text::read(format!("/proc/pressure/{file}"))?)
         });
         Counters {
             total: CpuTimes::of(&kernel.total),

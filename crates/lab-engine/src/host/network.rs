@@ -32,7 +32,7 @@ pub(super) struct Network {
 struct Counters {
     /// Counters of each device, by device name.
     devices: BTreeMap<String, DeviceStatus>,
-    /// In the order of [`TCP`]. `None` if the kernel does not report the counter.
+    /// The value of each counter, in the order of [`TCP`]. `None` if the kernel does not report it.
     tcp: [Option<f64>; 4],
 }
 
@@ -82,7 +82,7 @@ impl Network {
     }
 }
 
-/// Returns the line rate of a physical device in bytes per second. The kernel reports it in
+/// Returns the line rate of a physical device in bytes per second. The kernel reports the rate in
 /// megabits per second. Returns `None` for a virtual device.
 fn read_line_rate(name: &str) -> Option<f64> {
     let text = text::read(Path::new("/sys/class/net").join(name).join("speed"))?;

@@ -49,8 +49,8 @@ pub(super) struct Pace {
     cpu_divisor: u32,
     /// Time of the next reading; `None` before the first one.
     next: Option<Instant>,
-    /// Durations of the last four readings. The shortest one counts as the cost, because longer
-    /// ones may include time in which the thread was preempted.
+    /// Durations of the last four readings. The shortest duration counts as the cost, because
+    /// longer ones may include time in which the thread was preempted.
     durations: [Duration; 4],
 }
 

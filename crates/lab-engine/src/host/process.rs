@@ -181,7 +181,7 @@ impl Processes {
         }
     }
 
-    /// Marks the start of the run. The totals exclude CPU time before it.
+    /// Marks the start of the run. The totals exclude earlier CPU time.
     pub(super) fn start_run(&mut self) {
         for member in self.groups.iter_mut().flat_map(|group| &mut group.members) {
             member.cpu_start = member.last.cpu;
@@ -341,7 +341,8 @@ fn find_process(pid: u32) -> Option<Process> {
     Process::new(i32::try_from(pid).ok()?).ok()
 }
 
-/// Returns the state of a running process. A zombie counts as ended.
+/// Returns the state of a running process. Returns `None` if the process has ended or cannot be
+/// read. A zombie counts as ended.
 fn read_stat(pid: u32) -> Option<Stat> {
     find_process(pid)?.stat().ok().filter(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
@@ -355,6 +356,7 @@ fn read_disk_bytes(pid: u32) -> Option<DiskBytes> {
 
 /// Returns the number of open files of a process. Since Linux 6.2, the size of the folder
 /// `/proc/PID/fd` is this number. Older kernels report the size 0, so the entries are counted.
+/// Returns `None` if the folder cannot be read.
 fn count_files(pid: u32) -> Option<f64> {
     let folder = format!("/proc/{pid}/fd");
     let size = fs::metadata(&folder).ok()?.len();
@@ -371,7 +373,7 @@ fn read_files_limit(pid: u32) -> Option<f64> {
     }
 }
 
-/// Returns the number of cores on which a process may run.
+/// Returns the number of cores on which a process may run, or `None` if the number cannot be read.
 fn count_allowed_cores(pid: u32) -> Option<f64> {
     let list = find_process(pid)?.status().ok()?.cpus_allowed_list?;
     let cores: u32 = list.iter().map(|(first, last)| last.saturating_sub(*first) + 1).sum();

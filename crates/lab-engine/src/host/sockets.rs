@@ -46,8 +46,8 @@ pub(super) struct IdleTimes {
 }
 
 impl Socket {
-    /// Returns true if the owner of the socket waits for a response, because its last activity was
-    /// to send data. If both times are equal, the response counts as received.
+    /// Returns true if the last activity of the socket was to send data. Its owner then waits for a
+    /// response. If both times are equal, the response counts as received.
     pub(super) fn awaits_response(&self) -> bool {
         self.idle.is_some_and(|idle| idle.sent < idle.received)
     }
@@ -59,8 +59,8 @@ impl Socket {
         self.unread == 0 && self.idle.is_some_and(|idle| idle.received == idle.sent)
     }
 
-    /// Returns true if the owner of the socket owes a response, because its last activity was to
-    /// receive data.
+    /// Returns true if the socket has unread data, or if its last activity was to receive data. Its
+    /// owner then owes a response.
     pub(super) fn owes_response(&self) -> bool {
         self.unread > 0 || self.idle.is_some_and(|idle| idle.received < idle.sent)
     }
@@ -156,9 +156,11 @@ fn receive(mut raw: &Raw, sockets: &mut Vec<Socket>) -> io::Result<()> {
 fn parse_messages(mut bytes: &[u8], sockets: &mut Vec<Socket>) -> io::Result<bool> {
     const ERROR: u16 = 2;
     const DONE: u16 = 3;
+    /// Size of a `struct nlmsghdr`.
+    const HEADER_BYTES: usize = 16;
     while let Some(length) = u32_at(bytes, 0) {
         let length = length as usize;
-        let Some(message) = bytes.get(16..length) else {
+        let Some(message) = bytes.get(HEADER_BYTES..length) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         match u16_at(bytes, 4) {
@@ -203,6 +205,7 @@ fn parse_socket(bytes: &[u8]) -> Option<Socket> {
     if socket.state != State::Listen {
         socket.backlog = 0;
     }
+    // The attributes follow the struct. Each begins with its length and its kind.
     let mut attributes = bytes.get(72..)?;
     while let (Some(length), Some(kind)) = (u16_at(attributes, 0), u16_at(attributes, 2)) {
         let length = usize::from(length);
@@ -216,7 +219,7 @@ fn parse_socket(bytes: &[u8]) -> Option<Socket> {
 }
 
 /// Parses `tcpi_last_data_sent` and `tcpi_last_data_recv` of a `struct tcp_info`, which are in
-/// milliseconds.
+/// milliseconds. Returns `None` if the struct is too short.
 fn parse_idle_times(info: &[u8]) -> Option<IdleTimes> {
     let time_at = |offset| Some(Duration::from_millis(u64::from(u32_at(info, offset)?)));
     Some(IdleTimes { sent: time_at(44)?, received: time_at(52)? })

@@ -168,7 +168,7 @@ impl TargetSockets {
         let is_listening = |socket: &&Socket| socket.state == State::Listen;
         let listening_ports: BTreeSet<u16> =
             sockets.iter().filter(is_listening).map(|socket| socket.local.port()).collect();
-        // The local port of an inbound connection is the port of a listener.
+        // An inbound connection has the local port of a listener, and an outbound one does not.
         let is_outbound = |socket: &&Socket| {
             socket.state == State::Established
                 && inodes.contains(&socket.inode)

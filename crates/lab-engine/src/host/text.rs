@@ -12,8 +12,8 @@ pub(super) fn read(path: impl AsRef<Path>) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-/// Returns the first number after `name`. Each line of the file is `name value` or
-/// `name: value unit`.
+/// Returns the number in the line that begins with `name`. Each line of the file is `name value` or
+/// `name: value unit`. Returns `None` if no line has this name and a number.
 pub(super) fn find_value(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| {
         let after_name = line.strip_prefix(name)?;
@@ -26,7 +26,7 @@ pub(super) fn find_value(text: &str, name: &str) -> Option<f64> {
 
 /// Returns the value of a field in a group. For each group, the file has a line of field names and
 /// then a line of values (`/proc/net/snmp`, `/proc/net/netstat`). Both lines start with the group's
-/// name.
+/// name. Returns `None` if the file lacks the group or the field, or if the value is not a number.
 pub(super) fn find_column(text: &str, group: &str, field: &str) -> Option<f64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(group)?.strip_prefix(':'));
     let (fields, values) = (lines.next()?, lines.next()?);
@@ -35,7 +35,8 @@ pub(super) fn find_column(text: &str, group: &str, field: &str) -> Option<f64> {
 }
 
 /// Returns the number after a key in a group's line: `group: key value key value`
-/// (`/proc/net/sockstat`).
+/// (`/proc/net/sockstat`). Returns `None` if the file lacks the group or the key, or if the value
+/// is not a number.
 pub(super) fn find_pair(text: &str, group: &str, key: &str) -> Option<f64> {
     let pairs = text.lines().find_map(|line| line.strip_prefix(group)?.strip_prefix(':'))?;
     let mut words = pairs.split_whitespace();

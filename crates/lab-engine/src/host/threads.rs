@@ -5,7 +5,7 @@
 //! metric, `*` stands for the name of a group of processes or of a thread.
 //!
 //! `/proc/PID/task/*/schedstat` has three numbers: nanoseconds on a core, nanoseconds for which the
-//! thread was ready to run but had no core, and time slices. The second number shows directly that
+//! thread was runnable but no core was free, and time slices. The second number shows directly that
 //! a process lacks CPU (<https://docs.kernel.org/scheduler/sched-stats.html>).
 
 use std::collections::BTreeMap;
@@ -47,12 +47,12 @@ type ThreadId = (u32, u32);
 struct Counters {
     /// Seconds on a core.
     cpu: f64,
-    /// Seconds for which the thread was ready to run but had no core.
+    /// Seconds for which the thread was runnable, but no core was free.
     delay: f64,
-    /// Number of times that the thread gave up its core to wait for something; 0 if it was not
-    /// read.
+    /// Number of times that the thread gave up its core to wait for something; 0 if the number was
+    /// not read.
     voluntary_switches: f64,
-    /// Number of times that the kernel preempted the thread; 0 if it was not read.
+    /// Number of times that the kernel preempted the thread; 0 if the number was not read.
     involuntary_switches: f64,
 }
 

@@ -49,7 +49,8 @@ impl HostMetric {
         panic!("no host metric has this name")
     }
 
-    /// Finds the metric to which a name in a sample belongs.
+    /// Finds the metric to which a name in a sample belongs. Returns `None` if no metric has such
+    /// names.
     pub fn of_sample(name: &str) -> Option<&'static HostMetric> {
         METRICS.iter().find(|metric| matches(metric.name, name))
     }
@@ -69,7 +70,10 @@ impl HostMetric {
         let (prefix, suffix) = self.around_owner()?;
         let is_this_metric =
             HostMetric::of_sample(name).is_some_and(|metric| metric.name == self.name);
-        is_this_metric.then(|| name.strip_prefix(prefix)?.strip_suffix(suffix))?
+        if !is_this_metric {
+            return None;
+        }
+        name.strip_prefix(prefix)?.strip_suffix(suffix)
     }
 
     /// Splits the name into the text before its first `*` and the text after its last `*`.
@@ -195,16 +199,16 @@ pub const METRICS: &[HostMetric] = host_metrics! {
     // Processes, grouped by name and role.
     "process.*.thread.*.cpu" Cores: "CPU of one busy thread, by name and id";
     "process.*.thread.*.delay" SecondsPerSecond:
-        "time that the thread was ready to run without a core";
+        "time that the thread waited for a core";
     "process.*.thread_max" Cores: "CPU of the busiest thread";
     "process.*.thread_max_delay" SecondsPerSecond:
-        "time that the busiest thread was ready to run without a core";
+        "time that the busiest thread waited for a core";
     "process.*.threads_blocked" Count: "threads that wait for a disk (state D), up to 64 threads";
     "process.*.threads" Count: "threads";
     "process.*.cpu" Cores: "CPU of the processes, user and system";
     "process.*.cpu_user" Cores: "CPU of the processes in user mode";
     "process.*.cpu_system" Cores: "CPU of the processes in the kernel";
-    "process.*.run_delay" SecondsPerSecond: "time that threads were ready to run without a core";
+    "process.*.run_delay" SecondsPerSecond: "time that threads waited for a core";
     "process.*.memory_bytes" Bytes: "resident memory";
     "process.*.major_faults" PerSecond: "page faults that had to read a disk";
     "process.*.read_bytes" BytesPerSecond: "read from disks";

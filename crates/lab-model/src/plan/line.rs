@@ -24,7 +24,7 @@ const DURATION: &str = "10s";
 /// Maximum duration of a run that stops after a number of requests.
 const DURATION_WITH_COUNT: &str = "1h";
 /// Default number of workers in the open model, divided by the rate in iterations per second. With
-/// this number, workers do not run out while iterations take at most 100 ms.
+/// this ratio, workers do not run out while iterations take at most 100 ms.
 const WORKERS_PER_RATE: f64 = 0.1;
 /// The default number of workers in the open model is at most this.
 const DEFAULT_WORKERS_MAX: f64 = 5000.0;
@@ -150,7 +150,7 @@ impl UrlOptions {
         let assumed_family = self.family.unwrap_or(Family::Ethereum);
         let mut plan = match self.plan_for(url, assumed_family) {
             Ok(plan) => plan,
-            problems => return Ok(problems),
+            Err(problems) => return Ok(Err(problems)),
         };
         if self.family.is_none() {
             match detect(&plan.target, &plan.connections.tls)? {
@@ -178,9 +178,11 @@ impl UrlOptions {
             plan.name = plan.target.url.default_name();
             Ok(plan)
         };
-        let plan = read_plan(1)?;
         // Options count requests, but a plan counts iterations. The number of requests per
-        // iteration is known only after the mix was read. If it is not 1, the plan is built again.
+        // iteration is the number of the mix's steps, which is known only after the mix was read.
+        // If this number is not the assumed one, the plan is built again.
+        let assumed_steps = 1;
+        let plan = read_plan(assumed_steps)?;
         match plan.mixes[plan.scenarios[0].mix].steps.len() {
             1 => Ok(plan),
             steps => read_plan(steps as u64),

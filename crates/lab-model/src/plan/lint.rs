@@ -1,5 +1,9 @@
 //! Finds likely mistakes in a plan. `weir check` and each run report them as warnings.
 //!
+//! A threshold selects samples of a metric and limits their aggregate, as in
+//! `latency{method:eth_call} p(99)<300`. A threshold with a window limits the aggregate at each
+//! position of a sliding window.
+//!
 //! Each rule is based on a mistake in a published study. `plan/validate.rs` reports errors, which
 //! prevent a run.
 
@@ -28,8 +32,8 @@ mod tests;
 /// tolerated 1 %, and the failures began at 43 to 50 % of the run.
 const BLIND_FACTOR: f64 = 1.5;
 
-/// Minimum number of samples above a percentile. This number varies from run to run. If 100 samples
-/// are expected, its relative standard error is 10 %.
+/// Minimum expected number of samples above a percentile. The actual number varies from run to run.
+/// If 100 samples are expected, the relative standard error of the actual number is 10 %.
 const SAMPLES_BEYOND_MIN: f64 = 100.0;
 
 /// Minimum duration of a stage. A shorter stage has fewer than five samples of one second.
@@ -69,8 +73,8 @@ fn check_no_threshold(plan: &Plan, warnings: &mut Vec<String>) {
 /// A method and its share of the calls.
 type Share<'a> = (&'a str, f64);
 
-/// Finds thresholds over all calls that do not break even if all calls of one method fail or are
-/// slow.
+/// Finds methods whose calls can all fail, or all be slow, without breaking a threshold over all
+/// methods.
 fn check_blind_spots(plan: &Plan, warnings: &mut Vec<String>) {
     // True if the threshold is about all methods together.
     let is_over_all = |threshold: &&Threshold| threshold.selector.method.is_none();
@@ -214,7 +218,8 @@ fn tolerated_tail(threshold: &Threshold) -> Option<(f64, &Threshold)> {
 }
 
 /// Returns a method's share of the calls that a threshold selects. If the share depends on the
-/// target's speed, returns the largest possible share.
+/// target's speed, returns the largest possible share. Returns `None` if the threshold selects no
+/// scenario.
 fn find_share(plan: &Plan, threshold: &Threshold, method: usize) -> Option<f64> {
     let is_selected = |scenario: &Scenario| match &threshold.selector.stages {
         Some(stages) => scenario.stages.iter().any(|stage| stages.contains(&stage.index)),
@@ -309,7 +314,7 @@ fn check_workers(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
         return;
     }
     let peak = scenario.level_max();
-    // If iterations take this many seconds in the mean, all workers are busy at the peak rate.
+    // Longest mean duration of an iteration, in seconds, at which the workers sustain the peak.
     let sustainable = scenario.workers_max as f64 / peak;
     let latency_limits = plan.thresholds.iter().filter(|threshold| {
         threshold.selector.metric == Metric::Latency
@@ -363,8 +368,8 @@ fn check_grace(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
     }
 }
 
-/// Finds plans whose rate changes, because studies have mistaken the mean rate of such a run for
-/// the capacity of the target.
+/// Finds plans whose rate changes. Studies have mistaken the mean rate of such a run for the
+/// capacity of the target.
 fn check_mean_rate(plan: &Plan, warnings: &mut Vec<String>) {
     let (Some(peak), Planned::Exactly(requests)) = (plan.peak(), plan.requests()) else { return };
     let seconds = plan.duration().as_secs_f64();

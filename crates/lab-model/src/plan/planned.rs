@@ -68,7 +68,8 @@ impl Plan {
     }
 
     /// Returns the highest planned rate of all scenarios together, in requests per second. Returns
-    /// `None` if a scenario is closed, because its rate depends on the target's speed.
+    /// `None` if a scenario is closed, because its rate depends on the target's speed. Also returns
+    /// `None` if the plan has no scenario.
     pub fn peak(&self) -> Option<f64> {
         if self.scenarios.iter().any(|scenario| scenario.model == Model::Closed) {
             return None;
@@ -89,7 +90,8 @@ impl Plan {
     }
 
     /// Returns each method's share of all calls, by index of the method. Returns `None` if the
-    /// mixes of the scenarios differ and their numbers of iterations are not known exactly.
+    /// scenarios differ in their mixes or batches, and their numbers of iterations are not known
+    /// exactly. Also returns `None` if the plan has no scenario.
     pub fn shares(&self) -> Option<Vec<f64>> {
         self.shares_of(|_| true)
     }
@@ -158,8 +160,8 @@ impl Plan {
 impl Scenario {
     /// Returns the number of iterations that the scenario starts.
     pub fn iterations(&self) -> Planned {
-        // The area under the curve of the level over time. In the open model it is the number of
-        // iterations, in the closed model the number of worker-seconds.
+        // The area under the curve of the level over time. This is the number of iterations in the
+        // open model, and the number of worker-seconds in the closed model.
         let area: f64 = self
             .stages
             .iter()
@@ -179,9 +181,9 @@ impl Scenario {
         }
     }
 
-    /// Returns the planned level (iterations per second, or workers) at an instant of the run. The
-    /// level can jump there: `after` is true for the level just after the instant, and false for
-    /// the level just before it. Returns 0 outside of the scenario's stages.
+    /// Returns the planned level (iterations per second, or workers) at an instant of the run. If
+    /// the level jumps at the instant, `after` selects the level just after it instead of the level
+    /// just before it. Returns 0 outside of the scenario's stages.
     pub fn level(&self, instant: Duration, after: bool) -> f64 {
         let mut start = self.start;
         for stage in &self.stages {

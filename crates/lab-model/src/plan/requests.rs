@@ -148,6 +148,7 @@ pub(super) fn read_body(body: &[u8], methods: &mut Methods) -> Result<RecordedRe
     for call in calls {
         let call = call.map_err(|refusal| refusal.to_string())?;
         let id = call.id.ok_or("a call without id gets no answer")?;
+        // Fails if the name of the method is invalid.
         values::method(&call.method)?;
         first_call.get_or_insert_with(|| (call.method.to_string(), id.to_vec()));
     }

@@ -1,5 +1,5 @@
-//! The keys of a plan's file, with value types, defaults and documentation. The reader of plans,
-//! `docs/plan.md` and `docs/plan.schema.json` are derived from this declaration.
+//! The keys of a plan's file, with value types, defaults and documentation. The reader of plans
+//! uses this declaration. `docs/plan.md` and `docs/plan.schema.json` are generated from it.
 //!
 //! `settings::table!` declares the keys of one table as `key: Type = default;`. A default
 //! `described "…"` is in words, because it is not a constant. `struct Table => pub Values` also
@@ -33,8 +33,8 @@ pub(super) const WEEK: u64 = 7 * 24 * HOUR;
 /// Longest time that histograms record, in milliseconds. It equals `record::TIME_MAX_NS`.
 const TIME_MAX: u64 = 600 * SECOND;
 const GIB: u64 = 1 << 30;
-/// Maximum rate in thousandths of an iteration per second: 10 million per second. One machine
-/// cannot send nearly as much.
+/// Maximum rate in thousandths of an iteration per second: 10 million iterations per second. One
+/// machine cannot send nearly as many.
 const RATE_MAX: i64 = 10_000_000_000;
 /// Maximum number of workers of a scenario.
 pub(super) const WORKERS_MAX: u64 = 1_000_000;

@@ -29,7 +29,7 @@ pub struct Threshold {
     pub sustained: Duration,
     /// True if a breach aborts the run (k6: abortOnFail).
     pub abort: bool,
-    /// Time since the start of the run. An earlier breach does not abort the run (k6:
+    /// Earliest time at which a breach aborts the run, since the start of the run (k6:
     /// delayAbortEval).
     pub abort_delay: Duration,
     /// True if the threshold counts as broken when the run has no data for it. This is the default.
@@ -51,7 +51,7 @@ pub enum Aggregation {
     Med,
     /// Percentile, 0 to 100.
     Percentile(f64),
-    /// The share, or the count per second.
+    /// The share if the metric is a share, or the count per second if the metric is a counter.
     Rate,
     /// Count.
     Count,

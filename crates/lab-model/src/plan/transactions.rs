@@ -32,10 +32,10 @@ const ALLOWED: &str = "one signed transaction per line, in hexadecimal";
 /// Hash of a transaction.
 pub type Hash = [u8; 32];
 
-/// Signed transactions in the order in which they are sent. The order is that of the file, except
-/// that each sender's transactions are sorted by nonce within the sender's positions. If the lines
-/// of the file are A's nonce 2, B's nonce 0 and A's nonce 1, the order is A's nonce 1, B's nonce 0
-/// and A's nonce 2.
+/// Signed transactions in the order in which they are sent. Each sender keeps its positions in the
+/// file, but its transactions take these positions in the order of their nonces. If the lines of
+/// the file are A's nonce 2, B's nonce 0 and A's nonce 1, the order is A's nonce 1, B's nonce 0 and
+/// A's nonce 2.
 #[derive(Clone, Debug, Default)]
 pub struct Transactions {
     /// Index of [`METHOD`] into the plan's methods.

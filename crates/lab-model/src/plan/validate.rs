@@ -113,8 +113,8 @@ fn check_slots(stages: usize, methods: &Methods, file: &PlanFile, report: &mut R
     }
 }
 
-/// Reports the arguments of `--set` that name a variable that the plan does not have, or whose
-/// value is not finite.
+/// Reports each argument of `--set` whose variable the plan does not have, or whose value is not
+/// finite.
 fn check_overrides(file: &PlanFile, environment: &Environment<'_>, report: &mut Report<'_>) {
     let known: Vec<_> = file.variables.iter().map(|variable| variable.name.as_str()).collect();
     for (name, value) in environment.overrides {
@@ -141,7 +141,7 @@ fn read_target(table: &TargetTable) -> Target {
     target
 }
 
-/// A setting of a plan that cannot be used with a target with WebSockets.
+/// A setting of a plan that conflicts with a WebSocket target.
 pub(super) struct WebSocketConflict {
     pub(super) message: String,
     /// The settings that such a target allows.
@@ -150,8 +150,8 @@ pub(super) struct WebSocketConflict {
     is_version: bool,
 }
 
-/// Returns the settings of a plan that cannot be used with a target with WebSockets. Returns an
-/// empty list for other targets.
+/// Returns the settings of a plan that conflict with a WebSocket target. Returns an empty list for
+/// other targets.
 pub(super) fn find_websocket_conflicts(
     target: &Target,
     http: HttpVersion,
@@ -180,7 +180,7 @@ pub(super) fn find_websocket_conflicts(
     conflicts
 }
 
-/// Reports the settings that cannot be used with a target with WebSockets.
+/// Reports the settings that conflict with a WebSocket target.
 fn check_websocket(
     file: &PlanFile,
     target: &Target,

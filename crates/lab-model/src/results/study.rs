@@ -45,7 +45,7 @@ pub struct StudyResult {
     /// The variants. The first one is the baseline.
     pub variants: Vec<VariantRow>,
     /// Comparisons of the first variant with each of the other variants.
-    pub against: Vec<Against>,
+    pub against: Vec<VariantComparison>,
     /// The conclusions. The first one is the verdict.
     pub conclusions: Vec<Conclusion>,
     /// Doubts about the data.
@@ -272,7 +272,7 @@ pub struct Tip {
 
 /// A comparison of the first variant with another one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Against {
+pub struct VariantComparison {
     /// The first variant's name.
     pub first: String,
     /// The other variant's name.
@@ -283,8 +283,8 @@ pub struct Against {
     pub tip: Option<TipLead>,
     /// For each height of the study: the times that the variants took to reach it, over all runs.
     pub times: Vec<TimeRow>,
-    /// For each bin: true if the first variant has the higher median rate, and false if the other
-    /// one has. None if the rates are equal or unknown.
+    /// For each bin: true if the first variant is faster, and false if the other one is. None if
+    /// the rates are equal or unknown, or if several runs of both do not show which one is faster.
     pub faster: Vec<Option<bool>>,
     /// Heights at which the faster variant changes.
     pub rate_crosses: Vec<RateCross>,

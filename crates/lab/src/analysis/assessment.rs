@@ -3,8 +3,9 @@
 //!
 //! A finding is a fact that the data show. A caveat is a reason why something may not be concluded.
 //! A variant is one of the compared systems; the first variant is the baseline. A figure is one
-//! metric of one method in a comparison. A soak is a long run at the highest rate that passed a
-//! capacity search. A closed load has workers that send the next call only after the last response.
+//! metric of one method in a comparison. A soak is a long run at the highest rate that passed in a
+//! capacity search. A closed load has workers that send the next call only after the response to
+//! the previous one.
 //!
 //! Every recommendation rests on a finding, and every risk and next step on a finding or a caveat.
 //! A run whose numbers are invalid, or that the generator limited, gives no finding, only a caveat.
@@ -56,7 +57,7 @@ pub struct PlanRuns {
     pub name: String,
     /// Facts about the first run of the plan.
     pub facts: Facts,
-    /// The runs by system: index of the system, and indexes of its runs.
+    /// The runs of each system, as the index of the system and the indexes of its runs.
     pub systems: Vec<(usize, Vec<usize>)>,
 }
 
@@ -163,8 +164,9 @@ pub struct Finding {
 pub enum Extent {
     /// All calls of the method failed in the whole run.
     Run,
-    /// All calls of the method failed in one stage, but not in the whole run. The fields describe
-    /// that stage and its level.
+    /// All calls of the method failed in one stage, but not in the whole run. The levels are those
+    /// at the stage's start and end: numbers of workers if `closed` is true, else iterations per
+    /// second.
     Stage { name: String, level_from: f64, level_to: f64, closed: bool },
     /// There is no stage in which all calls of the method failed.
     Part,
@@ -174,8 +176,8 @@ pub enum Extent {
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each field is a number of the sentence in wording/assessment.rs")]
 pub enum FindingKind {
-    /// Calls of a method fail. `overall` is the failed share of all calls of the run; `extent`
-    /// states how far the failures extend over the run.
+    /// Calls of a method fail. `overall` is the share of failed calls among all calls of the run;
+    /// `extent` states how far the failures extend over the run.
     MethodFails {
         method: String,
         calls: u64,
@@ -193,7 +195,7 @@ pub enum FindingKind {
     /// Fewer iterations started in time than the plan scheduled. `share` is the share of the
     /// scheduled iterations that started in time.
     NotDelivered { share: f64 },
-    /// The target rejects calls with HTTP 429.
+    /// The target rejects this share of the calls with HTTP 429.
     RateLimited { share: f64 },
     /// The first bottleneck.
     Bottleneck { cause: Cause, confidence: Confidence, sentence: String },
@@ -223,12 +225,11 @@ pub enum FindingKind {
     CapacityDiffers { baseline: usize, variant: usize, better: bool, by_runs: bool },
 }
 
-/// Failed share of all calls that thresholds usually allow.
+/// Thresholds usually allow this share of all calls to fail.
 pub const USUAL_LIMIT: f64 = 0.01;
 
 impl FindingKind {
-    /// Returns true if a method fails, but a usual threshold on the failed share of all calls does
-    /// not show it.
+    /// Returns true if a method fails, but so few of all calls fail that a usual threshold is kept.
     pub fn is_hidden(&self) -> bool {
         matches!(self, FindingKind::MethodFails { overall, .. } if *overall < USUAL_LIMIT)
     }
@@ -295,7 +296,7 @@ pub enum Caveat {
     CapacityUnknown(Source),
     /// The capacity was not confirmed by a long run.
     NoSoak(Source),
-    /// A rate passed above one that failed.
+    /// A rate passed although a lower rate failed.
     NotMonotone(Source),
     /// The generator ran on the machine of the target.
     SharedMachine { system: usize },
@@ -317,10 +318,11 @@ pub enum Caveat {
     UnlikeSystems(UnlikeSystems),
     /// For `figures` of `total` figures, the data do not show which of two variants is better.
     CannotTell { comparison: usize, variant: String, figures: usize, total: usize },
-    /// Figures of two variants differ, but not all differences rest on several runs of each.
+    /// Figures of two variants differ, but not all differences rest on several runs of each
+    /// variant.
     OneRunEach { comparison: usize, variant: String },
     /// Capacities of two systems differ, but the difference does not rest on several searches of
-    /// each.
+    /// each system.
     OneSearchEach { capacities: usize },
     /// The data do not show which of two systems has the higher capacity.
     CapacitiesCannotTell { capacities: usize },
@@ -332,7 +334,7 @@ pub enum Caveat {
 pub enum Advice {
     /// Repair or restrict a method.
     RepairMethod { method: String },
-    /// Watch the failures of a method by itself.
+    /// Set an alert on the failures of this method alone.
     WatchMethod { method: String },
     /// Do not serve a method until its responses are right.
     CorrectResponses { method: String },
@@ -367,15 +369,15 @@ pub enum Risk {
     BreaksSuddenly,
     /// The target stays slow after an overload.
     StaysDegraded,
-    /// The load is not sustained for long.
+    /// The target may fail after a longer time at the same load.
     FailsLater,
     /// Another run may give other numbers.
     NotRepeated,
-    /// The network and the generator change the numbers in production.
+    /// The numbers may differ in production, because the generator shared the target's machine.
     OtherInProduction,
-    /// The limit may be near.
+    /// The capacity is unknown, so it may be just above the measured load.
     UnknownLimit,
-    /// A difference may have another cause.
+    /// A difference between systems may have another cause than the intended one.
     OtherCause,
 }
 

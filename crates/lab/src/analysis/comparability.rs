@@ -91,7 +91,7 @@ const LISTED_SETTINGS_MAX: usize = 8;
 
 /// A fact in which two runs differ.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Mismatch {
+pub struct FactMismatch {
     /// The fact.
     pub fact: Fact,
     /// Value of the fact in the first run.
@@ -123,7 +123,7 @@ pub enum Fact {
     Setting(String),
     /// Further settings of the plan, beyond those listed by name.
     MoreSettings,
-    /// The plan's text, if its settings are equal.
+    /// The plan's text. It is compared only if all settings are equal.
     PlanText,
     /// The seed.
     Seed,
@@ -190,11 +190,11 @@ impl Value {
 }
 
 /// Returns all mismatches of two runs, the most severe first.
-pub fn find_mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
+pub fn find_mismatches(a: &Facts, b: &Facts) -> Vec<FactMismatch> {
     let mut mismatches = Vec::new();
     let mut add = |fact, a, b, weight| {
         if a != b {
-            mismatches.push(Mismatch { fact, a, b, weight });
+            mismatches.push(FactMismatch { fact, a, b, weight });
         }
     };
     add(Fact::Tool, Value::text(a.tool.as_str()), Value::text(b.tool.as_str()), Weight::Warn);
@@ -228,7 +228,7 @@ pub fn find_mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
 /// Returns the settings of the load in which two runs differ, the most severe first. Empty if both
 /// runs have the same plan, apart from its target and seed.
 pub fn plan_differences(a: &Facts, b: &Facts) -> Vec<Fact> {
-    let is_of_load = |mismatch: &Mismatch| match &mismatch.fact {
+    let is_of_load = |mismatch: &FactMismatch| match &mismatch.fact {
         Fact::Schedule | Fact::Load | Fact::Connections | Fact::Setting(_) | Fact::MoreSettings => {
             mismatch.weight > Weight::Note
         }

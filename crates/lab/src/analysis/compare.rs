@@ -20,8 +20,8 @@ use crate::analysis::statistics::{Interval, mean, median, ranks, resample, varia
 /// Significance level of a whole comparison. Of 40 A/A comparisons, which compare equal runs, two
 /// may report a difference.
 const LEVEL: f64 = 0.05;
-/// Smallest number of runs per variant for a rank test. Four runs of each can reach p = 0.029,
-/// three of each only 0.1.
+/// Smallest number of runs per variant for a rank test. Four runs per variant can reach p = 0.029,
+/// three only 0.1.
 const RANKS_MIN: usize = 4;
 /// Smallest number of pairs for a sign randomisation test in addition to Student's t. Six pairs can
 /// reach p = 0.031.
@@ -36,8 +36,8 @@ const ROUNDING_ERROR: f64 = 1e-9;
 /// The failure share of a run is judged by the number of the run's calls only if the run has at
 /// least this many calls.
 const CALLS_MIN: u64 = 20;
-/// This many calls of one run count as one independent call, because failures cluster. It applies
-/// only if the spread of the run's seconds is unknown.
+/// This many calls of one run count as one independent call, because failures cluster. This rule
+/// applies only if the spread of the run's seconds is unknown.
 const CALLS_PER_INDEPENDENT: f64 = 10.0;
 /// The spread of a run's seconds is used only if the run has at least this many seconds.
 const SECONDS_MIN: usize = 3;
@@ -59,7 +59,8 @@ fn floor_of_one_run(metric: Metric) -> f64 {
 }
 
 /// Returns the largest ratio of two single values that noise may explain, and the number of calls
-/// that each run needs. `None` for shares, which are judged by the number of calls.
+/// that each run needs for this comparison. `None` for shares, which are judged by the number of
+/// calls.
 fn noise_limit(metric: Metric) -> Option<(f64, u64)> {
     match metric {
         Metric::FailedShare => None,
@@ -87,8 +88,8 @@ pub struct UnjudgedDifference {
     /// distribution of logarithms, and is not yet corrected for the number of metrics.
     pub difference: Difference,
     /// Two-sided p-value of a rank or sign test; `None` with too few runs. A single outlier cannot
-    /// make it small. It is never corrected for the number of metrics. Five runs of each variant
-    /// reach 0.008 at best, and a correction for ten metrics would raise that above the
+    /// make this p-value small. It is never corrected for the number of metrics: five runs of each
+    /// variant reach 0.008 at best, and a correction for ten metrics would raise 0.008 above the
     /// significance level.
     pub robust_p: Option<f64>,
 }
@@ -125,7 +126,7 @@ pub fn compare(
         b: median(&b.runs)?,
         a_count: x.len(),
         b_count: y.len(),
-        change: unscale(metric, median(&y)? - median(&x)?),
+        change: unscale_change(metric, median(&y)? - median(&x)?),
         interval: None,
         p: None,
         floor: floor_of(metric, design.spread),
@@ -145,7 +146,7 @@ pub fn compare(
         return Some(UnjudgedDifference { difference, robust_p: None });
     };
     if let Some(test) = &test {
-        difference.change = unscale(metric, test.change);
+        difference.change = unscale_change(metric, test.change);
         difference.interval = test.interval.map(|interval| unscale_interval(metric, interval));
         (difference.p, difference.basis) = (Some(test.p), test.basis);
     }
@@ -194,8 +195,8 @@ fn compare_pairs(
 
 /// Returns the bias that a drift over the session may add to the difference of every pair. The bias
 /// arises if one variant always runs first. The order of the runs is not known here, so the bias is
-/// always assumed. It is half of the drift from one pair to the next, or 0 if the pairs do not rise
-/// or fall with their order.
+/// always assumed. The bias is half of the drift from one pair to the next, or 0 if the pairs do
+/// not rise or fall with their order.
 fn drift_within_pairs(x: &[f64], y: &[f64]) -> f64 {
     let levels: Vec<f64> = x.iter().zip(y).map(|(x, y)| f64::midpoint(*x, *y)).collect();
     match (ranks::mann_kendall(&levels), levels.as_slice()) {
@@ -260,7 +261,7 @@ fn compare_seconds(
     difference.floor =
         spread.map_or(floor_of_one_run(metric), |spread| floor_of(metric, Some(spread)));
     let estimate_of = |values: &[f64]| match metric {
-        // A second without results counts as 0; a logarithm would need a small positive value.
+        // The logarithm is taken of the mean, because a second without results has the value 0.
         Metric::Goodput => estimate(values).and_then(take_logarithm),
         _ => estimate(&scale_all(metric, values)),
     };
@@ -284,7 +285,7 @@ fn compare_seconds(
     difference.a = unscale_value(metric, x.mean);
     difference.b = unscale_value(metric, y.mean);
     (difference.a_count, difference.b_count) = (a.seconds.len(), b.seconds.len());
-    difference.change = unscale(metric, test.difference);
+    difference.change = unscale_change(metric, test.difference);
     difference.interval = Some(unscale_interval(metric, test.interval));
     (difference.p, difference.basis) = (Some(test.p), basis);
     difference
@@ -322,7 +323,7 @@ fn take_logarithm(estimate: Estimate) -> Option<Estimate> {
 }
 
 /// Returns the smallest difference that matters: the spread of equal runs, or the usual floor if
-/// that is larger.
+/// the floor is larger.
 fn floor_of(metric: Metric, spread: Option<f64>) -> f64 {
     let min_floor = if metric.is_share() { SHARE_FLOOR } else { RELATIVE_FLOOR };
     spread.unwrap_or(0.0).max(min_floor)
@@ -345,13 +346,13 @@ fn unscale_value(metric: Metric, value: f64) -> f64 {
 }
 
 /// Converts a scaled difference into a relative change, or into a difference for shares.
-fn unscale(metric: Metric, difference: f64) -> f64 {
+fn unscale_change(metric: Metric, difference: f64) -> f64 {
     if metric.is_share() { difference } else { difference.exp_m1() }
 }
 
-/// Applies [`unscale`] to both ends of an interval.
+/// Applies [`unscale_change`] to both ends of an interval.
 fn unscale_interval(metric: Metric, interval: Interval) -> (f64, f64) {
-    (unscale(metric, interval.low), unscale(metric, interval.high))
+    (unscale_change(metric, interval.low), unscale_change(metric, interval.high))
 }
 
 /// Corrects the p-values of all differences of one comparison for their number, and sets the
@@ -409,7 +410,7 @@ pub fn measure_spread(metric: Metric, runs: &[f64]) -> Option<f64> {
     let scaled = scale_all(metric, runs);
     let largest = scaled.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let smallest = scaled.iter().copied().fold(f64::INFINITY, f64::min);
-    (runs.len() >= 2).then(|| unscale(metric, largest - smallest))
+    (runs.len() >= 2).then(|| unscale_change(metric, largest - smallest))
 }
 
 #[cfg(test)]

@@ -137,7 +137,7 @@ fn find_largest_segment(buckets: &[Bucket]) -> Option<(usize, usize)> {
         }
     }
     let (first_bucket, last_bucket) = best?;
-    // Seconds without a failed call at the front do not belong to the period.
+    // Leading seconds without a failed call do not belong to the period.
     let first_bucket = (first_bucket..=last_bucket).find(|&index| buckets[index].failed() > 0)?;
     Some((first_bucket, last_bucket))
 }

@@ -22,16 +22,16 @@ const FAILING_SHARE: f64 = 0.01;
 const CALLS_MIN: u64 = 10;
 /// Stalls and drift are searched only in runs of at least this many seconds.
 const SECONDS_MIN: usize = 5;
-/// A stalled second has less than this share of the median number of ended requests.
+/// A second counts as stalled only if it has less than this share of the median second's requests.
 const STALLED_SHARE: f64 = 0.75;
 /// A second counts as stalled only if a call that ends in it, or in the next one, took at least
 /// this many milliseconds.
 const STALL_MS: f64 = 100.0;
-/// The call of `STALL_MS` must also take at least this multiple of the median of all per-second
-/// latency medians.
+/// The call that `STALL_MS` requires must also take at least this multiple of the usual latency.
+/// The usual latency is the median of all per-second medians.
 const STALL_LATENCY_RATIO_MIN: f64 = 10.0;
-/// Stalls are searched only if at least this many requests end in the median second. With fewer
-/// requests, a second with few of them may be chance.
+/// Stalls are searched only if at least this many requests end in the median second. Otherwise a
+/// second with few requests may be chance.
 const MEDIAN_REQUESTS_MIN: f64 = 20.0;
 /// Drift is reported if the latencies in the first and the last third of the run differ by at least
 /// this factor. The latency is the mean of per-second medians.
@@ -68,8 +68,8 @@ pub enum Finding {
 pub struct Stalls {
     /// Ends of the stalled seconds, in seconds since the start of the run.
     pub at: Vec<f64>,
-    /// Share of the run's expected requests that are missing because of the stalls. The median
-    /// number of requests per second is expected.
+    /// Share of the run's expected requests that are missing because of the stalls. Each second is
+    /// expected to have the median number of requests.
     pub missing_share: f64,
     /// The longest call in the stalled seconds, in milliseconds.
     pub longest_ms: f64,
@@ -92,7 +92,7 @@ pub struct FindingsInput<'a> {
     pub subscriptions: &'a [SubscriptionRow],
 }
 
-/// Returns all findings, most important first.
+/// Returns all findings, most important first. `stalls` is the result of [`find_stalls`].
 pub fn find(input: FindingsInput<'_>, stalls: Option<&Stalls>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = input.methods.iter().filter_map(find_failing).collect();
     findings.extend(input.methods.iter().filter_map(|row| find_all_null(input, row)));
@@ -177,7 +177,8 @@ pub fn find_stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
         requests(second) < STALLED_SHARE * median_requests && longest_ms(*index) >= stall_ms
     };
     let stalled: Vec<(usize, &&Second)> = seconds.iter().enumerate().filter(is_stalled).collect();
-    // Requests that are missing in the stalled seconds, in units of a second's median requests.
+    // Number of requests that are missing in the stalled seconds, divided by the median number of
+    // requests per second.
     let missing_seconds: f64 =
         stalled.iter().map(|(_, second)| 1.0 - requests(second) / median_requests).sum();
     (median_requests >= MEDIAN_REQUESTS_MIN && !stalled.is_empty()).then(|| Stalls {

@@ -33,11 +33,11 @@ pub struct Habit {
     /// segments. Empty for all pointers.
     #[serde(default)]
     pointers: Vec<String>,
-    /// Names of clients in lower case. At least one of the two servers must run one of them. Empty
-    /// for all clients.
+    /// Names of clients in lower case. At least one of the two servers must run one of these
+    /// clients. Empty for all clients.
     #[serde(default)]
     clients: Vec<String>,
-    /// How the spellings of the value differ. Empty for all spellings.
+    /// How the spellings of the value differ, for example in letter case. Empty for all spellings.
     #[serde(default)]
     spellings: Vec<Spelling>,
     /// For missing members: JSON texts of the value that is present. Empty for all values.

@@ -73,7 +73,7 @@ pub struct TargetState {
     heads: Vec<Head>,
     /// Time of the last change of the head.
     head_changed: Duration,
-    /// Start of the first call of the last series of failed calls.
+    /// Start of the first failed call in the latest series of failed calls.
     failing_since: Duration,
     /// Number of consecutive failed calls up to now.
     failed_in_a_row: u32,
@@ -295,7 +295,8 @@ impl TargetState {
         Some((&facts.family, facts.chain_id.as_deref()))
     }
 
-    /// Returns the newest head up to a turn, or the oldest stored head if all are newer.
+    /// Returns the newest head up to a turn, or the oldest stored head if all stored heads are
+    /// newer.
     fn head_in(&self, turn: u64) -> Option<u64> {
         let newest_until_turn = self.heads.iter().rev().find(|head| head.turn <= turn);
         newest_until_turn.or_else(|| self.heads.first()).map(|head| head.number)

@@ -22,9 +22,9 @@ const FAULTY_ROUNDS_MAX: usize = 3;
 /// Returns the order of the variants in a round, by index. Rounds count from 0.
 ///
 /// With [`RunOrder::Abba`], every second round has the reverse order. With
-/// [`RunOrder::LatinSquare`], each variant runs equally often at each place, and follows each other
-/// variant equally often. An odd number of variants needs a second, reversed square for this.
-/// Source: Williams, Australian Journal of Scientific Research A 2, 1949.
+/// [`RunOrder::LatinSquare`], each variant runs equally often at each place, and equally often
+/// directly after every other variant. An odd number of variants needs a second, reversed square
+/// for this. Source: Williams, Australian Journal of Scientific Research A 2, 1949.
 pub fn order(order: RunOrder, variants: usize, round: usize) -> Vec<usize> {
     match order {
         RunOrder::Abba => {
@@ -64,7 +64,7 @@ pub fn rounds_per_balanced_order(order: RunOrder, variants: usize) -> usize {
 /// Limits of a study.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Smallest number of usable rounds before the precision can end the study.
+    /// The precision can end the study only after at least this many usable rounds.
     pub rounds_min: usize,
     /// Largest number of rounds.
     pub rounds_max: usize,
@@ -77,7 +77,7 @@ pub struct Limits {
 
 /// The state of a study between two rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Progress {
+pub struct StudyProgress {
     /// Number of rounds that were run.
     pub rounds: usize,
     /// Number of rounds that can be compared. If the study has several plans with different
@@ -95,7 +95,7 @@ pub struct Progress {
 
 /// Returns the reason to end the study before the next round; `None` to continue. The first round
 /// always runs.
-pub fn end(progress: Progress, limits: Limits) -> Option<EndReason> {
+pub fn end(progress: StudyProgress, limits: Limits) -> Option<EndReason> {
     if progress.rounds == 0 {
         return None;
     }
@@ -134,7 +134,7 @@ pub fn drift(subject: DriftSubject, plan: Option<String>, values: Vec<f64>) -> O
     })
 }
 
-/// Returns true if `p`, the p-value of a drift, is significant. False if it is unknown.
+/// Returns true if `p`, the p-value of a drift, is significant. False if `p` is unknown.
 pub fn is_trend(p: Option<f64>) -> bool {
     p.is_some_and(|p| p <= LEVEL)
 }

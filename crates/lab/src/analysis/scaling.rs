@@ -15,8 +15,8 @@ use crate::analysis::statistics::mean;
 /// Smallest number of different concurrencies for a fit. Source: Gunther, Guerrilla Capacity
 /// Planning, 2007, chapter 5.
 const POINTS_MIN: usize = 6;
-/// Maximum number of Gauss–Newton steps. From the solution of the linear form, three or four steps
-/// usually suffice.
+/// Maximum number of Gauss–Newton steps. The steps start from the solution of the linear form;
+/// three or four usually suffice.
 const STEPS_MAX: usize = 20;
 
 /// Fits the law to `points`, pairs of concurrency N and throughput X, by least squares.

@@ -6,10 +6,10 @@
 //! repeats probes on both sides of the boundary between passing and failing rates until a majority
 //! decides. It ends with a soak (a long run) at the highest rate that passed.
 //!
-//! A probe neither passes nor fails if the generator was the limit or if its numbers are invalid. A
-//! baseline is a probe at a low rate. After each probe that did not pass, a baseline checks if the
-//! target has recovered. The search ends after two invalid baselines in a row. Before each probe
-//! the search pauses for one or more drain times; the plan configures the drain time.
+//! A probe neither passes nor fails if the generator was the limit, or if the probe's numbers are
+//! invalid. A baseline is a probe at a low rate. After each probe that did not pass, a baseline
+//! checks if the target has recovered. The search ends after two invalid baselines in a row. Before
+//! each probe the search pauses for one or more drain times; the plan configures the drain time.
 //!
 //! A level is a rate with all its probes (`levels.rs`).
 //!
@@ -21,7 +21,7 @@ mod levels;
 
 use lab_model::results::capacity::{Boundary, EndReason, Kind, ProbeOutcome};
 
-use levels::{Levels, Majority};
+use levels::{Level, Levels, Majority};
 
 pub use estimate::{Estimate, estimate};
 
@@ -34,7 +34,8 @@ pub struct Settings {
     pub rate_max: f64,
     /// Rate of baselines; above 0.
     pub rate_baseline: f64,
-    /// Relative width of the interval between pass and fail at which the search ends; above 0.
+    /// The search ends once the interval between pass and fail has at most this relative width;
+    /// above 0.
     pub precision: f64,
     /// Number of probes on each side of the boundary; their majority decides. At least 1.
     pub repeats: usize,
@@ -58,6 +59,14 @@ pub struct Probe {
     pub health: Health,
     /// Length of the pause before the probe, as a multiple of the configured drain time.
     pub drains: u32,
+}
+
+impl Probe {
+    /// Returns true for a baseline whose numbers are valid and in which the generator was not the
+    /// limit.
+    pub fn is_valid_baseline(&self) -> bool {
+        self.kind == Kind::Baseline && is_valid(self)
+    }
 }
 
 /// Health of a target during a probe. Only the health at baselines is compared.
@@ -101,13 +110,13 @@ pub enum Step {
 }
 
 /// Maximum number of waits for a target to recover: two, four and eight drain times. If the target
-/// is still worse after them, its new health becomes the reference.
+/// is still worse after these waits, its new health becomes the reference.
 const WAITS_MAX: u32 = 3;
-/// Maximum number of times that the first rate is halved if it fails: down to 1/64.
+/// The first rate is halved at most this many times while no rate passes: down to 1/64.
 const HALVINGS_MAX: i32 = 6;
-/// A ceiling is a rate at which the generator was the limit, or the numbers were invalid. An
-/// interval below a ceiling is not narrowed below this relative width. The width is coarse, because
-/// a ceiling is no limit of the target.
+/// A ceiling is a rate at which the generator was the limit, or the numbers were invalid. If an
+/// interval ends at a ceiling, the search narrows it only to this relative width. The width is
+/// coarse, because a ceiling is no limit of the target.
 const CEILING_PRECISION: f64 = 0.1;
 /// The search ends after this many invalid baselines in a row.
 const INVALID_BASELINES_MAX: usize = 2;
@@ -115,7 +124,7 @@ const INVALID_BASELINES_MAX: usize = 2;
 const BROKEN_SHARE: f64 = 0.5;
 /// Maximum number of soaks. The search ends after the last one, even if no soak passed.
 const SOAKS_MAX: usize = 3;
-/// Smallest step down after a failed soak, as a share of its rate.
+/// Smallest step down after a failed soak, as a share of the soak's rate.
 const SOAK_STEP: f64 = 0.05;
 
 /// Returns the next step. `history` has the probes in the order in which they ran.
@@ -139,14 +148,13 @@ pub fn next(settings: &Settings, history: &[Probe]) -> Step {
     if let Some(rate) = levels.rate_once_invalid() {
         return probe_step(Kind::Repeat, rate);
     }
-    // `upper` is the lowest rate that did not pass: it failed, or it is a ceiling.
     match (levels.highest_pass(), levels.upper()) {
         (None, None) => probe_step(Kind::Climb, round_rate(settings.rate_start)),
         (None, Some(_)) => step_down(settings, &levels),
         (Some(pass), None) if pass < settings.rate_max => {
             probe_step(Kind::Climb, round_rate(2.0 * pass).min(settings.rate_max))
         }
-        (Some(pass), upper) => narrow_interval(settings, &levels, pass, upper, history),
+        (Some(pass), upper) => narrow_interval(settings, history, &levels, pass, upper),
     }
 }
 
@@ -176,7 +184,7 @@ fn count_trailing_invalid(history: &[Probe]) -> usize {
     history.iter().rev().take_while(invalid).count()
 }
 
-/// Returns why the search ends after invalid baselines. `last_probe` is the last of them.
+/// Returns why the search ends after invalid baselines. `last_probe` is the last invalid baseline.
 fn end_without_baseline(last_probe: &Probe) -> EndReason {
     match last_probe.outcome {
         ProbeOutcome::ClientLimited => EndReason::ClientLimited,
@@ -206,7 +214,7 @@ fn reference_health(history: &[Probe]) -> Option<Health> {
     let mut reference: Option<Health> = None;
     let mut waits = 0;
     for probe in history {
-        let is_compared = probe.kind == Kind::Baseline && is_valid(probe);
+        let is_compared = probe.is_valid_baseline();
         let is_worse = reference.is_some_and(|health| probe.health.is_worse_than(&health));
         waits = if is_compared && is_worse { waits + 1 } else { 0 };
         if is_compared && (reference.is_none() || waits > WAITS_MAX) {
@@ -220,9 +228,8 @@ fn reference_health(history: &[Probe]) -> Option<Health> {
 /// 1.
 fn recovery_drains(history: &[Probe]) -> u32 {
     let reference = reference_health(history).unwrap_or_default();
-    let has_recovered = |probe: &&Probe| {
-        probe.kind == Kind::Baseline && is_valid(probe) && !probe.health.is_worse_than(&reference)
-    };
+    let has_recovered =
+        |probe: &&Probe| probe.is_valid_baseline() && !probe.health.is_worse_than(&reference);
     history.iter().filter(has_recovered).map(|probe| probe.drains).max().unwrap_or(1).max(1)
 }
 
@@ -233,74 +240,73 @@ fn step_down(settings: &Settings, levels: &Levels) -> Step {
     if lowest > settings.rate_start * f64::powi(0.5, HALVINGS_MAX) * 1.01 {
         return probe_step(Kind::Climb, round_rate(lowest / 2.0));
     }
-    match (levels.lowest_fail(), levels.ceiling()) {
-        (None, Some((_, Majority::Limited))) => Step::End(EndReason::ClientLimited),
+    match (levels.lowest_fail(), levels.ceiling().map(Level::majority)) {
+        (None, Some(Majority::Limited)) => Step::End(EndReason::ClientLimited),
         (None, _) => Step::End(EndReason::Invalid),
         (Some(_), _) => Step::End(EndReason::NothingPassed),
     }
 }
 
 /// Returns the next step once a rate has passed. It bisects the interval between `pass` and
-/// `upper`, then repeats probes at its ends, and then soaks at `pass`. `upper` is `None` if `pass`
-/// is the highest rate that was tried.
+/// `upper`, then repeats probes at its ends, and then soaks at `pass`. `upper` is a ceiling, or a
+/// level that failed; `None` if `pass` is the highest rate that was tried.
 fn narrow_interval(
     settings: &Settings,
+    history: &[Probe],
     levels: &Levels,
     pass: f64,
-    upper: Option<f64>,
-    history: &[Probe],
+    upper: Option<&Level>,
 ) -> Step {
-    if let Some(step) = step_after_soak(settings, history) {
+    if let Some(step) = step_after_soak(settings, history, upper) {
         return step;
     }
-    let fail = levels.lowest_fail();
-    let upper_did_not_fail = upper.is_some() && upper != fail;
-    let max_width = match upper_did_not_fail {
-        true => settings.precision.max(CEILING_PRECISION),
-        false => settings.precision,
-    };
+    let failed_upper = upper.filter(|level| level.majority() == Majority::Fail);
     if let Some(upper) = upper {
-        let middle = round_rate(f64::midpoint(pass, upper));
-        if (upper - pass) / pass > max_width && middle > pass && middle < upper {
+        let max_width = match failed_upper {
+            Some(_) => settings.precision,
+            None => settings.precision.max(CEILING_PRECISION),
+        };
+        let middle = round_rate(f64::midpoint(pass, upper.rate));
+        if (upper.rate - pass) / pass > max_width && middle > pass && middle < upper.rate {
             return probe_step(Kind::Bisect, middle);
         }
     }
-    let ends = [Some(pass), fail.filter(|_| !upper_did_not_fail)].into_iter().flatten();
-    let undecided = ends.into_iter().find(|rate| !levels.is_decided(*rate, settings.repeats));
-    if let Some(rate) = undecided {
+    // Probes at a ceiling are not repeated, because a ceiling is no limit of the target.
+    let mut ends = [Some(pass), failed_upper.map(|level| level.rate)].into_iter().flatten();
+    if let Some(rate) = ends.find(|rate| !levels.is_decided(*rate, settings.repeats)) {
         return probe_step(Kind::Repeat, rate);
     }
     if settings.soak {
         return probe_step(Kind::Soak, pass);
     }
-    Step::End(reason_of_end(levels, upper))
+    Step::End(reason_of_end(upper))
 }
 
-/// Returns the step after a soak: another soak at a lower rate if the last one failed, else the
-/// end. `None` before the first soak.
-fn step_after_soak(settings: &Settings, history: &[Probe]) -> Option<Step> {
+/// Returns the step after a soak. If the last soak failed, this is a soak at a lower rate, up to
+/// [`SOAKS_MAX`] soaks. Otherwise it ends the search. `None` before the first soak. `upper` is the
+/// upper end of the interval, as in [`reason_of_end`].
+fn step_after_soak(settings: &Settings, history: &[Probe], upper: Option<&Level>) -> Option<Step> {
     let soaks: Vec<&Probe> = history.iter().filter(|probe| probe.kind == Kind::Soak).collect();
     let last_soak = soaks.last()?;
-    let levels = Levels::group(history);
-    if last_soak.outcome == ProbeOutcome::Fail && soaks.len() < SOAKS_MAX {
-        let step = settings.precision.max(SOAK_STEP);
-        return Some(probe_step(Kind::Soak, round_rate(last_soak.rate * (1.0 - step))));
+    if last_soak.outcome != ProbeOutcome::Fail {
+        return Some(Step::End(reason_of_end(upper)));
     }
-    let upper =
-        if last_soak.outcome == ProbeOutcome::Fail { Some(last_soak.rate) } else { levels.upper() };
-    Some(Step::End(reason_of_end(&levels, upper)))
+    if soaks.len() >= SOAKS_MAX {
+        // The failed soak is the upper end of the interval.
+        return Some(Step::End(EndReason::Converged));
+    }
+    let step = settings.precision.max(SOAK_STEP);
+    Some(probe_step(Kind::Soak, round_rate(last_soak.rate * (1.0 - step))))
 }
 
-/// Returns why the search ends. `upper` is the upper end of the interval; `None` if the highest
-/// rate that was tried passed.
-fn reason_of_end(levels: &Levels, upper: Option<f64>) -> EndReason {
-    match (upper, levels.ceiling()) {
-        (None, _) => EndReason::RateMax,
-        (Some(upper), Some((rate, majority))) if rate == upper => match majority {
-            Majority::Limited => EndReason::ClientLimited,
-            _ => EndReason::Invalid,
-        },
-        _ => EndReason::Converged,
+/// Returns why the search ends. `upper` is the upper end of the interval: a ceiling, or a level
+/// that failed. `None` if the highest rate that was tried passed.
+fn reason_of_end(upper: Option<&Level>) -> EndReason {
+    match upper.map(Level::majority) {
+        None => EndReason::RateMax,
+        Some(Majority::Limited) => EndReason::ClientLimited,
+        Some(Majority::Invalid) => EndReason::Invalid,
+        Some(_) => EndReason::Converged,
     }
 }
 
@@ -324,7 +330,7 @@ fn count_probes(history: &[Probe]) -> usize {
 }
 
 /// Returns the maximum number of probes, without baselines. It is twice the number for an ideal
-/// target, because noise may reverse a majority once on each side.
+/// target, because noise may reverse a majority once on each side of the boundary.
 pub fn probes_max(settings: &Settings) -> usize {
     let doublings = (settings.rate_max / settings.rate_start).log2().ceil().max(0.0) as usize + 1;
     let halvings = (1.0 / settings.precision).log2().ceil().clamp(1.0, 14.0) as usize;
@@ -338,9 +344,9 @@ pub struct Summary {
     pub highest_pass: Option<f64>,
     /// Lowest rate that failed.
     pub lowest_fail: Option<f64>,
-    /// Index in the history of the last probe that failed at `lowest_fail`.
+    /// History index of the last probe that failed at `lowest_fail`.
     pub failed_index: Option<usize>,
-    /// Index in the history of the last probe that passed at `highest_pass`.
+    /// History index of the last probe that passed at `highest_pass`.
     pub passed_index: Option<usize>,
     /// True if no rate passed above a rate that failed.
     pub monotone: bool,
@@ -348,9 +354,8 @@ pub struct Summary {
     pub boundary: Boundary,
     /// True if the last soak passed; `None` if it could not be judged or did not run.
     pub soak_held: Option<bool>,
-    /// Health at the first baseline, and the lasting health that replaced it. `None` if the target
-    /// always recovered.
-    pub degraded: Option<(Health, Health)>,
+    /// How the target became worse for good; `None` if it always recovered.
+    pub degraded: Option<Degradation>,
     /// Largest number of drain times that the target needed to recover.
     pub recovery_drains: u32,
     /// The contradiction between early and late probes; `None` if they agree.
@@ -359,39 +364,47 @@ pub struct Summary {
     pub baselines_invalid: bool,
 }
 
+/// The health of a target that did not recover from an overload.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Degradation {
+    /// Health at the first valid baseline.
+    pub first: Health,
+    /// The lasting health that replaced it.
+    pub latest: Health,
+}
+
 /// Summarizes the probes of a search. The search may still be running.
 pub fn summarize(settings: &Settings, history: &[Probe]) -> Summary {
     let levels = Levels::group(history);
     let lowest_fail = levels.lowest_fail();
-    let last_probe = |rate: Option<f64>, outcome| {
+    let last_index = |rate: Option<f64>, outcome: ProbeOutcome| {
         let is_at = |probe: &Probe| Some(probe.rate) == rate && probe.outcome == outcome;
         history.iter().rposition(|probe| probe.kind != Kind::Baseline && is_at(probe))
     };
-    let soaks = || history.iter().filter(|probe| probe.kind == Kind::Soak);
-    let last_soak = soaks().next_back();
+    let last_soak = history.iter().rfind(|probe| probe.kind == Kind::Soak);
     let soak_held = match last_soak.map(|probe| probe.outcome) {
         Some(ProbeOutcome::Pass) => Some(true),
         Some(ProbeOutcome::Fail) => Some(false),
         _ => None,
     };
-    // A rate above the soak may have passed only a short probe. The rate of the soak counts.
+    // A higher rate may have passed, but only in short probes. So the rate of the soak counts.
     let soaked_rate = last_soak.filter(|_| soak_held == Some(true)).map(|probe| probe.rate);
     let highest_pass = soaked_rate.or(levels.highest_pass());
-    let first_baseline =
-        history.iter().find(|probe| probe.kind == Kind::Baseline && is_valid(probe));
+    let first_baseline = history.iter().find(|probe| probe.is_valid_baseline());
     // The reference health changes only if the target became worse for good.
-    let degraded = reference_health(history)
-        .zip(first_baseline)
-        .filter(|(latest, first_baseline)| *latest != first_baseline.health);
+    let degraded = first_baseline
+        .zip(reference_health(history))
+        .map(|(first_baseline, latest)| Degradation { first: first_baseline.health, latest })
+        .filter(|degradation| degradation.first != degradation.latest);
     Summary {
         highest_pass,
         lowest_fail,
-        failed_index: last_probe(lowest_fail, ProbeOutcome::Fail),
-        passed_index: last_probe(highest_pass, ProbeOutcome::Pass),
+        failed_index: last_index(lowest_fail, ProbeOutcome::Fail),
+        passed_index: last_index(highest_pass, ProbeOutcome::Pass),
         monotone: levels.is_monotone(),
         boundary: classify_boundary(settings, &levels),
         soak_held,
-        degraded: degraded.map(|(latest, first_baseline)| (first_baseline.health, latest)),
+        degraded,
         recovery_drains: recovery_drains(history),
         changed: find_change(history),
         baselines_invalid: count_trailing_invalid(history) >= INVALID_BASELINES_MAX,
@@ -409,7 +422,7 @@ pub struct Change {
     pub worse: bool,
 }
 
-/// Smallest number of late probes that must contradict the early probes.
+/// The target has changed only if at least this many late probes contradict the early probes.
 const CONTRADICTIONS_MIN: usize = 2;
 
 /// Searches for an instant at which the outcome of some rates flips. The probes before that instant
@@ -422,18 +435,14 @@ fn find_change(history: &[Probe]) -> Option<Change> {
         .collect();
     (1..short_probes.len()).find_map(|split| {
         let (early, late) = short_probes.split_at(split);
-        let got_worse = find_contradiction(early, late)
-            .filter(|contradiction| contradiction.fails_below >= CONTRADICTIONS_MIN);
-        let got_better = || {
-            find_contradiction(late, early).filter(|contradiction| {
-                let passes = late.iter().filter(|probe| probe.outcome == ProbeOutcome::Pass);
-                let passes_above = passes.filter(|probe| probe.rate >= contradiction.failed);
-                passes_above.count() >= CONTRADICTIONS_MIN
-            })
-        };
-        let change =
-            |worse| move |Contradiction { passed, failed, .. }| Change { passed, failed, worse };
-        got_worse.map(change(true)).or_else(|| got_better().map(change(false)))
+        if let Some(Contradiction { passed, failed, fails_below, .. }) =
+            find_contradiction(early, late)
+            && fails_below >= CONTRADICTIONS_MIN
+        {
+            return Some(Change { passed, failed, worse: true });
+        }
+        let Contradiction { passed, failed, passes_above, .. } = find_contradiction(late, early)?;
+        (passes_above >= CONTRADICTIONS_MIN).then_some(Change { passed, failed, worse: false })
     })
 }
 
@@ -444,6 +453,8 @@ struct Contradiction {
     passed: f64,
     /// Lowest rate that failed.
     failed: f64,
+    /// Number of probes that passed at or above `failed`.
+    passes_above: usize,
     /// Number of probes that failed at or below `passed`.
     fails_below: usize,
 }
@@ -454,32 +465,39 @@ fn find_contradiction(good: &[&Probe], bad: &[&Probe]) -> Option<Contradiction> 
     let rates = |probes: &[&Probe], outcome| -> Vec<f64> {
         probes.iter().filter(|probe| probe.outcome == outcome).map(|probe| probe.rate).collect()
     };
-    let passed = rates(good, ProbeOutcome::Pass).into_iter().reduce(f64::max)?;
-    let failed = rates(bad, ProbeOutcome::Fail).into_iter().reduce(f64::min)?;
-    let is_consistent = !rates(good, ProbeOutcome::Fail).iter().any(|rate| *rate <= passed)
-        && !rates(bad, ProbeOutcome::Pass).iter().any(|rate| *rate >= failed);
-    let fails_below = rates(bad, ProbeOutcome::Fail).iter().filter(|rate| **rate <= passed).count();
-    (failed <= passed && is_consistent).then_some(Contradiction { passed, failed, fails_below })
+    let good_passes = rates(good, ProbeOutcome::Pass);
+    let good_fails = rates(good, ProbeOutcome::Fail);
+    let bad_passes = rates(bad, ProbeOutcome::Pass);
+    let bad_fails = rates(bad, ProbeOutcome::Fail);
+    let passed = good_passes.iter().copied().reduce(f64::max)?;
+    let failed = bad_fails.iter().copied().reduce(f64::min)?;
+    let is_consistent = !good_fails.iter().any(|rate| *rate <= passed)
+        && !bad_passes.iter().any(|rate| *rate >= failed);
+    (failed <= passed && is_consistent).then(|| Contradiction {
+        passed,
+        failed,
+        passes_above: good_passes.iter().filter(|rate| **rate >= failed).count(),
+        fails_below: bad_fails.iter().filter(|rate| **rate <= passed).count(),
+    })
 }
 
 /// The boundary is a cliff if the margins of both the highest pass and the lowest fail are larger
 /// than this share of the limit.
 const CLIFF_MARGIN: f64 = 0.3;
 
-/// Returns the shape of the boundary. `Unknown` if the search has not narrowed it, or without
-/// margins.
+/// Returns the shape of the boundary. `Unknown` if the search has not narrowed the boundary, or if
+/// a margin is unknown.
 fn classify_boundary(settings: &Settings, levels: &Levels) -> Boundary {
     let ends = levels.highest_pass().zip(levels.lowest_fail());
     let Some((pass, fail)) = ends else { return Boundary::Unknown };
-    match levels.margin(pass).zip(levels.margin(fail)) {
-        Some(_) if (fail - pass) / pass > 2.0 * settings.precision => Boundary::Unknown,
-        Some((pass_margin, fail_margin))
-            if pass_margin > CLIFF_MARGIN && fail_margin < -CLIFF_MARGIN =>
-        {
-            Boundary::Cliff
-        }
-        Some(_) => Boundary::Gradual,
-        None => Boundary::Unknown,
+    let margins = levels.margin(pass).zip(levels.margin(fail));
+    let Some((pass_margin, fail_margin)) = margins else { return Boundary::Unknown };
+    if (fail - pass) / pass > 2.0 * settings.precision {
+        Boundary::Unknown
+    } else if pass_margin > CLIFF_MARGIN && fail_margin < -CLIFF_MARGIN {
+        Boundary::Cliff
+    } else {
+        Boundary::Gradual
     }
 }
 

@@ -3,8 +3,9 @@
 //! A threshold is evaluated in one of three ways:
 //! - without `window` and `sustained`: over the whole run after the warm-up, as in k6. The value at
 //!   the end counts;
-//! - with `window`: over a sliding window that moves each second. One window outside the limit
-//!   breaks the threshold. With `sustained`, the windows must stay outside for that time;
+//! - with `window`: over a sliding window that moves each second, or in longer steps if the window
+//!   is longer than a minute. One window outside the limit breaks the threshold. With `sustained`,
+//!   the windows must stay outside for that time;
 //! - with `sustained` alone: over windows of one second, which must stay outside for that time.
 //!
 //! Windows cover only the time of the stages that a threshold selects. They ignore later seconds,
@@ -52,8 +53,8 @@ pub struct ThresholdResult {
     pub is_server_fault: bool,
     /// Distance from the limit of a broken threshold to the observed value, in the threshold's
     /// unit. With `sustained`, the value stayed at least that far outside of the limit for the
-    /// whole time. Infinite if missing data broke the threshold. `None` if the threshold was kept,
-    /// or if the distance is unknown.
+    /// whole breach. Infinite if missing data broke the threshold. `None` if the threshold was
+    /// kept, or if the distance is unknown.
     pub excess: Option<f64>,
 }
 
@@ -67,7 +68,7 @@ pub enum Remark {
     },
     /// The threshold aborted the run, but its value was within the limit again at the end.
     Recovered,
-    /// The threshold was broken for at least `sustained`.
+    /// The value was outside the limit for at least `sustained`.
     BrokenFor {
         /// Duration of the breach, in seconds.
         lasted: f64,
@@ -176,7 +177,7 @@ struct Collector {
     step_length: Duration,
     /// The completed steps of the window, oldest first.
     steps: VecDeque<Step>,
-    /// True if the window is full and moved at the last second.
+    /// True if the window is full and the newest second moved it.
     has_moved: bool,
     /// The end of the last second that was added to the window.
     window_end: Duration,

@@ -4,7 +4,7 @@
 //!
 //! The engine threads send the calls. An iteration is one pass through the steps of a scenario. An
 //! open scenario schedules iterations at planned times; in a closed scenario each worker starts its
-//! next iteration when the last one has ended.
+//! next iteration when its previous one has ended.
 //!
 //! The checks cover the time after the warm-up, except where they compute the plan's own limit.
 //! `verdict.rs` decides what follows from the doubts; `wording/verdict.rs` writes the sentences.
@@ -33,8 +33,8 @@ const HEAVY_METHOD_SHARE: f64 = 0.5;
 /// pauses alone allow. If so, the target took at most a tenth of the time.
 const PACED_SHARE: f64 = 0.9;
 
-/// Smallest number of calls for a p99. With fewer, the 95 % interval of the p99 reaches from the
-/// 98th percentile to the maximum.
+/// Smallest number of calls for a p99. With fewer calls, the 95 % interval of the p99 reaches from
+/// the 98th percentile to the maximum.
 pub(crate) const CALLS_MIN: u64 = 1_000;
 
 /// The parts of a run's result that are checked.
@@ -55,14 +55,15 @@ pub struct ValidityInput<'a> {
 /// A reason to doubt the numbers. Shares are between 0 and 1; times without a unit are in seconds.
 ///
 /// - `Busy`: the engine threads were busy for `lasted` seconds in a row, on average for `share` of
-///   the time. That period ended at `until`, since the start of the run.
+///   the time. `until` is the end of that period, in seconds since the start of the run.
 /// - `NoPorts`: number of connections that failed because no local port was free.
 /// - `Starved`: the engine threads waited for a core for `waited` seconds in total, which is
 ///   `share` of their time.
-/// - `Heavy`: reading large responses may limit the generator. `share` is the method's part of all
-///   response bytes, and `bytes_each` the mean size of its responses.
-/// - `Delayed`: calls were sent late. `p99_ms` and `longest_ms` are scheduling delays. `median_ms`
-///   is the median service time, to which one limit in `allowed` refers.
+/// - `Heavy`: reading large responses may limit the generator. `method` has the `share` of all
+///   response bytes, and `bytes_each` is the mean size of its responses.
+/// - `Delayed`: calls were sent late. `p99_ms` and `longest_ms` are scheduling delays, from the
+///   scheduled to the actual send. `median_ms` is the median service time, from the actual send to
+///   the response. One limit in `allowed` is a share of `median_ms`.
 /// - `LimitedByPauses`: with `workers` workers on average, the pauses allow `allowed` iterations
 ///   per second. The run reached `reached`.
 /// - `FewWorkers`: if each iteration took only `best_ms`, the workers would allow `allowed`
@@ -153,15 +154,15 @@ pub struct Doubts {
     pub pauses: Vec<Doubt>,
     /// The plan has too few workers for its rate.
     pub workers: Vec<Doubt>,
-    /// The target did not accept the offered load. The number is the share of iterations that is
-    /// missing to the limit. If a share of 0.99 must start in time and 0.95 did, it is 0.04.
+    /// The target did not accept the offered load. The number is how far the share of iterations
+    /// that started in time is below its limit: 0.04 for a share of 0.95 and a limit of 0.99.
     pub undelivered: Vec<(Doubt, f64)>,
 }
 
 /// A delay of calls that the generator itself caused.
 ///
-/// Latency counts from the scheduled time, so a delay only adds to it. A first-come, first-served
-/// server ends each call later by at most the longest delay.
+/// Latency counts from the scheduled time, so a delay can only raise the latency. If the server
+/// works first come, first served, each call ends at most `longest_ms` later.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delay {
     /// The doubt for the report.
@@ -235,10 +236,10 @@ fn is_busy(second: &Second) -> bool {
     second.generator_busy >= BUSY_SHARE
 }
 
-/// Returns a delay if engine threads waited too long for a core. The delay of one call is at most
-/// the sum of all waits. In an open scenario a wait also delays the next send. Reads are delayed as
-/// much as sends. So if all scenarios are open, the delay of a call is also at most twice the
-/// longest scheduling delay.
+/// Returns a delay if engine threads waited too long for a core (run delay). The delay of one call
+/// is at most the sum of all waits. In an open scenario a wait also delays the next send, so the
+/// scheduling delay includes it. A wait may delay the send and the read of a call. So if all
+/// scenarios are open, the delay of a call is also at most twice the longest scheduling delay.
 fn check_run_delay(input: ValidityInput<'_>) -> Option<Delay> {
     let threads = input.plan.threads;
     let measured_seconds = input.end.saturating_sub(input.plan.warmup).as_secs_f64();
@@ -362,8 +363,8 @@ fn check_pauses(input: ValidityInput<'_>, scenario: &Scenario) -> Option<Doubt> 
 }
 
 /// Returns a doubt if too few of the scheduled iterations started. The doubt names the limit: the
-/// plan or the target. The number is the share of iterations that is missing to the limit. If a
-/// share of 0.99 must start in time and 0.95 did, it is 0.04.
+/// plan or the target. The number is how far the share of iterations that started in time is below
+/// its limit: 0.04 for a share of 0.95 and a limit of 0.99.
 ///
 /// The best time of each method, weighted by its calls, is the target's time without queueing. If
 /// the workers are too few for the rate even at that time, the plan is the limit. Otherwise the

@@ -20,17 +20,17 @@
 //! 9. Otherwise: pass. Late sends only add to latencies, so they cannot hide a broken limit.
 //!
 //! The delay of a call is the time by which the generator sent the call too late. The generator can
-//! cause only these failures:
-//! - A share of HTTP 429 responses, or of late iterations, that exceeds its limit. The excess is at
-//!   most the share of the calls that were sent late.
-//! - A timeout. The longest delay is at least the timeout.
-//! - A latency above its limit. The longest delay is at least the excess.
-//! - Too little throughput under a closed load.
+//! cause a failure only in these cases:
+//! - The share of HTTP 429 responses, or of late iterations, is too large. It exceeds its limit by
+//!   at most the share of the calls that were sent late.
+//! - A call times out, and the longest delay is at least the timeout.
+//! - A latency exceeds its limit by at most the longest delay.
+//! - The throughput is too low under a closed load.
 //!
-//! The generator never causes an error response or a wrong result. The delay has no upper bound if
-//! the plan has too few workers, or if the engine threads were overloaded: by lack of CPU time or
-//! of free ports, or by large responses. It may then explain every failure except error responses,
-//! wrong results and HTTP 429 responses.
+//! The generator never causes an error response or a wrong result. The delay has no upper bound in
+//! two cases: the plan has too few workers, or the engine threads were overloaded. They are
+//! overloaded if they lack CPU time or free ports, or if responses are large. An unbounded delay
+//! may explain every failure except error responses, wrong results and HTTP 429 responses.
 
 use lab_model::metrics::{Metric, Samples, Unit};
 use lab_model::plan::threshold::{Aggregation, Operator};
@@ -70,7 +70,7 @@ pub struct VerdictInput<'a> {
     pub compared: Option<&'a Compared>,
     /// Seconds in which the target stalled under a closed load; `None` if there were none.
     pub stalls: Option<&'a Stalls>,
-    /// Reason and time of an end before the end of the plan. `None` if the plan ran to its end.
+    /// Why and when the run ended early. `None` if it ran to the end of its plan.
     pub early_end: Option<EarlyEnd>,
 }
 
@@ -105,8 +105,8 @@ pub enum Reason {
     Broken(ThresholdResult),
     /// All calls of a method returned an error from the start.
     NeverAnswered { method: String },
-    /// Most calls of a method failed for a time. `failed_share` is the failed share of all calls of
-    /// the run, over all methods.
+    /// Most calls of a method failed for a time. `failed_share` is the share of failed calls among
+    /// all calls of the run, over all methods.
     FailurePeriod { method: String, period: FailurePeriod, failed_share: f64 },
     /// All calls of a method failed.
     AllFailed { method: String, calls: u64, class: Class },
@@ -114,17 +114,19 @@ pub enum Reason {
     ManyFailed { method: String, share: f64, class: Class },
     /// A threshold was kept only because the workers of a closed load send nothing during stalls.
     KeptByStalls { threshold: String, stalls: Stalls },
-    /// Responses of a method differ from the reference's: `wrong` of `calls` compared calls.
-    /// `first` is the first such response.
+    /// The responses to `wrong` of `calls` compared calls of a method differ from the reference's
+    /// responses. `first` is the first difference.
     Wrong { method: String, calls: u64, wrong: u64, reference: String, first: Option<Difference> },
+    /// This share of the calls was rejected with status 429, and no threshold judges it.
+    UnjudgedRejections(f64),
     /// No response could be compared. `unanswered` calls had no response from the reference, and
     /// the reference was too slow for `skipped` calls.
     NotCompared { reference: String, unanswered: u64, skipped: u64 },
 }
 
 impl Reason {
-    /// Returns true if the reason is a broken threshold about the method `name`, or that calls of
-    /// this method failed.
+    /// Returns true if the reason is a broken threshold about the method `name`, or failed calls of
+    /// this method.
     fn is_about(&self, name: &str) -> bool {
         match self {
             Reason::Broken(threshold_result) => {
@@ -138,7 +140,8 @@ impl Reason {
     }
 }
 
-/// Reason of an end before the end of the plan, with the seconds since the start of the run.
+/// Why a run ended before the end of its plan. The number is the time of the end, in seconds since
+/// the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EarlyEnd {
     /// The user stopped the run.
@@ -149,48 +152,41 @@ pub enum EarlyEnd {
 
 /// Returns the verdict with its reasons, findings and warnings.
 pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
-    let mut failures = Failures::default();
-    failures.add_thresholds(input);
-    failures.add_subscriptions(input);
-    failures.add_failing_methods(input);
-    failures.add_partly_failing_methods(input);
-    failures.add_wrong_responses(input);
-    failures.add_stalls(input);
     let doubts = input.doubts;
-    // `excess` is the share of iterations that is missing to the limit. If 99 % must start in time
-    // and 95 % did, it is 0.04.
-    for (doubt, excess) in &doubts.undelivered {
-        failures.push(FailureKind::IterationShare(*excess), Reason::Doubt(doubt.clone()));
-    }
-    let is_certain = |failure: &Failure| failure.is_certain(input);
+    let Failures { list: mut failures, findings } = Failures::collect(input);
+    failures.sort_by_key(|failure| !failure.is_certain(input));
     let (limit_reasons, mut warnings) = split_limits(input, &failures);
     warnings.extend(validity::find_few_calls(input.methods).map(Reason::Doubt));
-
-    failures.list.sort_by_key(|failure| !is_certain(failure));
+    warnings.extend(find_unjudged_rejections(input));
+    let late_reasons = to_reasons(doubts.late.as_ref().map(|delay| &delay.doubt));
+    let pause_reasons = to_reasons(&doubts.pauses);
     let failure_reasons: Vec<Reason> =
-        failures.list.iter().map(|failure| failure.reason.clone()).collect();
-    let late_reasons: Vec<Reason> =
-        doubts.late.iter().map(|delay| Reason::Doubt(delay.doubt.clone())).collect();
-    let pause_reasons: Vec<Reason> = doubts.pauses.iter().cloned().map(Reason::Doubt).collect();
+        failures.iter().map(|failure| failure.reason.clone()).collect();
+
+    let target_failed = failures.iter().any(|failure| failure.is_certain(input));
     let may_cause_a_failure =
-        |delay: &Delay| failures.list.iter().any(|failure| failure.may_be_caused_by(delay, input));
+        |delay: &Delay| failures.iter().any(|failure| failure.may_be_caused_by(delay, input));
+    let late_sends_may_be_the_cause = doubts.late.as_ref().is_some_and(may_cause_a_failure);
+    let threshold_count = input.plan.threshold_count();
+    // The branches are the rules of the header, in the same order.
     let (outcome, mut reasons) = if let Some(empty) = &doubts.empty {
         (Outcome::Invalid, vec![Reason::Doubt(empty.clone())])
-    } else if failures.list.iter().any(is_certain) {
-        (Outcome::Fail, [failure_reasons, limit_reasons, late_reasons.clone()].concat())
+    } else if target_failed {
+        (Outcome::Fail, [&failure_reasons[..], &limit_reasons, &late_reasons].concat())
     } else if !limit_reasons.is_empty() {
-        (Outcome::ClientLimited, [limit_reasons, late_reasons.clone(), failure_reasons].concat())
-    } else if doubts.late.as_ref().is_some_and(may_cause_a_failure) {
-        (Outcome::Invalid, [late_reasons.clone(), failure_reasons].concat())
-    } else if !failure_reasons.is_empty() {
-        (Outcome::ClientLimited, [pause_reasons.clone(), failure_reasons].concat())
-    } else if let Some(EarlyEnd::StoppedByUser(_)) = input.early_end {
+        (Outcome::ClientLimited, [&limit_reasons[..], &late_reasons, &failure_reasons].concat())
+    } else if late_sends_may_be_the_cause {
+        (Outcome::Invalid, [&late_reasons[..], &failure_reasons].concat())
+    } else if !failures.is_empty() {
+        // The rules above apply if the target or the generator may be the cause. So only the pauses
+        // can be the cause of these failures.
+        (Outcome::ClientLimited, [&pause_reasons[..], &failure_reasons].concat())
+    } else if matches!(input.early_end, Some(EarlyEnd::StoppedByUser(_))) {
         (Outcome::Invalid, Vec::new())
-    } else if !doubts.pauses.is_empty() {
-        let thresholds = input.plan.threshold_count();
-        let kept_thresholds = (thresholds > 0).then_some(Reason::KeptWithPausesOnly(thresholds));
-        (Outcome::ClientLimited, pause_reasons.iter().cloned().chain(kept_thresholds).collect())
-    } else if input.plan.threshold_count() == 0 {
+    } else if !pause_reasons.is_empty() {
+        let kept = (threshold_count > 0).then_some(Reason::KeptWithPausesOnly(threshold_count));
+        (Outcome::ClientLimited, pause_reasons.iter().cloned().chain(kept).collect())
+    } else if threshold_count == 0 {
         (Outcome::Measured, Vec::new())
     } else {
         (Outcome::Pass, Vec::new())
@@ -202,41 +198,47 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
         warnings.extend(late_reasons);
     }
     add_early_end(input, outcome, &mut reasons);
-    RunVerdict { outcome, reasons, findings: failures.findings, warnings }
+    RunVerdict { outcome, reasons, findings, warnings }
 }
 
-/// Splits the doubts about the generator into reasons of the verdict and warnings. An unpaced
-/// closed load has no pauses, so every delay of the generator lowers its rate.
+/// Returns the doubts as reasons of a verdict.
+fn to_reasons<'a>(doubts: impl IntoIterator<Item = &'a Doubt>) -> Vec<Reason> {
+    doubts.into_iter().cloned().map(Reason::Doubt).collect()
+}
+
+/// Splits the doubts about the generator. Returns the reasons of the verdict, then the warnings. An
+/// unpaced closed load has no pauses, so every delay of the generator lowers its rate.
 ///
 /// - Too few workers are always a reason.
 /// - Overloaded engine threads are a reason if the run has an unpaced closed load, a failure, a
 ///   late send or too few workers. Otherwise they are a warning.
 /// - Engine threads that waited for a core are a reason if the run has an unpaced closed load, or
 ///   if their waits may have caused a failure. Otherwise they are a warning.
-fn split_limits(input: VerdictInput<'_>, failures: &Failures) -> (Vec<Reason>, Vec<Reason>) {
+fn split_limits(input: VerdictInput<'_>, failures: &[Failure]) -> (Vec<Reason>, Vec<Reason>) {
     let doubts = input.doubts;
-    let is_unpaced_closed = |scenario: &lab_model::plan::Scenario| {
-        scenario.model == Model::Closed && scenario.pause.is_zero()
-    };
-    let has_unpaced_load = input.plan.scenarios.iter().any(is_unpaced_closed);
-    let (mut limit_reasons, mut warnings) = (Vec::new(), Vec::new());
-    let is_decisive = has_unpaced_load
-        || !failures.list.is_empty()
+    let has_unpaced_load = input
+        .plan
+        .scenarios
+        .iter()
+        .any(|scenario| scenario.model == Model::Closed && scenario.pause.is_zero());
+    let overload_decides = has_unpaced_load
+        || !failures.is_empty()
         || doubts.late.is_some()
         || !doubts.workers.is_empty();
-    let destination = if is_decisive { &mut limit_reasons } else { &mut warnings };
-    destination.extend(doubts.overloaded.iter().cloned().map(Reason::Doubt));
+    let (mut limit_reasons, mut warnings) = (Vec::new(), Vec::new());
+    let destination = if overload_decides { &mut limit_reasons } else { &mut warnings };
+    destination.extend(to_reasons(&doubts.overloaded));
     if let Some(starved) = &doubts.starved {
-        let is_decisive = has_unpaced_load
-            || failures.list.iter().any(|failure| failure.may_be_caused_by(starved, input));
-        let destination = if is_decisive { &mut limit_reasons } else { &mut warnings };
+        let wait_decides = has_unpaced_load
+            || failures.iter().any(|failure| failure.may_be_caused_by(starved, input));
+        let destination = if wait_decides { &mut limit_reasons } else { &mut warnings };
         destination.push(Reason::Doubt(starved.doubt.clone()));
     }
-    limit_reasons.extend(doubts.workers.iter().cloned().map(Reason::Doubt));
+    limit_reasons.extend(to_reasons(&doubts.workers));
     (limit_reasons, warnings)
 }
 
-/// Adds the reason of an end before the end of the plan.
+/// Adds a reason if the run ended before the end of its plan.
 fn add_early_end(input: VerdictInput<'_>, outcome: Outcome, reasons: &mut Vec<Reason>) {
     let planned = input.plan.duration().as_secs_f64();
     match input.early_end {
@@ -249,20 +251,21 @@ fn add_early_end(input: VerdictInput<'_>, outcome: Outcome, reasons: &mut Vec<Re
     }
 }
 
-/// The kind of a failure. It decides if the generator can have caused the failure.
+/// The kind of a failure. It decides if the generator can have caused the failure. An excess is the
+/// difference between the value and its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum FailureKind {
     /// The server's own error responses or wrong results.
     Server,
-    /// Too many HTTP 429 responses. The value is their share of all calls minus the allowed share.
-    RateLimited(f64),
+    /// Too large a share of HTTP 429 responses.
+    RateLimited { excess_share: f64 },
     /// Calls without a response.
     NoResponse,
-    /// A time was too long. The value is the excess over the limit, in milliseconds.
-    Time(f64),
-    /// Too few iterations started in time. If 99 % must start in time and 95 % did, the value is
+    /// Too long a time.
+    Time { excess_ms: f64 },
+    /// Too large a share of late iterations. If 99 % must start in time and 95 % did, the excess is
     /// 0.04.
-    IterationShare(f64),
+    LateIterations { excess_share: f64 },
     /// Too little throughput.
     Throughput,
 }
@@ -275,18 +278,18 @@ struct Failure {
 }
 
 impl Failure {
-    /// Returns true if the generator cannot have caused the failure.
+    /// Returns true if neither the generator nor the plan's pauses can have caused the failure.
     fn is_certain(&self, input: VerdictInput<'_>) -> bool {
         let doubts = input.doubts;
         // Responses of the server show these failures, so an unbounded delay does not explain them.
         let is_shown_by_server =
-            matches!(self.kind, FailureKind::Server | FailureKind::RateLimited(_));
+            matches!(self.kind, FailureKind::Server | FailureKind::RateLimited { .. });
         let has_unbounded_delay = !doubts.overloaded.is_empty() || !doubts.workers.is_empty();
-        let mut delays = [&doubts.starved, &doubts.late].into_iter().flatten();
-        let may_be_delay = (has_unbounded_delay && !is_shown_by_server)
-            || delays.any(|delay| self.may_be_caused_by(delay, input));
+        let may_be_unbounded_delay = has_unbounded_delay && !is_shown_by_server;
+        let mut bounded_delays = [&doubts.starved, &doubts.late].into_iter().flatten();
+        let may_be_bounded_delay = bounded_delays.any(|delay| self.may_be_caused_by(delay, input));
         let may_be_pauses = self.kind == FailureKind::Throughput && !doubts.pauses.is_empty();
-        !may_be_delay && !may_be_pauses
+        !(may_be_unbounded_delay || may_be_bounded_delay || may_be_pauses)
     }
 
     /// Returns true if a delay of the generator can have caused the failure.
@@ -294,11 +297,10 @@ impl Failure {
         let plan = input.plan;
         match self.kind {
             FailureKind::Server => false,
-            FailureKind::RateLimited(excess) | FailureKind::IterationShare(excess) => {
-                excess <= delay.share
-            }
+            FailureKind::RateLimited { excess_share }
+            | FailureKind::LateIterations { excess_share } => excess_share <= delay.share,
             FailureKind::NoResponse => plan.target.timeout.as_secs_f64() * 1e3 <= delay.longest_ms,
-            FailureKind::Time(excess_ms) => excess_ms <= delay.longest_ms,
+            FailureKind::Time { excess_ms } => excess_ms <= delay.longest_ms,
             FailureKind::Throughput => {
                 plan.scenarios.iter().any(|scenario| scenario.model == Model::Closed)
             }
@@ -316,6 +318,23 @@ struct Failures {
 }
 
 impl Failures {
+    /// Collects the failures and findings of a run.
+    fn collect(input: VerdictInput<'_>) -> Failures {
+        let mut failures = Failures::default();
+        failures.add_thresholds(input);
+        failures.add_subscriptions(input);
+        failures.add_failure_periods(input);
+        failures.add_failed_methods(input);
+        failures.add_partly_failing_methods(input);
+        failures.add_wrong_responses(input);
+        failures.add_stalls(input);
+        for (doubt, excess_share) in &input.doubts.undelivered {
+            let kind = FailureKind::LateIterations { excess_share: *excess_share };
+            failures.push(kind, Reason::Doubt(doubt.clone()));
+        }
+        failures
+    }
+
     /// Adds a failure.
     fn push(&mut self, kind: FailureKind, reason: Reason) {
         self.list.push(Failure { kind, reason });
@@ -339,53 +358,57 @@ impl Failures {
         for result in input.subscription_results.iter().filter(|result| !result.outcome.kept) {
             let kind = match (result.outcome.unit, result.excess) {
                 _ if result.is_server_fault => FailureKind::Server,
-                (Some(Unit::Milliseconds), Some(excess_ms)) => FailureKind::Time(excess_ms),
+                (Some(Unit::Milliseconds), Some(excess_ms)) => FailureKind::Time { excess_ms },
                 _ => FailureKind::NoResponse,
             };
             self.push(kind, Reason::Broken(result.clone()));
         }
     }
 
-    /// Adds methods that mostly failed for a time, even if no threshold covers them.
-    fn add_failing_methods(&mut self, input: VerdictInput<'_>) {
-        let all_failed = input.overall.calls > 0 && input.overall.failed_share >= 1.0;
+    /// Adds methods that mostly failed for a time, even if no threshold covers them. A period that
+    /// ended is only a finding, unless most calls since its start failed.
+    fn add_failure_periods(&mut self, input: VerdictInput<'_>) {
+        let failed_share = input.overall.failed_share;
         for (method, period) in input.failure_periods {
             let never_answered = period.class == Class::RpcError
                 && period.succeeded_before == 0
                 && period.until.is_none();
-            let row = input.methods.iter().find(|row| row.method == *method);
-            // True if most calls failed from the start of the period to the end of the run.
-            let is_lasting = row.is_some_and(|row| {
-                period.failed * 2 > row.calls.saturating_sub(period.succeeded_before)
-            });
-            let failed_share = input.overall.failed_share;
+            if never_answered && has_own_threshold(input.plan, method) {
+                continue;
+            }
+            if never_answered && !all_calls_failed(input) {
+                self.push(FailureKind::Server, Reason::NeverAnswered { method: method.clone() });
+                continue;
+            }
             let reason = Reason::FailurePeriod {
                 method: method.clone(),
                 period: period.clone(),
                 failed_share,
             };
-            if never_answered && has_own_threshold(input.plan, method) {
-                continue;
-            }
-            if never_answered && !all_failed {
-                self.push(FailureKind::Server, Reason::NeverAnswered { method: method.clone() });
-            } else if period.until.is_none() || is_lasting {
-                let others_succeed = input.overall.failed_share < 0.5;
-                let is_server_fault = period.class.failed_by_server() || others_succeed;
-                self.push(
-                    if is_server_fault { FailureKind::Server } else { FailureKind::NoResponse },
-                    reason,
-                );
-            } else {
+            let row = input.methods.iter().find(|row| row.method == *method);
+            let most_failed_since_start = row.is_some_and(|row| {
+                period.failed * 2 > row.calls.saturating_sub(period.succeeded_before)
+            });
+            if period.until.is_some() && !most_failed_since_start {
                 self.findings.push(reason);
+            } else if failed_share < 0.5 {
+                // Most calls of the run succeeded, so the generator is not the cause.
+                self.push(FailureKind::Server, reason);
+            } else {
+                self.push(kind_of_class(period.class), reason);
             }
         }
+    }
+
+    /// Adds methods whose calls all failed and that have no failure period. They are failures only
+    /// if every call of the run failed; otherwise they are findings.
+    fn add_failed_methods(&mut self, input: VerdictInput<'_>) {
         for row in input.methods {
             let has_period = input.failure_periods.iter().any(|(method, _)| *method == row.method);
             if row.failed_share >= 1.0 && !has_period {
                 let (method, calls, class) = (row.method.clone(), row.calls, worst_class(row));
                 let reason = Reason::AllFailed { method, calls, class };
-                match all_failed {
+                match all_calls_failed(input) {
                     true => self.push(kind_of_class(class), reason),
                     false => self.findings.push(reason),
                 }
@@ -395,10 +418,10 @@ impl Failures {
 
     /// Adds methods with a large share of failed calls over the whole run.
     fn add_partly_failing_methods(&mut self, input: VerdictInput<'_>) {
-        // A broken threshold about times or throughput does not report that calls failed, so the
-        // failed calls of a slow method are reported too.
+        // A broken threshold about times or throughput does not report that calls failed. So the
+        // failed calls of its method are reported in addition.
         let is_about_failed_calls = |failure: &Failure| {
-            !matches!(failure.kind, FailureKind::Time(_) | FailureKind::Throughput)
+            !matches!(failure.kind, FailureKind::Time { .. } | FailureKind::Throughput)
         };
         let is_reported = |method: &str| {
             self.list
@@ -424,9 +447,9 @@ impl Failures {
 
     /// Adds latency thresholds that were kept only because workers send nothing during stalls.
     ///
-    /// The requests that are missing during the stalls would have been slow. If they are at least 1
-    /// % of all requests, the true p99 is as long as a stall. The longest call during the stalls
-    /// shows how long that is.
+    /// The requests that are missing during the stalls would have been slow. If at least 1 % of all
+    /// requests are missing, the true p99 is as long as a stall. The longest call during the stalls
+    /// shows how long a stall is.
     fn add_stalls(&mut self, input: VerdictInput<'_>) {
         let Some(stalls) = input.stalls else { return };
         for (threshold, threshold_result) in
@@ -440,10 +463,8 @@ impl Failures {
             let hides_breach = stalls.missing_share >= 1.0 - percent / 100.0 && excess_ms > 0.0;
             if threshold_result.outcome.kept && is_upper_limit && is_latency && hides_breach {
                 let (text, stalls) = (threshold.text.clone(), stalls.clone());
-                self.push(
-                    FailureKind::Time(excess_ms),
-                    Reason::KeptByStalls { threshold: text, stalls },
-                );
+                let reason = Reason::KeptByStalls { threshold: text, stalls };
+                self.push(FailureKind::Time { excess_ms }, reason);
             }
         }
     }
@@ -481,6 +502,26 @@ const FAILING_SHARE: f64 = 0.25;
 /// Smallest number of failed calls for `FAILING_SHARE` to apply.
 const FAILED_CALLS_MIN: f64 = 10.0;
 
+/// Largest share of rejected calls without a warning. It is the default threshold of a capacity
+/// search.
+const UNJUDGED_REJECTIONS_MAX: f64 = 0.01;
+
+/// Warns of many calls with status 429. Such a call is no failure, so only a threshold about them
+/// can fail the run.
+fn find_unjudged_rejections(input: VerdictInput<'_>) -> Option<Reason> {
+    let share = input.overall.limited_share;
+    let is_judged =
+        input.plan.thresholds.iter().any(|threshold| {
+            matches!(threshold.selector.metric, Metric::Limited | Metric::Goodput)
+        });
+    (share > UNJUDGED_REJECTIONS_MAX && !is_judged).then_some(Reason::UnjudgedRejections(share))
+}
+
+/// Returns true if every call of the run failed.
+fn all_calls_failed(input: VerdictInput<'_>) -> bool {
+    input.overall.calls > 0 && input.overall.failed_share >= 1.0
+}
+
 /// Returns true if the plan has a threshold about the failures of a method.
 fn has_own_threshold(plan: &Plan, method: &str) -> bool {
     plan.thresholds.iter().any(|threshold| {
@@ -502,21 +543,25 @@ fn kind_of_threshold(
     metric: Metric,
     threshold_result: &ThresholdResult,
 ) -> FailureKind {
+    if threshold_result.is_server_fault {
+        return FailureKind::Server;
+    }
     let excess = threshold_result.excess.unwrap_or(0.0);
     match metric.samples() {
-        _ if threshold_result.is_server_fault => FailureKind::Server,
         Samples::CallShare(is_counted) if is_counted(Class::Limited) => {
-            FailureKind::RateLimited(excess)
+            FailureKind::RateLimited { excess_share: excess }
         }
         Samples::CallShare(_) => FailureKind::NoResponse,
-        Samples::CallTimes(..) | Samples::TransactionTimes(_) => FailureKind::Time(excess),
+        Samples::CallTimes(..) | Samples::TransactionTimes(_) => {
+            FailureKind::Time { excess_ms: excess }
+        }
         Samples::IterationTimes(_) => {
-            // All calls of an iteration can be late, so a call need only explain its part of the
+            // Each call of an iteration can be late. So one call need only explain its part of the
             // excess.
             let steps = plan.mixes.iter().map(|mix| mix.steps.len()).max().unwrap_or(1);
-            FailureKind::Time(excess / steps.max(1) as f64)
+            FailureKind::Time { excess_ms: excess / steps.max(1) as f64 }
         }
-        Samples::IterationShare(_) => FailureKind::IterationShare(excess),
+        Samples::IterationShare(_) => FailureKind::LateIterations { excess_share: excess },
         Samples::CallCount(_) | Samples::IterationCount(_) | Samples::TransactionCount(_) => {
             FailureKind::Throughput
         }

@@ -14,8 +14,8 @@ use crate::analysis::compare::{Design, Values, compare, judge_all};
 use crate::variant;
 use crate::variant::TOTAL;
 
-/// Compares each system with the first earlier system whose search has the same plan and
-/// thresholds.
+/// Compares each system with one of the systems before it: the first one whose first search has the
+/// same plan and thresholds.
 pub(super) fn compare_capacities(
     systems: &[System],
     random: &mut dyn FnMut() -> u64,
@@ -43,9 +43,9 @@ fn is_same_search(a: &CapacityResult, b: &CapacityResult) -> bool {
     a.thresholds == b.thresholds && plan_differences(&facts(a), &facts(b)).is_empty()
 }
 
-/// Compares the capacities of two systems by all searches with the plan of the first system's first
-/// search. `None` if a capacity is only a lower bound or unknown, or if the values cannot be
-/// compared.
+/// Compares the capacities of two systems. Uses the searches of both systems that have the same
+/// plan and thresholds as the first search of `a`. `None` if a capacity is only a lower bound or
+/// unknown, or if the values cannot be compared.
 fn compare_pair(a: &System, b: &System, random: &mut dyn FnMut() -> u64) -> Option<Difference> {
     let first_search = &a.searches.first()?.result;
     let capacities_of = |system: &System| -> Option<Vec<Capacity>> {

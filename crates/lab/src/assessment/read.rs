@@ -133,8 +133,8 @@ impl Results {
     }
 }
 
-/// Reads the results of all arguments. An argument is a list of paths. It starts with the name of
-/// their system if the user gave one.
+/// Reads the results of all arguments. An argument has a list of paths. If the user named the
+/// system of these results, the argument also has its name.
 ///
 /// Fails if a path cannot be read or contains no result, or if a file is not a result.
 pub fn read(arguments: &[(Option<String>, Vec<PathBuf>)]) -> Result<Results, ReadFault> {
@@ -152,8 +152,9 @@ pub fn read(arguments: &[(Option<String>, Vec<PathBuf>)]) -> Result<Results, Rea
     Ok(results)
 }
 
-/// Returns the result files of a path. For a file, it is the file itself. For a folder, it is the
-/// result files in the folder; if there are none, those in its subfolders.
+/// Returns the result files of a path. If the path is a file, returns only that file. If it is a
+/// folder, returns the result files in it. If there are none, returns the result files in its
+/// subfolders.
 fn find_files(path: &Path) -> Result<Vec<PathBuf>, ReadFault> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -222,8 +223,8 @@ fn parse<T: DeserializeOwned>(
     serde_json::from_value(value).map_err(fault)
 }
 
-/// Returns the label of a result. If the file is named as in [`RESULT_FILES`], it is the name of
-/// its folder. Otherwise it is the name of the file without extension.
+/// Returns the label of a result. If the file has a name of [`RESULT_FILES`], the label is the name
+/// of its folder. Otherwise the label is the name of the file without extension.
 fn label(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str());
     let is_result_file = RESULT_FILES.iter().any(|result_file| name == *result_file);

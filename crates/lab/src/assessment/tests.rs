@@ -4,7 +4,7 @@
 use lab_model::record::Class;
 use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::run::RunResult;
-use lab_model::results::{Cause, Confidence, Finding as Cited, Outcome};
+use lab_model::results::{Cause, Confidence, Finding as BottleneckFinding, Outcome};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -54,7 +54,7 @@ pub(crate) fn with_bottleneck(
     cause: Cause,
     confidence: Confidence,
 ) -> RunResult {
-    result.bottleneck = Some(Cited {
+    result.bottleneck = Some(BottleneckFinding {
         cause,
         confidence,
         sentence: "the CPU of the target's host is used up".to_owned(),

@@ -1,6 +1,6 @@
 //! Builds the result of a capacity search from its probes: figures, sentences and warnings. A probe
-//! is one run at one rate, and a *soak* is a long probe at the highest rate that passed. The
-//! *binding* threshold is the one that limits the capacity.
+//! is one run at one rate. A *baseline* is a probe at a low rate, and a *soak* is a long probe at
+//! the highest rate that passed. The *binding* threshold is the one that limits the capacity.
 
 use lab_model::results::capacity::{
     Answer, Binding, CapacityResult, EndReason, Kind, ProbeOutcome, ProcessCost, SCHEMA, Scaling,
@@ -10,14 +10,13 @@ use lab_model::results::{Cause, Finding};
 
 use super::search::{FinishedProbe, Search};
 use crate::analysis::scaling::fit;
-use crate::analysis::search::{Summary, summarize};
+use crate::analysis::search::{Degradation, Summary, summarize};
 use crate::wording::number::short;
 
-/// Largest relative difference between the counted calls in flight and Little's law that causes no
-/// warning.
+/// A search warns if the counted calls in flight differ from Little's law by more than this share.
 const LITTLES_LAW_TOLERANCE: f64 = 0.3;
-/// Smallest number of calls in flight that is compared with Little's law. For fewer calls, one
-/// sample per second is too coarse.
+/// Little's law is checked only if it gives at least this many calls in flight. For fewer calls,
+/// one sample per second is too coarse.
 const LITTLES_LAW_CALLS_MIN: f64 = 5.0;
 
 /// Builds the result of a search that took `seconds`.
@@ -152,15 +151,15 @@ fn fit_scaling(finished: &[FinishedProbe]) -> Option<Scaling> {
 /// Describes a target that did not recover from an overload. `None` if the target recovered, or if
 /// it was not overloaded.
 fn describe_degradation(summary: &Summary) -> Option<String> {
-    let (first_baseline, later_baseline) = summary.degraded?;
+    let Degradation { first, latest } = summary.degraded?;
     Some(format!(
         "the target did not recover: at the baseline's rate its median was {:.2} ms at the start and \
          {:.2} ms later ({:.1} % and {:.1} % failed), even after eight times the usual wait; later \
          probes measure the capacity of the target in that state",
-        first_baseline.p50_ms,
-        later_baseline.p50_ms,
-        first_baseline.failed_share * 100.0,
-        later_baseline.failed_share * 100.0
+        first.p50_ms,
+        latest.p50_ms,
+        first.failed_share * 100.0,
+        latest.failed_share * 100.0
     ))
 }
 

@@ -14,6 +14,7 @@ use lab_model::plan::{Model, Plan, Scenario, Stage};
 use lab_model::results::Quantiles;
 use lab_model::results::capacity::{Kind, SearchFacts};
 
+use crate::analysis::search::judge::BEYOND_MIN;
 use crate::analysis::search::{Settings, estimate};
 use crate::capacity::search::CapacityFault;
 use crate::run::RUN_OVERHEAD;
@@ -21,14 +22,12 @@ use crate::run::RUN_OVERHEAD;
 /// Smallest number of calls of a baseline for a stable median.
 const BASELINE_CALLS_MIN: f64 = 20.0;
 /// Time in which the probe's rate would fill the queue of waiting iterations. It is short, because
-/// the target must work off the queue after the probe. Iterations that the full queue drops also
-/// reveal that the rate is too high.
+/// the target must work off the queue after the probe. A long queue is not needed, because dropped
+/// iterations also reveal a rate that is too high.
 const QUEUE_TIME: Duration = Duration::from_secs(2);
 /// Smallest capacity of that queue, in iterations, unless the plan sets a smaller one. At low rates
 /// a short pause of the target then drops no iteration.
 const QUEUE_MIN: usize = 100;
-/// Smallest number of calls that must lie beyond a percentile.
-const BEYOND_MIN: f64 = 10.0;
 /// Probes are extended until enough calls lie beyond the percentiles, but at most to this time
 /// after the warm-up.
 const EXTENDED_TIME_MAX: Duration = Duration::from_secs(300);
@@ -36,7 +35,7 @@ const EXTENDED_TIME_MAX: Duration = Duration::from_secs(300);
 /// The plan of a search. The plans of the probes are derived from it.
 #[derive(Clone, Debug)]
 pub(super) struct Probes {
-    /// The plan, with default thresholds after the first baseline if it had none.
+    /// The plan. If it has no thresholds, it gets default ones after the first baseline.
     pub(super) plan: Plan,
     /// Each scenario's share of the rate, in the order of the plan.
     shares: Vec<f64>,
@@ -90,8 +89,8 @@ impl Probes {
         Ok(probes)
     }
 
-    /// Applies thresholds about a stage to the whole probe, because a probe has only one stage. A
-    /// threshold no longer aborts a run.
+    /// Applies thresholds about a stage to the whole probe, because a probe has only one stage.
+    /// Thresholds no longer abort a run.
     fn remove_stages(&mut self) {
         for threshold in &mut self.plan.thresholds {
             if threshold.selector.stages.take().is_some() {
@@ -211,7 +210,7 @@ impl Probes {
     }
 }
 
-/// Returns the highest level of a scenario, to which its share of the rate is proportional.
+/// Returns the highest level of a scenario. The scenario's share of the rate is proportional to it.
 fn highest_level(scenario: &Scenario) -> f64 {
     scenario.stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max)
 }
@@ -227,9 +226,9 @@ fn baseline_duration(plan: &Plan) -> Duration {
 /// is that much slower: every percentile of an M/M/1 queue grows by 1 ÷ (1 − utilisation)
 /// (Kleinrock, Queueing Systems, 1975).
 const P99_FACTOR: f64 = 10.0;
-/// Lower bound of the default limit, in milliseconds. Users feel that such a response is immediate
-/// (Nielsen, Usability Engineering, 1993, 5.5). For a fast local target, ten times the p99 may be
-/// mere scheduler jitter.
+/// Lower bound of the default limit, in milliseconds. Users feel that a response within this time
+/// is immediate (Nielsen, Usability Engineering, 1993, 5.5). For a fast local target, ten times the
+/// p99 may be mere scheduler jitter.
 const LIMIT_MIN_MS: f64 = 100.0;
 
 /// Returns a threshold over all methods and the whole run: the metric must stay below `limit`.
@@ -269,6 +268,6 @@ pub fn estimate_cost(plan: &Plan) -> Result<Cost, CapacityFault> {
     };
     let estimated = estimate(&probes.settings, probe_cost);
     let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-    let (probes, cost) = (estimated.probes, estimated.cost);
-    Ok(Cost { probes: probes.0..=probes.1, time: time(cost.0)..=time(cost.1) })
+    let ((probes_min, probes_max), (cost_min, cost_max)) = (estimated.probes, estimated.cost);
+    Ok(Cost { probes: probes_min..=probes_max, time: time(cost_min)..=time(cost_max) })
 }

@@ -165,7 +165,7 @@ pub(super) struct Search<'a> {
     environment: Environment<'a>,
     /// The finished probes, as input of `analysis/search.rs`.
     pub(super) history: Vec<Probe>,
-    /// The same probes in the same order, with their results.
+    /// The probes of `history` in the same order, with their results.
     pub(super) finished: Vec<FinishedProbe>,
     pub(super) warnings: Vec<String>,
     /// Explanation of the default thresholds; `None` if the plan has its own thresholds.
@@ -187,19 +187,19 @@ impl Search<'_> {
             };
             let drain_seconds = self.drain(drains, on_event);
             if (self.environment.is_stopped)() {
-                return self.end_early(None);
+                return Ok(self.end_stopped());
             }
             let started_at = (self.environment.now)().as_secs_f64();
             let plan = self.probes.probe(kind, rate);
             on_event(Event::ProbeStarted { kind, rate, time: plan.duration() });
             let finished = match self.try_run(&plan, on_event) {
                 Ok(finished) => finished,
-                Err(fault) => return self.end_early(Some(fault)),
+                Err(fault) => return self.end_failed(fault),
             };
             let planned = PlannedProbe { kind, rate, drains, started_at, drain_seconds };
             self.record(&plan, finished, planned, on_event);
             if (self.environment.is_stopped)() {
-                return self.end_early(None);
+                return Ok(self.end_stopped());
             }
         }
     }
@@ -214,8 +214,9 @@ impl Search<'_> {
         time.as_secs_f64()
     }
 
-    /// Runs a probe. If the run fails, tries it again after a longer wait, because an overload may
-    /// have crashed the target.
+    /// Runs a probe. If the run fails, tries it once more after a longer wait, because an overload
+    /// may have crashed the target. Does not retry the first run of a search, nor any run of a
+    /// stopped search.
     fn try_run(
         &mut self,
         plan: &Arc<Plan>,
@@ -230,15 +231,16 @@ impl Search<'_> {
         (self.environment.run)(plan, &mut |progress| on_event(Event::Second(progress)))
     }
 
-    /// Ends the search early because of an error, or because the user stopped it. Adds a warning.
-    fn end_early(&mut self, fault: Option<RunFault>) -> Result<EndReason, CapacityFault> {
-        match (fault, self.history.last()) {
-            (Some(fault), None) => return Err(fault.into()),
-            (Some(fault), Some(last)) => self
-                .warnings
-                .push(format!("the run after the probe at {}/s failed: {fault}", last.rate)),
-            (None, _) => self.warnings.push("the search was stopped by the user".to_owned()),
-        }
+    /// Ends the search because the user stopped it. Adds a warning.
+    fn end_stopped(&mut self) -> EndReason {
+        self.warnings.push("the search was stopped by the user".to_owned());
+        EndReason::Stopped
+    }
+
+    /// Ends the search because a run failed. Adds a warning, or fails if it was the first run.
+    fn end_failed(&mut self, fault: RunFault) -> Result<EndReason, CapacityFault> {
+        let Some(last) = self.history.last() else { return Err(fault.into()) };
+        self.warnings.push(format!("the run after the probe at {}/s failed: {fault}", last.rate));
         Ok(EndReason::Stopped)
     }
 
@@ -255,12 +257,8 @@ impl Search<'_> {
         let mut row = probe_row(&result, &judgement, planned);
         row.folder = self.save(&result, &totals, planned, on_event);
         on_event(Event::Ended(&row));
-        let is_valid_baseline = |kind, outcome| {
-            kind == Kind::Baseline && matches!(outcome, ProbeOutcome::Pass | ProbeOutcome::Fail)
-        };
-        let is_first_baseline = is_valid_baseline(planned.kind, judgement.outcome)
-            && !self.history.iter().any(|probe| is_valid_baseline(probe.kind, probe.outcome));
-        self.history.push(Probe {
+        let had_valid_baseline = self.history.iter().any(Probe::is_valid_baseline);
+        let probe = Probe {
             kind: planned.kind,
             rate: planned.rate,
             outcome: judgement.outcome,
@@ -270,8 +268,9 @@ impl Search<'_> {
                 failed_share: result.overall.failed_share,
             },
             drains: planned.drains,
-        });
-        if is_first_baseline {
+        };
+        self.history.push(probe);
+        if probe.is_valid_baseline() && !had_valid_baseline {
             self.default_thresholds = self.probes.set_default_thresholds(&result.overall.service);
             if let Some(text) = &self.default_thresholds {
                 on_event(Event::DefaultThresholds(text));
@@ -341,7 +340,7 @@ impl Search<'_> {
     }
 }
 
-/// Purpose, rate and start of a probe.
+/// Purpose, rate and start of a probe, and the wait before it.
 #[derive(Clone, Copy)]
 struct PlannedProbe {
     kind: Kind,

@@ -1,4 +1,5 @@
-//! Finds and reads the files of a variant: a result, a folder of results, or another tool's file.
+//! Finds and reads the files of a variant, which is one of the compared systems: a result, a folder
+//! of results, or another tool's file.
 
 use std::path::{Path, PathBuf};
 

@@ -21,7 +21,7 @@ use crate::wording::{comparability, difference};
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Equal runs, made to measure the spread between runs (A/A). A difference counts only if it is
-    /// larger than their spread. `None` if there are no such runs.
+    /// larger than the spread of these runs. `None` if there are no such runs.
     pub control_runs: Option<Variant>,
     /// True if run n of one variant belongs to run n of the other.
     pub paired: bool,
@@ -145,7 +145,7 @@ fn check_runs(variant: &mut Variant, despite_mismatches: bool) -> Vec<Mismatch> 
 
 /// Returns the mismatches between the first run of a variant and its other runs. If several runs
 /// differ from the first one in the same fact, they are one mismatch, with the value of the first
-/// of them. On a growing chain, all runs have different heads.
+/// differing run. For example, all runs on a growing chain start at different newest blocks.
 fn find_mismatches_between_runs(variant: &Variant) -> Vec<Mismatch> {
     let Some((first, others)) = variant.runs.split_first() else { return Vec::new() };
     let mut counted: Vec<(Mismatch, usize)> = Vec::new();
@@ -224,8 +224,8 @@ fn shared_keys(a: &Variant, b: &Variant) -> Vec<MetricKey> {
     keys
 }
 
-/// Returns the values of a key in all runs of a variant. Seconds and calls are included only for a
-/// single run.
+/// Returns the values of a key in all runs of a variant. The values by second and the number of
+/// calls are included only if the variant has a single run.
 fn values(variant: &Variant, key: &MetricKey) -> Values {
     let runs: Vec<f64> =
         variant.runs.iter().filter_map(|run| run.values.get(key).copied()).collect();
@@ -264,7 +264,7 @@ fn normal_row(variant: &Variant) -> NormalRow {
     let all_keys = variant.runs.iter().flat_map(|run| run.values.keys());
     let methods: BTreeSet<&String> = all_keys.map(|(method, _)| method).collect();
     let has_single_method = methods.len() == 1;
-    let median_of = |metrics: [Metric; 2]| {
+    let median_of = |metrics: &[Metric]| {
         let is_selected = |(method, metric): &MetricKey| {
             (method == TOTAL || has_single_method) && metrics.contains(metric)
         };
@@ -276,7 +276,7 @@ fn normal_row(variant: &Variant) -> NormalRow {
     let first_run = variant.runs.first();
     let machine = first_run.and_then(|run| run.facts.machine.as_ref());
     let cores = first_run.and_then(|run| run.cores).filter(|cores| *cores > 0.0);
-    let goodput = median_of([Metric::Goodput, Metric::Goodput]);
+    let goodput = median_of(&[Metric::Goodput]);
     let costs: Vec<f64> = variant.runs.iter().filter_map(|run| run.cpu_ms_per_request).collect();
     NormalRow {
         variant: variant.name.clone(),
@@ -286,8 +286,8 @@ fn normal_row(variant: &Variant) -> NormalRow {
         cores,
         goodput,
         goodput_per_core: goodput.zip(cores).map(|(goodput, cores)| goodput / cores),
-        p50_ms: median_of([Metric::LatencyP50, Metric::ServiceP50]),
-        p99_ms: median_of([Metric::LatencyP99, Metric::ServiceP99]),
+        p50_ms: median_of(&[Metric::LatencyP50, Metric::ServiceP50]),
+        p99_ms: median_of(&[Metric::LatencyP99, Metric::ServiceP99]),
         cpu_ms_per_request: median(&costs),
     }
 }
@@ -361,15 +361,14 @@ fn warn_of_order(first: &Variant, other: &Variant) -> Option<String> {
 /// Returns a warning about metrics whose change has the opposite sign of the difference between
 /// their medians.
 fn warn_of_directions(result: &CompareResult) -> Option<String> {
-    // True if the medians and the change point in opposite directions.
-    let is_against = |difference: &&Difference| {
+    let has_opposite_signs = |difference: &&Difference| {
         let median_difference = difference.b - difference.a;
         // A change below the floor, the smallest relevant change, does not matter.
         let matters = difference.change.abs() > difference.floor;
         matters && difference.interval.is_some() && median_difference * difference.change < 0.0
     };
     let sentences: Vec<String> =
-        result.differences.iter().filter(is_against).map(difference::sentence).collect();
+        result.differences.iter().filter(has_opposite_signs).map(difference::sentence).collect();
     (!sentences.is_empty()).then(|| {
         format!(
             "medians and change differ in direction for {}: A and B are medians over runs, while \

@@ -1,12 +1,13 @@
-//! The default calls of each family: reads at blocks that both servers have, and calls that must
-//! return null or an error. Hashes and addresses come from blocks of the first server.
+//! The default calls of each chain family, such as Ethereum: reads at blocks that both servers
+//! have, and calls that must return null or an error. Hashes and addresses come from blocks of the
+//! first server.
 
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
 use wire::family::Family;
 
-use super::Call;
+use super::ComparedCall;
 use crate::target::{Client, Reply, number};
 
 /// Maximum number of transactions of a block for which calls are made.
@@ -22,16 +23,16 @@ const FAR_BLOCK: u64 = 1 << 40;
 #[derive(Default)]
 struct Calls {
     /// The calls in the order in which they were added.
-    list: Vec<Call>,
+    list: Vec<ComparedCall>,
     /// The same calls as in `list`, for a fast search.
-    known: HashSet<Call>,
+    known: HashSet<ComparedCall>,
 }
 
 impl Calls {
     /// Adds a call, unless it has been added before.
     fn add(&mut self, method: &str, params: &Value) {
         let params = Some(params.to_string().into_bytes());
-        let call = Call { method: method.to_owned(), params, names_its_block: true };
+        let call = ComparedCall { method: method.to_owned(), params, names_its_block: true };
         if self.known.insert(call.clone()) {
             self.list.push(call);
         }
@@ -45,7 +46,7 @@ pub(super) fn default_calls(
     family: Family,
     newest: u64,
     count: u64,
-) -> (Vec<Call>, Vec<u64>) {
+) -> (Vec<ComparedCall>, Vec<u64>) {
     let (mut calls, mut missing_blocks) = (Calls::default(), Vec::new());
     for height in (0..=newest).rev().take(usize::try_from(count).unwrap_or(usize::MAX)) {
         let added = match family {

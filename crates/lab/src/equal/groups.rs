@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lab_model::results::equal::{DifferenceClass, DifferenceExample, DifferenceRow, MethodRow};
 
 use super::send::Outcome;
-use super::{Call, Options};
+use super::{ComparedCall, Options};
 use crate::analysis::habits::{find_habit, matches_pointer};
 use crate::analysis::json_compare::all::ClassifiedDifference;
 
@@ -69,7 +69,7 @@ impl<'a> Groups<'a> {
     }
 
     /// Adds the outcome of a call.
-    pub(super) fn add(&mut self, call: &Call, outcome: &Outcome) {
+    pub(super) fn add(&mut self, call: &ComparedCall, outcome: &Outcome) {
         let keys: Vec<(GroupKey, &ClassifiedDifference)> = match outcome {
             Outcome::Compared(found) => {
                 found.iter().map(|difference| (self.key_of(call, difference), difference)).collect()
@@ -97,7 +97,7 @@ impl<'a> Groups<'a> {
     }
 
     /// Returns the group of a difference.
-    fn key_of(&self, call: &Call, difference: &ClassifiedDifference) -> GroupKey {
+    fn key_of(&self, call: &ComparedCall, difference: &ClassifiedDifference) -> GroupKey {
         let mut ignore = self.options.ignore.iter();
         let is_ignored = ignore.any(|pattern| matches_pointer(pattern, &difference.pointer));
         let habit = find_habit(difference, &call.method, self.client_versions);
@@ -131,7 +131,7 @@ impl<'a> Groups<'a> {
 }
 
 /// Returns the row of a new group, with this difference as its example.
-fn row_of(key: &GroupKey, call: &Call, difference: &ClassifiedDifference) -> DifferenceRow {
+fn row_of(key: &GroupKey, call: &ComparedCall, difference: &ClassifiedDifference) -> DifferenceRow {
     let body = call.body();
     let request = String::from_utf8_lossy(&body);
     let request = match request.len() <= REQUEST_BYTES_MAX {

@@ -1,5 +1,6 @@
 //! Selects the recorded calls that are safe to send to two servers and whose responses can be
-//! compared. Replaces block tags with the number of the common block.
+//! compared. Replaces block tags, such as `latest`, with the number of a block that both servers
+//! have.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,12 +8,12 @@ use lab_model::plan::RecordedRequest;
 use lab_model::results::equal::{SkipReason, SkippedCalls};
 use wire::block::{BlockRef, BlockTag};
 use wire::block_param::write_params_at;
-use wire::call::{self, Body, Limits};
+use wire::call::{self, Body, Call, Limits};
 use wire::effect::{Effect, effect_of};
 use wire::family::Family;
 use wire::method::{Method, Repeat, Validity, methods_of};
 
-use super::{Call, Options, Selected};
+use super::{ComparedCall, Options, Selected};
 use crate::reference::names_its_block;
 
 /// Returns the calls to send, without repetitions, and the number of calls that must not be sent,
@@ -80,9 +81,9 @@ fn find_skip_reason(
     }
 }
 
-/// Returns a call in which the number of the block replaces a tag whose block changes, such as
-/// `latest`. Without `block` the call is unchanged.
-fn replace_tag(call: &call::Call<'_>, row: Option<&Method>, block: Option<u64>) -> Call {
+/// Returns the call, with the number `block` in place of a block tag such as `latest`. The tag
+/// `earliest` stays, because its block never changes. Without `block` the call is unchanged.
+fn replace_tag(call: &Call<'_>, row: Option<&Method>, block: Option<u64>) -> ComparedCall {
     let mut params = call.params.raw().map(<[u8]>::to_vec);
     if let (Some(row), Some(number)) = (row, block)
         && let Some(parameter) = row.block
@@ -93,7 +94,7 @@ fn replace_tag(call: &call::Call<'_>, row: Option<&Method>, block: Option<u64>) 
         write_params_at(&mut new_params, &call.params, span, parameter.format, number);
         params = Some(new_params);
     }
-    let mut call = Call { method: call.method.to_string(), params, names_its_block: false };
+    let mut call = ComparedCall { method: call.method.to_string(), params, names_its_block: false };
     call.names_its_block = names_its_block(&call.body());
     call
 }

@@ -1,15 +1,15 @@
 //! Sends a call to both servers and compares the responses.
 //!
 //! A difference counts only if the responses also differ when both servers are called again. If the
-//! response depends on the head, both servers must also report the same head before and after the
-//! calls.
+//! response depends on the head (the newest block), both servers must also report the same head
+//! before and after the calls.
 
 use std::time::Duration;
 
 use wire::family::Family;
 use wire::response::parse_response;
 
-use super::Call;
+use super::ComparedCall;
 use crate::analysis::json_compare::all::{ClassifiedDifference, Sent, differences};
 use crate::target::{Client, read_head_with};
 
@@ -47,7 +47,7 @@ pub(super) struct Pair<'a> {
 impl Pair<'_> {
     /// Sends a call to both servers. While the responses differ or neither server responds, sends
     /// it again, at most [`REPEATS`] times.
-    pub(super) fn compare(&self, call: &Call) -> Outcome {
+    pub(super) fn compare(&self, call: &ComparedCall) -> Outcome {
         let body = call.body();
         let mut outcome = self.compare_once(&body);
         for _ in 0..REPEATS {
@@ -74,7 +74,7 @@ impl Pair<'_> {
         if left.is_err() && right.is_err() {
             return Outcome::Unanswered;
         }
-        Outcome::Compared(differences(&left, &right, Call::ID))
+        Outcome::Compared(differences(&left, &right, ComparedCall::ID))
     }
 
     /// Compares the responses while both servers have the same head.

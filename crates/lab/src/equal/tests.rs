@@ -30,7 +30,7 @@ fn select(family: Family, bodies: &[&str], options: &Options) -> (Vec<String>, V
         })
         .collect();
     let (calls, skipped) = recorded::select_calls(requests.iter(), family, Some(16), options);
-    let text = |call: &Call| {
+    let text = |call: &ComparedCall| {
         let params = String::from_utf8(call.params.clone().unwrap_or_default()).unwrap();
         let note = if call.names_its_block { "" } else { " at the head" };
         format!("{} {params}{note}", call.method)

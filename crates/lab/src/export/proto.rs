@@ -77,7 +77,7 @@ pub(super) struct Histogram {
     /// The indexes of the buckets with values above the zero bucket.
     #[prost(message, repeated, tag = "11")]
     pub(super) positive_spans: Vec<Span>,
-    /// The difference of each bucket's count from the previous one.
+    /// The difference of each bucket's count from the count of the previous bucket.
     #[prost(sint64, repeated, tag = "12")]
     pub(super) positive_deltas: Vec<i64>,
     /// Milliseconds since 1970.
@@ -88,7 +88,7 @@ pub(super) struct Histogram {
 /// A range of consecutive buckets.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Span {
-    /// The index of the first bucket for the first span. For other spans, the number of empty
+    /// For the first span, the index of its first bucket. For other spans, the number of empty
     /// buckets since the previous span.
     #[prost(sint32, tag = "1")]
     pub(super) offset: i32,

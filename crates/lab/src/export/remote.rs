@@ -40,7 +40,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// sends up to 2,000 samples.
 const SERIES_MAX: usize = 2_000;
 /// Maximum number of batches that wait for the sending thread. A batch has the samples of one
-/// instant. Four batches cover 20 seconds, while an attempt to send takes at most [`TIMEOUT`].
+/// instant. Four batches cover 20 seconds. That suffices, because the thread takes no batches only
+/// during an attempt to send, for at most [`TIMEOUT`].
 const PENDING_BATCHES_MAX: usize = 4;
 /// Maximum number of bytes that are read from an error response.
 const ERROR_BYTES_MAX: u64 = 64 * 1024;
@@ -54,7 +55,8 @@ pub struct Settings {
     pub url: String,
     /// The naming scheme of the metrics.
     pub names: Names,
-    /// How distributions are pushed.
+    /// How distributions are pushed: as statistics, or as native histograms, whose resolution is
+    /// the `schema`.
     pub trends: Trends,
     /// Labels that are added to every series.
     pub labels: Labels,
@@ -98,7 +100,8 @@ pub struct RemoteWrite {
     skipped: u64,
     /// The channel to the sending thread.
     batches: SyncSender<Batch>,
-    /// The error of the last attempt to send a push. `None` if that attempt succeeded.
+    /// The error of the last attempt to send a push. `None` if that attempt succeeded, or if there
+    /// was none yet.
     error: Arc<Mutex<Option<String>>>,
     /// The sending thread.
     thread: JoinHandle<PushSummary>,
@@ -201,7 +204,8 @@ impl RemoteWrite {
 struct Sender {
     /// Where the pushes are sent.
     receiver: Endpoint,
-    /// The error of the last attempt to send a push. `None` if that attempt succeeded.
+    /// The error of the last attempt to send a push. `None` if that attempt succeeded, or if there
+    /// was none yet.
     error: Arc<Mutex<Option<String>>>,
     /// The naming scheme of the metrics.
     names: Names,

@@ -41,8 +41,8 @@ mod tests;
 /// Time between two collections, as in remote write. Each collection takes some of the run's CPU
 /// time.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum length of a request's header section. It is the smallest maximum that hyper accepts.
-/// Scrapers send only a few hundred bytes.
+/// Maximum length of a request's header section. hyper accepts no smaller maximum. Scrapers send
+/// only a few hundred bytes.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 /// Maximum number of concurrent connections. Further connections are closed at once.
 const CONNECTIONS_MAX: usize = 8;
@@ -250,8 +250,8 @@ impl Collector for SampleCollector {
     }
 }
 
-/// Encodes a number, or a distribution as a classic histogram. All distributions of a scrape have
-/// this shape, because [`Form::Classic`] was requested.
+/// Encodes a number, or a distribution as a classic histogram. A scrape has only classic
+/// histograms, because [`Form::Classic`] was requested.
 fn encode_value(encoder: &mut MetricEncoder<'_>, sample: &Sample) -> fmt::Result {
     match &sample.value {
         Value::Number(value) if sample.metric.kind == Kind::Counter => {

@@ -102,8 +102,8 @@ pub(super) type RunSamples<'a, 'p> = SampleBuilder<'a, Progress<'p>>;
 /// A function that adds the samples of a metric to its builder.
 pub(super) type AddSamples<S> = fn(&mut SampleBuilder<'_, S>);
 
-/// Returns all samples of a table, with distributions in the given format. It takes a few
-/// microseconds for each histogram that has values.
+/// Returns all samples of a table, with distributions in the given format. Each histogram that has
+/// values takes a few microseconds.
 pub(super) fn collect_samples<S>(
     table: &[Entry<AddSamples<S>>],
     source: &S,

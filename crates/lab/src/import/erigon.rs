@@ -24,11 +24,11 @@ use crate::variant::{P95_CALLS_MIN, P99_CALLS_MIN, Run, Variant};
 const HEADER: &str = "Daemon,TestNo,TG-Threads,Qps,Time,Min,Mean,50,90,95,99,Max,Ratio,Error";
 /// Number of columns of the header.
 const COLUMNS: usize = 14;
-/// The first repetition of a rate ran on cold caches if its mean time exceeds that of the slowest
-/// other repetition by this factor. In 27 published reports, cold repetitions are 1.6 to 1,400
-/// times slower. Other repetitions differ by ±20 %.
+/// The first repetition of a rate ran on cold caches if its mean time is more than this many times
+/// the mean time of the slowest other repetition. In 27 published reports, cold repetitions are 1.6
+/// to 1,400 times slower. Other repetitions differ by ±20 %.
 const COLD_FACTOR: f64 = 1.5;
-/// Smallest number of later repetitions that shows if the first repetition was cold.
+/// The first repetition can count as cold only if at least this many repetitions follow it.
 const LATER_REPETITIONS_MIN: usize = 2;
 
 /// Returns true if the content has the header.
@@ -215,8 +215,8 @@ fn add_notes(variant: &mut Variant, repetitions: &[&Repetition]) {
     }
 }
 
-/// Returns the number of the first repetition if it ran on cold caches. The repetitions are those
-/// of one rate, in order.
+/// Returns the number of the first repetition if it ran on cold caches. `None` if it did not, or if
+/// too few repetitions follow it. `repetitions` has all repetitions of one rate, in order.
 fn cold_repetition(repetitions: &[&Repetition]) -> Option<u32> {
     let (first_repetition, later_repetitions) = repetitions.split_first()?;
     let slowest =

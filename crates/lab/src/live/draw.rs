@@ -1,7 +1,7 @@
 //! Draws the screen as a pure function of a `State`, without a terminal and without a clock.
 //!
-//! It uses only the sixteen colours that the terminal itself defines, which are readable on light
-//! and dark backgrounds. Text repeats all information that colours show.
+//! Of the sixteen colours that the terminal itself defines, it uses only those that are readable on
+//! light and dark backgrounds. Text repeats all information that colours show.
 
 use std::time::Duration;
 

@@ -30,7 +30,7 @@ impl FullScreen {
         ACTIVE.store(true, Ordering::Release);
         let full_screen = FullScreen(());
         // `ratatui::init` is not used, because it queries the cursor position. Some terminals do
-        // not support that.
+        // not support that query.
         execute!(io::stderr(), EnterAlternateScreen, Clear(ClearType::All))?;
         Ok(full_screen)
     }

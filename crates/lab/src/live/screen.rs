@@ -28,7 +28,7 @@ mod tests;
 /// Interval of polls for keys. A new state is drawn after at most this time.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The full screen of a run. It ends when it is finished or dropped.
+/// The full screen of a run. Finishing or dropping the value restores the terminal.
 #[derive(Debug)]
 pub struct Screen {
     shared: Arc<Shared>,
@@ -70,7 +70,7 @@ impl Screen {
             // This restores the terminal. If the thread panics, unwinding restores it.
             drop(full_screen);
             if is_stopped_by_key {
-                // Standard error may be closed.
+                // Standard error may be closed, so an error is ignored.
                 let _ = writeln!(io::stderr(), "stopping; the results so far are saved");
             }
         })?;

@@ -47,7 +47,7 @@ pub(super) struct State {
     pub(super) table_period: TimePeriod,
     /// True if colours are used.
     pub(super) colour: bool,
-    /// A histogram that [`State::build_rows`] reuses, so that it allocates none per second.
+    /// A histogram that [`State::build_rows`] reuses, so that no histogram is allocated per second.
     scratch: Times,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct MethodRow {
 pub(super) struct RateSeries {
     /// Length of a point. It doubles each time the number of points reaches [`POINTS_MAX`].
     seconds_per_point: u64,
-    /// Sums of the seconds since the last point.
+    /// Sums over the seconds since the last point.
     incomplete: IncompletePoint,
     pub(super) points: Vec<Rates>,
 }
@@ -102,7 +102,7 @@ pub(super) struct Rates {
     pub(super) started: f64,
 }
 
-/// Sums of the seconds of the next point.
+/// Sums over the seconds that belong to the next point.
 #[derive(Clone, Debug, Default)]
 struct IncompletePoint {
     planned: u64,
@@ -166,9 +166,11 @@ impl State {
 
     /// Returns the running stages with their remaining times.
     pub(super) fn stages(&self) -> Vec<(&Scenario, &Stage, Duration)> {
-        let running = |scenario| Some((scenario, stage_at(scenario, self.elapsed)?));
-        let running_stages = self.plan.scenarios.iter().filter_map(running);
-        running_stages.map(|(scenario, (stage, remaining))| (scenario, stage, remaining)).collect()
+        let running_stage = |scenario| {
+            let (stage, remaining) = stage_at(scenario, self.elapsed)?;
+            Some((scenario, stage, remaining))
+        };
+        self.plan.scenarios.iter().filter_map(running_stage).collect()
     }
 
     /// Returns true if a scenario has the open model. Only such a scenario can fall behind its
@@ -177,8 +179,8 @@ impl State {
         self.plan.scenarios.iter().any(|scenario| scenario.model == Model::Open)
     }
 
-    /// Returns the rows of the table. A slot of the totals is a combination of stage, method and
-    /// class of result, and its cell has the histograms of its calls.
+    /// Returns the rows of the table. The totals have one cell for each combination of stage,
+    /// method and class of result. A cell has the histograms of its calls.
     fn build_rows(&mut self, progress: &Progress<'_>) -> Vec<MethodRow> {
         let mut rows = vec![];
         for (index, method) in self.plan.methods.iter().enumerate() {
@@ -221,7 +223,8 @@ impl State {
 
 impl MethodRow {
     /// Returns the totals of the methods. The percentiles of the last second are unknown, because
-    /// they cannot be computed from percentiles of single methods. Only its maximum is known.
+    /// they cannot be computed from percentiles of single methods. Only the maximum of the last
+    /// second is known.
     fn totals(rows: &[MethodRow], whole_run: Percentiles) -> MethodRow {
         let sum = |count_of: fn(&MethodRow) -> u64| rows.iter().map(count_of).sum();
         MethodRow {

@@ -76,7 +76,8 @@ impl Caller {
                     self.state.lock().fail_to_identify(self.index, &reason, now);
                 }
             }
-            // This limits retries that fail before a request, for example to resolve the name.
+            // An attempt may fail before its first request, for example if the name cannot be
+            // resolved. The wait limits the rate of such attempts too.
             self.turns.wait();
         }
     }
@@ -86,8 +87,8 @@ impl Caller {
     fn prepare(&self) -> Result<Calls, String> {
         let mut plan = self.target.plan.clone();
         if self.target.default_calls {
-            // The family is not known yet. No family's default calls use chain data, so with any
-            // of them the target is identified without fetching chain data.
+            // The family is not known yet, so the default calls of any family serve. They use no
+            // chain data, so no chain data is fetched.
             default_calls::set(&mut plan, Family::Ethereum);
         }
         let probed = target::probe_with(&self.client, &plan);
@@ -138,7 +139,7 @@ impl Caller {
         let (class, head, reason) = match result {
             Ok((status, body)) => {
                 let class = class_of(*status, body);
-                let head = (class == Class::Ok).then(|| head_of(body)).flatten();
+                let head = if class == Class::Ok { head_of(body) } else { None };
                 (class, head, explain(class, *status, body))
             }
             Err(error) => {

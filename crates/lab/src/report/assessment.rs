@@ -68,7 +68,7 @@ pub(super) fn document(assessed: &Assessed) -> Document {
         title: title.clone(),
         window: format!("report: {title}"),
         heading: format!("Report: {title}"),
-        lead: vec![lead(assessed).into()],
+        intro: vec![intro(assessed).into()],
         sections: sections.into_iter().flatten().collect(),
         glossary: true,
     }
@@ -82,7 +82,7 @@ fn section(id: &'static str, title: &'static str) -> Section {
 
 /// Returns a line with the numbers of systems, results and studies, and with the times of the first
 /// and the last start.
-fn lead(assessed: &Assessed) -> String {
+fn intro(assessed: &Assessed) -> String {
     let results = setup::results(assessed);
     let mut started: Vec<&str> = results.iter().map(|result| result.started).collect();
     started.extend(assessed.studies.iter().map(|study| study.result.started.as_str()));
@@ -135,9 +135,11 @@ fn head(assessed: &Assessed) -> Section {
     };
     let summary = text![bold(word), format!(": {counts}.")];
     let list = Block::List(List::of(sentences.clone()));
+    let verdict =
+        Block::Verdict { class, word: word.to_owned(), summary: counts, reasons: sentences };
     Section::default()
         .on(TERMINAL, Block::Banner(class, word.to_owned(), banner_text))
-        .on(PAGE, Block::Verdict(class, word.to_owned(), counts, sentences))
+        .on(PAGE, verdict)
         .on(MARKDOWN, Block::Paragraph(summary))
         .on(MARKDOWN, list)
 }
@@ -198,7 +200,7 @@ fn evidence_of(finding: &Finding) -> Text {
 fn findings(assessed: &Assessed) -> Section {
     let findings = &assessed.assessment.findings;
     let section = section("findings", "Findings")
-        .lead("What the valid results show. Invalid results give no finding.");
+        .intro("What the valid results show. Invalid results give no finding.");
     if findings.is_empty() {
         return section.on(FILES, Block::Paragraph("The results show no finding.".into()));
     }
@@ -277,7 +279,7 @@ fn recommendations(assessed: &Assessed) -> Section {
         text![advice, " Because of ", link_to_basis(recommendation.basis), "."]
     });
     let section = section("recommendations", "Recommendations")
-        .lead("Each recommendation rests on the finding that it links to.");
+        .intro("Each recommendation rests on the finding that it links to.");
     add_list(section, "Recommendations:", items.collect(), NO_RECOMMENDATION)
 }
 

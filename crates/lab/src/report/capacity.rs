@@ -7,7 +7,7 @@
 //!
 //! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
 //! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
-//! row for each of `rows`. `text!["a ", code("b")]` joins texts. In a heading, lead or note,
+//! row for each of `rows`. `text!["a ", code("b")]` joins texts. In a heading, intro or note,
 //! `[soak](soak)` is a text that links to the glossary entry "soak".
 
 use lab_model::results::capacity::{
@@ -39,7 +39,7 @@ const WIDE: i32 = 1000;
 pub(super) fn document(result: &CapacityResult) -> Document {
     let (plan, target, finding) = (&result.plan, &result.target, result.bottleneck.as_ref());
     let text_formats = TERMINAL | MARKDOWN;
-    let version = (result.weir.as_str(), result.schema.as_str());
+    let version_and_schema = (result.weir.as_str(), result.schema.as_str());
     let sections = [
         Some(head(result)),
         parts::sentences("Doubts", List::of(doubts(result)), text_formats),
@@ -55,15 +55,15 @@ pub(super) fn document(result: &CapacityResult) -> Document {
         Some(settings(result)),
         parts::warnings(&result.warnings, WARNINGS_MAX, text_formats),
         Some(origin(result)),
-        Some(parts::repeat(plan, target, "capacity", version)),
+        Some(parts::repeat(plan, target, "capacity", version_and_schema)),
     ];
-    let lead = format!("{} · {} · {}", target.url, result.started, span(result.duration));
+    let intro = format!("{} · {} · {}", target.url, result.started, span(result.duration));
     Document {
         command: "weir capacity",
         title: plan.name.clone(),
         window: format!("capacity: {}", plan.name),
         heading: format!("Capacity {}: {}", answer(result), plan.name),
-        lead: vec![lead.into()],
+        intro: vec![intro.into()],
         sections: sections.into_iter().flatten().collect(),
         glossary: true,
     }
@@ -145,6 +145,7 @@ fn head(result: &CapacityResult) -> Section {
     let partial = Block::Partial("the search ended before its result");
     let (word, sentence) = (answer(result), &result.answer.sentence);
     let (head, title) = (format!("CAPACITY {word}"), format!("{}{partial_mark}", result.plan.name));
+    let (summary, reasons) = (sentence.clone(), doubts(result));
     let because = format!("because {}", describe_end(&result.answer));
     let boundary = describe_boundary(result.answer.boundary);
     let shape = boundary.map(|shape| format!(" [Boundary](boundary) {shape}.")).unwrap_or_default();
@@ -157,7 +158,7 @@ fn head(result: &CapacityResult) -> Section {
     Section::default()
         .on(FILES, result.partial.then_some(partial))
         .on(TERMINAL, Block::Banner(class, head, title))
-        .on(PAGE, Block::Verdict(class, word, sentence.clone(), doubts(result)))
+        .on(PAGE, Block::Verdict { class, word, summary, reasons })
         .on(PAGE, Block::Tiles(tiles(result)))
         .on(PAGE, Block::Note(Text::marked(&format!("Ended {because}.{shape}"))))
         .on(TERMINAL | MARKDOWN, Block::Paragraph(sentence.into()))
@@ -271,7 +272,7 @@ pub(super) fn curves(result: &CapacityResult) -> Option<Section> {
     let outcomes = [(Ink::Good, "passed"), (Ink::Bad, "failed"), (Ink::Plan, "counts as neither")];
     let outcome_legend: String = outcomes.into_iter().map(outcome_key).collect();
     let note = Block::Note("First axis: planned iterations per second.".into());
-    let section = Section::new("curves", "By rate").nav("Curves").lead(
+    let section = Section::new("curves", "By rate").nav("Curves").intro(
         "Each point is a [probe](probe); curves connect the medians of each rate. The band between \
          the highest pass and the lowest fail contains the [capacity](capacity).",
     );
@@ -333,7 +334,7 @@ fn costs(result: &CapacityResult) -> Option<Section> {
         Column::number("probe") => (cost.probe + 1).to_string(),
     );
     let section = Section::new("costs", "CPU cost of a request");
-    let section = section.lead("At the highest rate that passed.").on(PAGE, Block::Table(table));
+    let section = section.intro("At the highest rate that passed.").on(PAGE, Block::Table(table));
     (!result.costs.is_empty()).then_some(section)
 }
 
@@ -350,7 +351,7 @@ fn probes(result: &CapacityResult) -> Section {
     terminal_table.total_rows = Some(all_probes.len());
     Section::new("probes", "Probes")
         .nav("Probes")
-        .lead("In order of time. [Margin](margin): distance to the nearest limit.")
+        .intro("In order of time. [Margin](margin): distance to the nearest limit.")
         .on(TERMINAL, Block::Table(terminal_table))
         .on(FILES, Block::Table(probe_table(&all_probes)))
 }
@@ -419,8 +420,9 @@ fn scaling(result: &CapacityResult) -> Option<Section> {
     ];
     let facts = Block::Facts(facts.map(|(name, value)| (name.into(), value.into())).to_vec());
     let probes = plural(fit.points as u64, "probe");
-    let lead = format!("[Scaling law](scaling) fitted to {probes}; it does not affect the result.");
-    Some(Section::new("scaling", "Scaling").lead(&lead).on(PAGE, facts))
+    let intro =
+        format!("[Scaling law](scaling) fitted to {probes}; it does not affect the result.");
+    Some(Section::new("scaling", "Scaling").intro(&intro).on(PAGE, facts))
 }
 
 /// Returns code spans, separated by commas.

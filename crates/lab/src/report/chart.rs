@@ -42,8 +42,8 @@ pub(super) enum Ink {
     Grid,
     /// Planned values.
     Plan,
-    /// Start of a stage; drawn dashed.
-    Stage,
+    /// A time that a dashed line marks, such as the start of a stage.
+    Annotation,
     /// Values within limits.
     Good,
     /// Failures.
@@ -66,7 +66,7 @@ const NAMED_INKS: [(Ink, &str); 8] = [
     (Ink::Text, "text"),
     (Ink::Grid, "grid"),
     (Ink::Plan, "plan"),
-    (Ink::Stage, "stage"),
+    (Ink::Annotation, "stage"),
     (Ink::Good, "good"),
     (Ink::Bad, "bad"),
     (Ink::Limited, "limited"),
@@ -76,9 +76,9 @@ const NAMED_INKS: [(Ink, &str); 8] = [
 impl Ink {
     /// Returns the class name in the style sheet, without the prefix `s-` (stroke) or `f-` (fill).
     pub(super) fn class(self) -> String {
-        match (self, self.index()) {
-            (Ink::Series(index), _) => format!("c{}", index % SERIES_STYLES),
-            (_, index) => NAMED_INKS[index].1.to_owned(),
+        match self {
+            Ink::Series(index) => format!("c{}", index % SERIES_STYLES),
+            named => NAMED_INKS[named.index()].1.to_owned(),
         }
     }
 
@@ -126,7 +126,7 @@ pub(super) enum Shape {
     Cell((f64, f64), Ink, f64),
     /// A vertical line over the whole height at an x value, with an optional label at its top.
     Mark(f64, Ink, Option<String>),
-    /// A single point, with its radius in pixels. It is a circle line if `filled` is false.
+    /// A single point, with its radius in pixels. If `filled` is false, only its outline is drawn.
     Dot { at: (f64, f64), ink: Ink, radius: i32, filled: bool },
 }
 
@@ -274,7 +274,7 @@ impl Chart {
             Shape::Mark(x, ink, _) => {
                 let ends = vec![to_units((*x, top)), to_units((*x, bottom))];
                 // The widths are in drawing units: 4 units are 1 pixel, and 6 are 1.5 pixels.
-                let width = if *ink == Ink::Stage { 4 } else { 6 };
+                let width = if *ink == Ink::Annotation { 4 } else { 6 };
                 root.draw(&PathElement::new(ends, ink.colour(1.0).stroke_width(width)))?;
             }
             Shape::Dot { at: point, ink, radius, filled } => {
@@ -300,7 +300,7 @@ impl Chart {
         let offset_y = if ink == Ink::Bad { 19 } else { 3 };
         let near_right_edge = x > self.x.from + 0.8 * (self.x.to - self.x.from);
         let (side, offset_x) = if near_right_edge { (HPos::Right, -4) } else { (HPos::Left, 4) };
-        let colour = if ink == Ink::Stage { Ink::Text } else { ink }.colour(1.0);
+        let colour = if ink == Ink::Annotation { Ink::Text } else { ink }.colour(1.0);
         let style = TextStyle::from((FONT, FONT_SIZE * SCALE).into_font())
             .color(&colour)
             .pos(Pos::new(side, VPos::Top));

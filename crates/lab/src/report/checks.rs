@@ -2,8 +2,8 @@
 //!
 //! The format is the subset that Jenkins' `junit-10.xsd` and Maven Surefire's
 //! `surefire-test-report.xsd` share. A case fails if the target missed a requirement. A case is an
-//! error if the whole result is invalid or incomplete. A case is skipped if the result is valid,
-//! but cannot decide this case.
+//! error if the whole result is invalid or incomplete. A case is skipped if the result cannot
+//! decide it.
 
 use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::compare::{CompareResult, Weight};
@@ -48,9 +48,9 @@ struct Case {
 #[derive(Clone, Debug, PartialEq)]
 enum CaseOutcome {
     Passed,
-    /// The type of the failure, a fixed word, and the reason.
+    /// The type of the failure (a fixed word), and the reason.
     Failed(&'static str, String),
-    /// The type of the error, a fixed word, and the reason.
+    /// The type of the error (a fixed word), and the reason.
     Error(&'static str, String),
     /// Reason why the case is skipped.
     Skipped(String),
@@ -119,7 +119,7 @@ impl Checks {
     }
 
     /// Returns the cases of a comparison: one for each metric of each method and variant. Each
-    /// mismatch that refuses the comparison is an error.
+    /// mismatch that forbids the comparison is a further case, with an error.
     pub fn comparison(result: &CompareResult) -> Checks {
         let fatal_mismatches = result.mismatches.iter().filter(|row| row.weight == Weight::Refuse);
         let mut cases: Vec<Case> = fatal_mismatches
@@ -189,17 +189,21 @@ impl Checks {
         }
     }
 
-    /// Returns the cases of a comparison of responses: each method without differences, and each
-    /// kind of difference. If the result cannot tell whether the servers are equal, the first case
-    /// is an error.
+    /// Returns the cases of a comparison of responses: one for each method without differences, and
+    /// one for each kind of difference. If the result cannot tell whether the servers are equal,
+    /// the first case is an error.
     pub fn equal(result: &EqualResult) -> Checks {
         let mut cases = Vec::new();
         if result.verdict == EqualVerdict::CannotTell {
             cases.push(Case::new("verdict", CaseOutcome::Error("cannot-tell", conclusion(result))));
         }
         for row in &result.methods {
+            // A method with differences has no case here, because each of its differences is a case
+            // below.
+            if row.different > 0 {
+                continue;
+            }
             let outcome = match row.unanswered {
-                _ if row.different > 0 => continue,
                 0 => CaseOutcome::Passed,
                 count => CaseOutcome::Error("unanswered", wording::describe_unanswered(count)),
             };
@@ -208,14 +212,11 @@ impl Checks {
         for row in &result.differences {
             let name = format!("{}: {} {}", row.method, row.class.as_str(), row.pointer);
             let reason = wording::describe_response(row);
-            cases.push(match (row.counts, &row.habit) {
-                (true, _) => {
-                    Case::new(name.trim_end(), CaseOutcome::Failed(row.class.as_str(), reason))
-                }
-                (false, habit) => {
-                    let habit = habit.as_deref().unwrap_or_default();
-                    Case::passed(name.trim_end(), format!("{habit}\n{reason}"))
-                }
+            cases.push(if row.counts {
+                Case::new(name.trim_end(), CaseOutcome::Failed(row.class.as_str(), reason))
+            } else {
+                let habit = row.habit.as_deref().unwrap_or_default();
+                Case::passed(name.trim_end(), format!("{habit}\n{reason}"))
             });
         }
         let name = format!("weir equal {} {}", result.a.url, result.b.url);

@@ -3,7 +3,7 @@
 //!
 //! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
 //! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
-//! row for each of `rows`. In a heading, lead or note, `[difference](difference)` is a text that
+//! row for each of `rows`. In a heading, intro or note, `[difference](difference)` is a text that
 //! links to the glossary entry "difference".
 
 use std::convert::identity;
@@ -55,7 +55,7 @@ pub(super) fn document(result: &CompareResult) -> Document {
         title: names.clone(),
         window: "comparison".to_owned(),
         heading: format!("Comparison: {names}"),
-        lead: Vec::new(),
+        intro: Vec::new(),
         sections: sections.into_iter().flatten().collect(),
         glossary: true,
     }
@@ -70,10 +70,10 @@ fn verdict(result: &CompareResult) -> Section {
         () if has(ComparisonVerdict::Better) => "pass",
         () => "invalid",
     };
-    let (no_text, sentences) = (String::new, result.conclusions.clone());
-    let has_sentences = !sentences.is_empty();
+    let reasons = result.conclusions.clone();
+    let block = || Block::Verdict { class, word: String::new(), summary: String::new(), reasons };
     Section::default()
-        .on(PAGE, has_sentences.then(|| Block::Verdict(class, no_text(), no_text(), sentences)))
+        .on(PAGE, (!result.conclusions.is_empty()).then(block))
         .on(MARKDOWN, Block::List(List::of(&result.conclusions)))
 }
 
@@ -92,8 +92,8 @@ fn variants(result: &CompareResult) -> Section {
         Column::number("runs") => variant.runs.to_string(),
         Column::prose("description") => &variant.described,
     );
-    let lead = format!("The others are compared with the first. Written by weir {}.", result.weir);
-    Section::new("variants", "Variants").lead(&lead).on(ALL, Block::Table(table))
+    let intro = format!("The others are compared with the first. Written by weir {}.", result.weir);
+    Section::new("variants", "Variants").intro(&intro).on(ALL, Block::Table(table))
 }
 
 /// Returns the facts in which the variants differ although they should be equal. `None` if there
@@ -160,7 +160,7 @@ pub(super) fn differences(result: &CompareResult, variant: &str) -> Option<Secti
     }
     table.group_class = Some("");
     let section = Section::new("", format!("A = {baseline}, B = {variant}"))
-        .lead(
+        .intro(
             "Each [difference](difference) with its 95 % interval. Changes within the grey field do \
              not matter; a bar outside of it is a change. The bars reach from a third to three times.",
         )

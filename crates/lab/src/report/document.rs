@@ -17,8 +17,8 @@ pub(super) const TERMINAL: Formats = Formats(1);
 pub(super) const MARKDOWN: Formats = Formats(2);
 pub(super) const PAGE: Formats = Formats(4);
 /// Markdown and HTML page. Both have more space than the terminal.
-pub(super) const FILES: Formats = Formats(6);
-pub(super) const ALL: Formats = Formats(7);
+pub(super) const FILES: Formats = Formats(MARKDOWN.0 | PAGE.0);
+pub(super) const ALL: Formats = Formats(TERMINAL.0 | MARKDOWN.0 | PAGE.0);
 
 impl Formats {
     /// Returns true if the two sets share a format.
@@ -41,12 +41,12 @@ pub(super) struct Document {
     pub(super) command: &'static str,
     /// Heading of the page.
     pub(super) title: String,
-    /// The title of the browser window without the command.
+    /// The title of the browser window. The page appends "weir".
     pub(super) window: String,
     /// The first heading of the Markdown.
     pub(super) heading: String,
-    /// Lines below the page's heading.
-    pub(super) lead: Vec<Text>,
+    /// Introduction of the page: lines below its heading.
+    pub(super) intro: Vec<Text>,
     pub(super) sections: Vec<Section>,
     /// True if the page ends with a glossary.
     pub(super) glossary: bool,
@@ -91,8 +91,8 @@ impl Section {
     }
 
     /// Adds the introduction of the section on the page; see [`Text::marked`].
-    pub(super) fn lead(self, marked: &str) -> Section {
-        self.on(PAGE, Block::Lead(Text::marked(marked)))
+    pub(super) fn intro(self, marked: &str) -> Section {
+        self.on(PAGE, Block::Intro(Text::marked(marked)))
     }
 }
 
@@ -101,14 +101,20 @@ impl Section {
 pub(super) enum Block {
     /// The reason why the result is partial, as a sentence without a full stop.
     Partial(&'static str),
-    /// The verdict on the page: class, verdict word, summary, reasons.
-    Verdict(&'static str, String, String, Vec<String>),
-    /// The first line on the terminal: class of the first text, coloured text, plain text.
+    /// The verdict on the page. `word` is the verdict itself, such as `PASS`.
+    Verdict {
+        class: &'static str,
+        word: String,
+        summary: String,
+        reasons: Vec<String>,
+    },
+    /// The first line on the terminal. It has a class, a text in the colour of that class, and a
+    /// plain text.
     Banner(&'static str, String, String),
     /// Values in large type: class, value, description.
     Tiles(Vec<(&'static str, String, Text)>),
-    /// Introduces a section.
-    Lead(Text),
+    /// The introduction of a section.
+    Intro(Text),
     /// A remark in small type.
     Note(Text),
     Paragraph(Text),
@@ -123,9 +129,13 @@ pub(super) enum Block {
     /// A chart and its legend: colours with their texts.
     Figure(Chart, Vec<(Ink, String)>),
     Code(String),
-    /// Collapsible blocks: the text that is always visible, true if the blocks are visible at
-    /// first, and the blocks.
-    Fold(String, bool, Vec<Block>),
+    /// Collapsible blocks below the `summary`, which is always visible. `open` is true if the
+    /// blocks are visible at first.
+    Fold {
+        summary: String,
+        open: bool,
+        blocks: Vec<Block>,
+    },
     /// A line on the terminal: a name in the left column, and a text.
     Line(&'static str, Text),
     /// A heading within a section.

@@ -28,12 +28,13 @@ const DIFFERENCES_MAX: usize = 40;
 /// Builds the document of a comparison of responses.
 pub(super) fn document(result: &EqualResult) -> Document {
     let title = format!("{} · {}", result.a.url, result.b.url);
+    let (counting, allowed) = (differences(result, true), differences(result, false));
     let sections = [
         Some(head(result)),
         Some(servers(result)),
         Some(methods(&result.methods)),
-        differences(result, true),
-        differences(result, false),
+        counting,
+        allowed,
         parts::warnings(&result.warnings, usize::MAX, ALL),
     ];
     Document {
@@ -41,7 +42,7 @@ pub(super) fn document(result: &EqualResult) -> Document {
         title: title.clone(),
         window: "equal".to_owned(),
         heading: format!("{}: {title}", result.verdict.as_str()),
-        lead: Vec::new(),
+        intro: Vec::new(),
         sections: sections.into_iter().flatten().collect(),
         glossary: false,
     }
@@ -59,7 +60,7 @@ fn head(result: &EqualResult) -> Section {
     let habits = || wording::habits(result);
     Section::default()
         .on(TERMINAL, Block::Banner(class, word.clone(), conclusion.clone()))
-        .on(PAGE, Block::Verdict(class, word, conclusion.clone(), Vec::new()))
+        .on(PAGE, Block::Verdict { class, word, summary: conclusion.clone(), reasons: Vec::new() })
         .on(MARKDOWN, Block::Paragraph(conclusion.into()))
         .on(ALL, habits().map(|sentence| Block::Note(sentence.into())))
 }

@@ -13,7 +13,7 @@ use lab_model::record::{self, Class, Interval, Iterations, Slot, Times, Totals};
 use lab_model::results::run::*;
 use lab_model::results::*;
 
-/// A result with the other inputs of its reports.
+/// A result, and the other data from which its reports are built.
 #[derive(Clone)]
 pub(crate) struct Example {
     pub(crate) result: RunResult,
@@ -46,8 +46,8 @@ pub(crate) struct Parameters {
     pub(crate) tls: bool,
 }
 
-/// Returns a run of four minutes in which eth_getLogs hangs above a rate, and other methods stay
-/// fast.
+/// Returns a run of four minutes in which eth_getLogs hangs from second 142 on, and other methods
+/// stay fast.
 pub(crate) fn failing() -> Example {
     static EXAMPLE: LazyLock<Example> = LazyLock::new(|| {
         build(&Parameters { seconds: 240, rate: 260.0, hangs_from: Some(142), tls: true })
@@ -139,7 +139,7 @@ pub(crate) fn hostile() -> Example {
     example
 }
 
-/// Renames the second method.
+/// Replaces `name` by `new_name` if it is the name of the second method.
 fn swap_name(name: &mut String, new_name: &str) {
     if name == METHODS[1].0 {
         *name = new_name.into();
@@ -201,7 +201,7 @@ fn build(parameters: &Parameters) -> Example {
     Example { result, totals: recorder.measured, methods }
 }
 
-/// Returns the index of the stage in a second, and its rate of iterations.
+/// Returns the index of the stage that runs in a second, and the rate of iterations in that second.
 fn stage_at(parameters: &Parameters, second: usize) -> (usize, f64) {
     let progress = (second as f64 + 0.5) / parameters.seconds as f64;
     let mut stage_start = 0.0;

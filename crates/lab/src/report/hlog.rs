@@ -17,7 +17,7 @@ use super::ReportFault;
 /// The column names of HdrHistogram's own writer.
 const LEGEND: &str =
     "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n";
-/// Nanoseconds per millisecond, which is the unit of each line's maximum.
+/// Nanoseconds per millisecond. The maximum of each line is in milliseconds.
 const NANOS_PER_MS: f64 = 1e6;
 
 /// Returns the log as bytes. `totals` refers to `methods` by index.
@@ -42,7 +42,7 @@ pub(super) fn log(
         .with_base_time(start)
         .begin_log_with(&mut bytes, &mut serializer)
         .map_err(|error| fault(&error))?;
-    // The writer cannot write the legend, so it is inserted between two writers.
+    // A writer cannot write the legend, so a second writer continues after the legend.
     bytes.extend_from_slice(LEGEND.as_bytes());
     let mut log = IntervalLogWriterBuilder::new()
         .with_max_value_divisor(NANOS_PER_MS)

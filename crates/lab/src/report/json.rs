@@ -110,7 +110,7 @@ impl Formatter for LineFormatter {
 
 #[cfg(test)]
 mod tests {
-    //! The JSON has the same value and the intended lines.
+    //! The JSON parses to the value that was written, and is split into the intended lines.
 
     use expect_test::expect;
     use serde_json::{Value, json as value};

@@ -1,7 +1,7 @@
 //! Writes a result in the format of k6's `--summary-export`, for tools that read k6 summaries.
 //!
-//! The summary contains only measured values, so k6's http_req_blocked, _sending, _waiting and
-//! _receiving are missing. Two metrics are stricter than in k6: http_req_duration counts from the
+//! The summary lacks k6's http_req_blocked, _sending, _waiting and _receiving, because the lab does
+//! not measure them. Two metrics are stricter than in k6: http_req_duration counts from the
 //! scheduled send, and http_req_failed includes JSON-RPC errors inside HTTP 200. Metrics without an
 //! equivalent in k6 have the lab's names, as custom metrics of a k6 script would.
 
@@ -105,8 +105,10 @@ impl SummaryWriter<'_> {
     /// Converts tags to a selector of calls. A method, stage or scenario that the run does not have
     /// selects no calls.
     fn selector(&self, metric: Metric, tags: &str) -> Selector {
+        /// An index that no method has.
+        const NO_METHOD: usize = usize::MAX;
         let method_index = |name: &str| self.methods.iter().position(|method| **method == *name);
-        let method = tag(tags, "method").map(|name| method_index(name).unwrap_or(usize::MAX));
+        let method = tag(tags, "method").map(|name| method_index(name).unwrap_or(NO_METHOD));
         let (stage, scenario) = (tag(tags, "stage"), tag(tags, "scenario"));
         let is_selected = |row: &StageRow| {
             let qualified_name = format!("{}/{}", row.scenario, row.stage);

@@ -1,10 +1,10 @@
 //! The document of a study of load runs. The study compares variants: targets, or configurations of
 //! a target.
 //!
-//! For each plan it has tables of methods and variants, the differences with their intervals, and
-//! the A/A control. The control compares the first variant with itself, which shows how large
-//! chance differences are. Then follow the drift of the machine from round to round, and the runs
-//! in their order. A round is one run of every variant.
+//! For each plan the document has tables of methods and variants, the differences with their
+//! intervals, and the A/A control. The control compares the first variant with itself, which shows
+//! how large chance differences are. Then follow the drift of the machine from round to round, and
+//! the runs in their order. A round is one run of every variant.
 //!
 //! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
 //! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
@@ -77,7 +77,7 @@ pub(super) fn document(result: &LoadStudyResult) -> Document {
         title: result.name.clone(),
         window: format!("study: {}", result.name),
         heading: format!("Study: {}", result.name),
-        lead: question.into_iter().chain([Text::from(arrangement(result))]).collect(),
+        intro: question.into_iter().chain([Text::from(arrangement(result))]).collect(),
         sections: sections.into_iter().flatten().collect(),
         glossary: true,
     }
@@ -122,10 +122,16 @@ fn head(result: &LoadStudyResult) -> Section {
         (false, false) => ("pass", "SAME"),
     };
     let partial_note = if result.partial { "  PARTIAL: interrupted" } else { "" };
+    let verdict = Block::Verdict {
+        class,
+        word: word.to_owned(),
+        summary: String::new(),
+        reasons: result.conclusions.clone(),
+    };
     Section::default()
         .on(MARKDOWN, result.question.as_ref().map(|text| Block::Paragraph(text.into())))
         .on(FILES, result.partial.then_some(Block::Partial("the study was interrupted")))
-        .on(PAGE, Block::Verdict(class, word.to_owned(), String::new(), result.conclusions.clone()))
+        .on(PAGE, verdict)
         .on(
             TERMINAL,
             Block::Banner(class, word.to_owned(), format!("{}{partial_note}", result.name)),
@@ -147,7 +153,7 @@ fn tables(result: &LoadStudyResult, index: usize, plan: &PlanResult) -> Section 
         1 => "Methods and variants".to_owned(),
         _ => format!("Methods and variants: {}", plan.plan),
     };
-    let mut section = Section::new(format!("methods-{index}"), title).lead(
+    let mut section = Section::new(format!("methods-{index}"), title).intro(
         "The first variant's value, and for each other variant its value, the change with its 95 % \
          interval, and the verdict.",
     );
@@ -258,7 +264,7 @@ fn drift(result: &LoadStudyResult) -> Section {
     let figure = (result.rounds.len() > 1).then_some(Block::Figure(chart, legend));
     Section::new("drift", "Drift")
         .nav("Drift")
-        .lead(
+        .intro(
             "Each round has its own runs of all variants, so a drift from round to round affects all \
              variants alike. A fixed computation shows the drift of the machine itself.",
         )

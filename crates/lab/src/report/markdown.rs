@@ -26,13 +26,13 @@ fn render_block(block: &Block) -> Option<String> {
         Block::Partial(sentence) => {
             format!("> **Partial result**: {sentence}. The numbers cover the time until then.")
         }
-        Block::Lead(text) | Block::Note(text) | Block::Paragraph(text) => inline(text),
+        Block::Intro(text) | Block::Note(text) | Block::Paragraph(text) => inline(text),
         Block::List(list) => {
             let items = list.items.iter().map(|item| format!("- {}", inline(item)));
             items.collect::<Vec<_>>().join("\n")
         }
         Block::Table(table) => render_table(table),
-        Block::Fold(summary, _, blocks) => {
+        Block::Fold { summary, blocks, .. } => {
             let inner_blocks: Vec<String> = blocks.iter().filter_map(render_block).collect();
             let inner_blocks = inner_blocks.join("\n\n");
             format!("<details><summary>{summary}</summary>\n\n{inner_blocks}\n\n</details>")

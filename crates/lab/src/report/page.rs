@@ -35,7 +35,7 @@ pub(super) fn render(document: &Document) -> String {
                 header {
                     div.kind { (document.command) }
                     h1 { (document.title) }
-                    @for line in &document.lead { div.lead { (inline(line)) } }
+                    @for line in &document.intro { div.lead { (inline(line)) } }
                     nav {
                         @for (id, name) in nav_entries { a href={ "#" (id) } { (name) } }
                         @if document.glossary { a href="#words" { "Glossary" } }
@@ -85,7 +85,7 @@ fn block(block: &Block) -> Markup {
                 "; the numbers cover the time until then."
             }
         },
-        Block::Verdict(class, word, summary, reasons) => html! {
+        Block::Verdict { class, word, summary, reasons } => html! {
             div class={ "verdict " (class) } {
                 span.word { (word) } " " span.sum { (summary) }
                 @if !reasons.is_empty() { ul { @for reason in reasons { li { (reason) } } } }
@@ -99,7 +99,7 @@ fn block(block: &Block) -> Markup {
                 }
             } }
         },
-        Block::Lead(text) => html! { p.lead { (inline(text)) } },
+        Block::Intro(text) => html! { p.lead { (inline(text)) } },
         Block::Note(text) => html! { p.note { (inline(text)) } },
         Block::Paragraph(text) => html! { p { (inline(text)) } },
         Block::List(list) => {
@@ -115,11 +115,11 @@ fn block(block: &Block) -> Markup {
         Block::Card(blocks) => html! { div.card { (render_all(blocks)) } },
         Block::Figure(chart, legend) => figure(chart, legend),
         Block::Code(code) => html! { pre { (code) } },
-        Block::Fold(summary, open, blocks) => {
+        Block::Fold { summary, open, blocks } => {
             html! { details open[*open] { summary { (summary) } (render_all(blocks)) } }
         }
         Block::Subheading(text) => html! { h3 { (text) } },
-        // Only the terminal has these.
+        // Only the terminal has these blocks.
         Block::Banner(..) | Block::Line(..) => html! {},
     }
 }

@@ -8,6 +8,9 @@ use super::document::{
 };
 use crate::wording::number::{bytes, clock, count, plural, short, span};
 
+/// Length in bytes from which the text of a plan is collapsed on the page.
+const COLLAPSED_BYTES_MIN: usize = 2000;
+
 /// Formats a value, or returns a dash for `None`.
 pub(super) fn or_dash<T>(value: Option<T>, format: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), format)
@@ -116,7 +119,10 @@ pub(super) fn origin(plan: &PlanFacts, target: &TargetFacts, machine: &Fingerpri
     let machine_facts = Block::Facts(machine_facts.into_iter().flatten().collect());
     Section::new("origin", "How it was measured")
         .nav("How it was measured")
-        .lead("Two results are comparable if these values are equal; `weir compare` lists mismatches.")
+        .intro(
+            "Two results are comparable if these values are equal; `weir compare` lists \
+             mismatches.",
+        )
         .on(PAGE, Block::Columns(vec![run_facts, machine_facts]))
 }
 
@@ -138,13 +144,14 @@ pub(super) fn repeat(
         || Block::Note(Text::marked("The URL contains a secret: set `TARGET` to it first."));
     let summary = "Text of the plan".to_owned();
     let plan_text = vec![Block::Code(plan.text.clone())];
+    let open = plan.text.len() < COLLAPSED_BYTES_MIN;
     Section::default()
         .on(PAGE, Block::Subheading("Repeat this run".to_owned()))
         .on(PAGE, Block::Paragraph(Text::marked("Save the plan below as `plan.toml`, then:")))
         .on(PAGE, Block::Code(command_line))
         .on(PAGE, is_masked.then(secret_note))
         .on(PAGE, Block::Note(format!("Written by weir {version}, schema {schema}.").into()))
-        .on(PAGE, Block::Fold(summary, plan.text.len() < 2000, plan_text))
+        .on(PAGE, Block::Fold { summary, open, blocks: plan_text })
 }
 
 /// Returns version, start, plan and seed for Markdown.

@@ -2,7 +2,7 @@
 //!
 //! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
 //! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
-//! row for each of `rows`. `text!["a ", code("b")]` joins texts. In a heading, lead or note,
+//! row for each of `rows`. `text!["a ", code("b")]` joins texts. In a heading, intro or note,
 //! `[threshold](threshold)` is a text that links to the glossary entry "threshold".
 
 mod calls;
@@ -37,7 +37,7 @@ pub(super) fn document(result: &RunResult, totals: &Totals, methods: &[Box<str>]
     let text_formats = TERMINAL | MARKDOWN;
     let findings = List { prefix: "finding: ", ..List::of(&result.findings) };
     let (plan, target, finding) = (&result.plan, &result.target, result.bottleneck.as_ref());
-    let version = (result.weir.as_str(), result.schema.as_str());
+    let version_and_schema = (result.weir.as_str(), result.schema.as_str());
     let sections = [
         Some(head(result)),
         parts::sentences("Findings", findings, ALL),
@@ -59,7 +59,7 @@ pub(super) fn document(result: &RunResult, totals: &Totals, methods: &[Box<str>]
         parts::bottleneck(finding, text_formats),
         parts::warnings(&result.warnings, usize::MAX, text_formats),
         Some(origin(result)),
-        Some(parts::repeat(plan, target, "load", version)),
+        Some(parts::repeat(plan, target, "load", version_and_schema)),
     ];
     let (time, warmup) = (span(result.duration), format_warmup(result));
     Document {
@@ -67,7 +67,7 @@ pub(super) fn document(result: &RunResult, totals: &Totals, methods: &[Box<str>]
         title: plan.name.clone(),
         window: plan.name.clone(),
         heading: format!("{}: {}", result.verdict.outcome.as_str(), plan.name),
-        lead: vec![format!("{} · {} · {time}{warmup}", target.url, result.started).into()],
+        intro: vec![format!("{} · {} · {time}{warmup}", target.url, result.started).into()],
         sections: sections.into_iter().flatten().collect(),
         glossary: true,
     }
@@ -111,7 +111,7 @@ fn head(result: &RunResult) -> Section {
     Section::default()
         .on(FILES, result.partial.then_some(Block::Partial("the run ended before its plan")))
         .on(TERMINAL, Block::Banner(class, word.clone(), banner))
-        .on(PAGE, Block::Verdict(class, word, summary, reasons))
+        .on(PAGE, Block::Verdict { class, word, summary, reasons })
         .on(PAGE, Block::Tiles(tiles(result)))
         .on(TERMINAL | MARKDOWN, Block::List(list))
         .on(MARKDOWN, Block::Paragraph(summary_text(result)))
@@ -141,7 +141,7 @@ fn summary_text(result: &RunResult) -> Text {
 fn tiles(result: &RunResult) -> Vec<(&'static str, String, Text)> {
     // A failed share of 1 % or more is red.
     let failed_class = |failed_share: f64| if failed_share >= 0.01 { "bad" } else { "" };
-    let tile = |class, value, description: &str| Some((class, value, Text::marked(description)));
+    let tile = |class, value, description: &str| (class, value, Text::marked(description));
     let (overall, delivered) = (&result.overall, result.generator.delivered_share);
     let worst_method =
         result.methods.iter().max_by(|a, b| a.failed_share.total_cmp(&b.failed_share));
@@ -155,14 +155,14 @@ fn tiles(result: &RunResult) -> Vec<(&'static str, String, Text)> {
     let delivered_class = if delivered < 0.99 { "doubt" } else { "" };
     let failed = percent(overall.failed_share);
     let tiles = [
-        tile("", count(overall.calls), "[calls that ended](calls)"),
-        tile("", rate(overall.goodput), "[results (goodput)](goodput)"),
-        tile(failed_class(overall.failed_share), failed, "[failed, all methods](failed)"),
+        Some(tile("", count(overall.calls), "[calls that ended](calls)")),
+        Some(tile("", rate(overall.goodput), "[results (goodput)](goodput)")),
+        Some(tile(failed_class(overall.failed_share), failed, "[failed, all methods](failed)")),
         worst_tile,
-        limited_tile.flatten(),
-        tile("", ms(overall.latency.p50_ms), "[median latency](latency)"),
-        tile("", ms(overall.latency.p99_ms), "[p99 latency, all outcomes](latency)"),
-        tile(delivered_class, percent(delivered), "[of the plan was started](delivered)"),
+        limited_tile,
+        Some(tile("", ms(overall.latency.p50_ms), "[median latency](latency)")),
+        Some(tile("", ms(overall.latency.p99_ms), "[p99 latency, all outcomes](latency)")),
+        Some(tile(delivered_class, percent(delivered), "[of the plan was started](delivered)")),
     ];
     tiles.into_iter().flatten().collect()
 }
@@ -186,13 +186,13 @@ fn settings_and_target(result: &RunResult) -> Section {
 fn thresholds(thresholds: &[ThresholdOutcome]) -> Section {
     let section = Section::new("thresholds", "Thresholds").nav("Thresholds");
     if thresholds.is_empty() {
-        let lead = "The plan has none, so the verdict says only that the numbers are valid.";
-        return section.on(FILES, Block::Lead(lead.into()));
+        let intro = "The plan has none, so the verdict says only that the numbers are valid.";
+        return section.on(FILES, Block::Intro(intro.into()));
     }
     let mut sorted: Vec<&ThresholdOutcome> = thresholds.iter().collect();
     sorted.sort_by_key(|threshold| threshold.kept);
     section
-        .lead("Judged over the run after the warm-up, unless a stage or window is named.")
+        .intro("Judged over the run after the warm-up, unless a stage or window is named.")
         .on(TERMINAL, Block::Table(table(sorted).at_most(THRESHOLDS_MAX, "threshold")))
         .on(FILES, Block::Table(table(thresholds.iter().collect())))
 }

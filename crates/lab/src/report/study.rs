@@ -74,7 +74,7 @@ pub(super) fn document(result: &StudyResult) -> Document {
         title: result.name.clone(),
         window: format!("study: {}", result.name),
         heading: format!("Study: {}", result.name),
-        lead: question.into_iter().chain([Text::from(describe_setup(result))]).collect(),
+        intro: question.into_iter().chain([Text::from(describe_setup(result))]).collect(),
         sections: sections.into_iter().flatten().collect(),
         glossary: false,
     }
@@ -147,14 +147,14 @@ fn head(result: &StudyResult) -> Section {
     Section::default()
         .on(MARKDOWN, question.map(|text| Block::Paragraph(text.into())))
         .on(FILES, result.partial.then_some(partial))
-        .on(PAGE, Block::Verdict(class, word, String::new(), reasons))
+        .on(PAGE, Block::Verdict { class, word, summary: String::new(), reasons })
         .on(PAGE, tiles(result))
         .on(TERMINAL, banner)
         .on(TERMINAL | MARKDOWN, Block::Paragraph(describe_setup(result).into()))
 }
 
 /// Returns tiles with the main result: how the second variant compares with the first. `None` if
-/// there is no second variant, or if not every run reached a common height.
+/// there is no second variant, or if no compared height was reached by every run.
 fn tiles(result: &StudyResult) -> Option<Block> {
     let against = result.against.first()?;
     let row = main_row(result, against)?;
@@ -173,8 +173,8 @@ fn tiles(result: &StudyResult) -> Option<Block> {
     Some(Block::Tiles(tiles.to_vec()))
 }
 
-/// Returns the section of conclusions. The page has the verdict at its top, so the section omits it
-/// there.
+/// Returns the section of conclusions. On the page, the section omits the verdict, which is already
+/// at the top.
 fn conclusions(result: &StudyResult) -> Section {
     let items = result.conclusions.iter().map(|conclusion| {
         let variant =
@@ -231,7 +231,7 @@ fn times(result: &StudyResult) -> Section {
     }
     Section::new("times", "Times to heights")
         .nav("Times")
-        .lead(
+        .intro(
             "From the start of a run to its first sample at or above the height; with several runs the \
              median, the fastest and the slowest. The main result is the last height that all reached.",
         )
@@ -280,15 +280,16 @@ fn bins(result: &StudyResult) -> Section {
     let variants = &result.variants;
     let has_hit_ratios =
         variants.iter().any(|variant| variant.hit_ratios.iter().any(Option::is_some));
-    // The end of a column's heading, a function that returns a variant's values by bin, and one
-    // that formats a value.
+    // The end of a column's heading, a function that returns a variant's values by bin, and a
+    // function that formats a value.
     type Quantity = (&'static str, fn(&VariantRow) -> &[Option<f64>], fn(f64) -> String);
     let quantities: [Quantity; 3] = [
         (" blocks/s", |variant| &variant.rates, short),
         (" hits", |variant| &variant.hit_ratios, percent),
         (" pages/block", |variant| &variant.pages_per_block, short),
     ];
-    let quantities = &quantities[..if has_hit_ratios { 3 } else { 1 }];
+    // Without accesses to a page cache, only the rates have values.
+    let quantities = if has_hit_ratios { &quantities[..] } else { &quantities[..1] };
     let columns = || {
         quantities
             .iter()

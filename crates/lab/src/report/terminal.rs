@@ -89,10 +89,13 @@ fn table_lines(table: &Table, colour: Colour) -> Vec<String> {
             };
             line += if position == 0 { "" } else { "  " };
             let is_last = position > 0 && position + 1 == cells.len();
+            let fits = char_count(&line) + char_count(&text) <= LINE_CHARS;
             match table.columns[columns[position]].align_left {
-                // If the last cell does not fit, it moves to the lines below.
-                true if is_last && char_count(&line) + char_count(&text) > LINE_CHARS => {
-                    wrapped_lines = wrap_with_indent(&" ".repeat(widths[0] + 2), &text);
+                // A last cell that does not fit moves to the lines below, and begins at the second
+                // column.
+                true if is_last && !fits => {
+                    let indent = " ".repeat(widths[0] + 2);
+                    wrapped_lines = wrap_with_indent(&indent, &text);
                 }
                 true => line += &(painted + &padding),
                 false => line += &(padding + &painted),

@@ -37,8 +37,7 @@ pub(super) struct Point {
     pub(super) failed: f64,
     /// Largest p99 of the scheduling delay in any second of the step, in milliseconds.
     pub(super) scheduling_delay_ms: f64,
-    /// Largest share of a second, in any second of the step, in which the generator's threads were
-    /// busy.
+    /// Share of time in which the generator's threads were busy, in the busiest second of the step.
     pub(super) busy: f64,
     /// Failed ÷ all calls.
     pub(super) failed_share: f64,

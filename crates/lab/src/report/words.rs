@@ -1,4 +1,4 @@
-//! The glossary of the HTML page. It is read from `docs/measuring.md`, so both have the same text.
+//! The glossary of the HTML page. It is read from `docs/measuring.md`, so the two pages agree.
 
 /// The documentation page that contains the glossary.
 const DOCUMENTATION: &str = include_str!("../../../../docs/measuring.md");

@@ -137,7 +137,7 @@ impl RunData<'_> {
             transactions,
         };
         // Dropped and waiting iterations count as a failure only if the target fell behind the
-        // planned load. `undelivered` is empty if it did not.
+        // planned load. `undelivered` is empty if the target kept up.
         let behind_series: &[Second] =
             if doubts.undelivered.is_empty() { &[] } else { &result.series };
         let first_failure_at =
@@ -151,10 +151,10 @@ impl RunData<'_> {
 /// Returns the points of the time series that begin after the warm-up.
 fn points_after_warmup(series: &[Second], warmup: f64) -> &[Second] {
     let first_after = series.partition_point(|second| second.at <= warmup);
-    // A point of a long run covers several seconds. If the warm-up ends within it, it is omitted
-    // too.
-    let ends_within_point =
-        first_after > 0 && first_after < series.len() && series[first_after - 1].at < warmup;
+    // A point stores only its end, `at`. It starts where the previous point ends. In a long run a
+    // point covers several seconds. A point within which the warm-up ends is omitted too.
+    let start = first_after.checked_sub(1).map_or(0.0, |previous| series[previous].at);
+    let ends_within_point = first_after < series.len() && start < warmup;
     &series[first_after + usize::from(ends_within_point)..]
 }
 
@@ -206,5 +206,22 @@ fn plan_facts(plan: &Plan) -> PlanFacts {
             Reuse::Requests(count) => count.to_string(),
         },
         insecure: plan.connections.tls.insecure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Points that contain a part of the warm-up are not measured.
+
+    use super::*;
+
+    #[test]
+    fn points_after_the_warmup_contain_none_of_it() {
+        let series: Vec<Second> =
+            [10.0, 20.0, 30.0].into_iter().map(|at| Second { at, ..Second::default() }).collect();
+        for (warmup, first_end) in [(0.0, 10.0), (5.0, 20.0), (10.0, 20.0), (15.0, 30.0)] {
+            assert_eq!(points_after_warmup(&series, warmup)[0].at, first_end, "{warmup}");
+        }
+        assert!(points_after_warmup(&series, 25.0).is_empty());
     }
 }

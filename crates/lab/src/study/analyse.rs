@@ -1,27 +1,26 @@
 //! Turns the runs of a sync study into its result by applying every rule of `analysis/sync.rs`.
 //!
-//! A run has samples of the height over time. In this file a "sync" is the part of a run until it
-//! reached the tip (the newest block of the chain). A row is the part of the result about one
+//! A run has samples of the height over time. In this file a "sync" is the part of a run until the
+//! run reached the tip (the newest block of the chain). A row is the part of the result about one
 //! variant, run or height. A bin is a range of heights; all bins have the same width.
 
 use lab_model::results::study::{
-    Accesses, Against, Align, Bin, PairRow, RunRow, SCHEMA, Source, Stall, StudyResult, TimeRow,
-    TimeTo, Tip, VariantRow,
+    Accesses, Align, Bin, PairRow, RunRow, SCHEMA, Source, Stall, StudyResult, TimeRow, TimeTo,
+    Tip, VariantComparison, VariantRow,
 };
 
 use super::StudyFault;
 use crate::analysis::calendar::rfc3339;
 use crate::analysis::statistics::median;
-use crate::analysis::sync::bins::bins;
-use crate::analysis::sync::judge::{Times, judge};
+use crate::analysis::sync::judge::{Times, find_faster, judge};
 use crate::analysis::sync::pauses::STALLS_MAX;
 use crate::analysis::sync::{SyncRun, VariantRuns, bins, lead, pauses};
 use crate::wording::conclude;
 
 /// Default number of heights to which times are compared.
 const HEIGHTS_DEFAULT: u64 = 8;
-/// Number of parts into which the step between two default heights is divided. If a run reached the
-/// tip, the last height is the highest multiple of a part that is below the tip.
+/// A step between two default heights is divided into this number of parts. If a run reached the
+/// tip, the last default height is the highest multiple of a part below the tip.
 const STEP_PARTS: u64 = 10;
 /// Maximum number of requested heights.
 const HEIGHTS_MAX: usize = 100;
@@ -39,18 +38,18 @@ const PERIOD_RATIO_MAX: f64 = 1.5;
 pub struct Options {
     /// Name of the study.
     pub name: String,
-    /// The question that it answers.
+    /// The question that the study answers.
     pub question: Option<String>,
     /// Source of its runs.
     pub source: Source,
-    /// The order and arrangement of its runs, in words.
+    /// The order and arrangement of the study's runs, in words.
     pub design: Option<String>,
     /// Heights to which times are compared. If empty, they are chosen from the runs.
     pub heights: Vec<u64>,
     /// Blocks per bin. If `None`, the number is chosen from the runs.
     pub bin: Option<u64>,
-    /// Alignment of the runs in time. If `None`, runs that all began within one sample period are
-    /// aligned by clock, and other runs by their start.
+    /// Alignment of the runs in time. If `None`, the runs are aligned by clock if all of them began
+    /// within one sample period, and otherwise by their starts.
     pub align: Option<Align>,
     /// Block time of the chain, in seconds.
     pub block_time: f64,
@@ -58,7 +57,7 @@ pub struct Options {
     pub subtract_stalls: bool,
     /// True if the runs form pairs: the first runs of two variants, their second runs, and so on.
     pub paired: bool,
-    /// True if the study ended before its plan.
+    /// True if the study ended before all planned runs were made.
     pub partial: bool,
 }
 
@@ -100,9 +99,9 @@ pub fn analyse(
         .iter()
         .zip(&syncs)
         .enumerate()
-        .map(|(index, variant)| {
+        .map(|(index, (variant, sync))| {
             let reasons = left_out.get(index).cloned().unwrap_or_default();
-            parameters.build_variant_row(variant, reasons)
+            parameters.build_variant_row((variant, sync), reasons)
         })
         .collect();
     let mut result = StudyResult {
@@ -201,25 +200,12 @@ impl Parameters<'_> {
         let bin = options.bin.unwrap_or_else(default_bin);
         let mut heights = options.heights.clone();
         if heights.is_empty() {
-            let step = bins::round_step(common_sync_end.div_ceil(HEIGHTS_DEFAULT));
-            // The last height is below the tip, because times to the tip depend on the block time.
-            let part = (step / STEP_PARTS).max(1);
-            let is_tip = |run: &SyncRun| {
-                pauses::find_tip(run, options.block_time)
-                    .is_some_and(|tip| tip.height <= common_sync_end)
-            };
-            let ends_at_tip = variants.iter().flat_map(|variant| &variant.runs).any(is_tip);
-            let last_height = if ends_at_tip {
-                common_sync_end.saturating_sub(1) / part * part
-            } else {
-                common_sync_end
-            };
-            heights = (1..=last_height / step).map(|index| index * step).collect();
-            heights.push(last_height);
+            heights = default_heights(variants, common_sync_end, options.block_time);
+            // A run has no time to a height at or below its start.
+            heights.retain(|height| *height > highest_start);
         }
         heights.sort_unstable();
         heights.dedup();
-        heights.retain(|height| *height > highest_start || !options.heights.is_empty());
         Parameters {
             options,
             align: options.align.unwrap_or_else(|| default_align(variants)),
@@ -292,7 +278,7 @@ impl Parameters<'_> {
             stalls,
             stalls_more,
             timeouts: run.timeouts.len(),
-            bins: bins(sync, self.bin),
+            bins: bins::compute_bins(sync, self.bin),
             points: thin_out(&points.collect::<Vec<_>>()),
             notes: run.notes.clone(),
         }
@@ -306,15 +292,15 @@ impl Parameters<'_> {
         result: &StudyResult,
         other_index: usize,
         random: &mut dyn FnMut() -> u64,
-    ) -> Against {
+    ) -> VariantComparison {
         let (a, b) = (&result.variants[0], &result.variants[other_index]);
         let pairs = first.runs.iter().zip(&other.runs);
         let pairs = pairs.map(|(x, y)| self.compare_runs(x, y)).collect();
-        let faster = bins::faster_by_bin(&a.rates, &b.rates);
+        let faster = find_faster(a, b, self.options.paired, random);
         let tips = |variant: &VariantRow| -> Vec<Option<f64>> {
             variant.runs.iter().map(|run| run.tip.map(|tip| tip.elapsed)).collect()
         };
-        Against {
+        VariantComparison {
             first: first.name.clone(),
             other: other.name.clone(),
             pairs,
@@ -334,7 +320,7 @@ impl Parameters<'_> {
         heights.push(common_height);
         let as_floats =
             |heights: &[u64]| heights.iter().map(|height| *height as f64).collect::<Vec<_>>();
-        // The largest leads are those at the edges of bins.
+        // The largest leads in the result are chosen from the leads at the edges of bins.
         let leads_at_edges = lead::time_leads(a, b, self.align, &as_floats(&heights));
         heights.extend(self.heights.iter().filter(|height| **height <= common_height));
         // The chart also needs heights between the edges of the bins.
@@ -355,8 +341,8 @@ impl Parameters<'_> {
         }
     }
 
-    /// Compares the times of two variants to all heights. [`judge`] requires that the main height
-    /// comes first.
+    /// Compares the times of two variants to all heights. [`judge`] requires that its input begins
+    /// with the main height.
     fn compare_times(
         &self,
         (a, b): (&VariantRow, &VariantRow),
@@ -406,6 +392,21 @@ impl Parameters<'_> {
     }
 }
 
+/// Returns the default heights to which times are compared, in steps up to `end`. If a run reached
+/// the tip, the last height is below the tip, because the time to the tip also depends on when new
+/// blocks appear.
+fn default_heights(variants: &[VariantRuns], end: u64, block_time: f64) -> Vec<u64> {
+    let step = bins::round_step(end.div_ceil(HEIGHTS_DEFAULT));
+    let is_tip =
+        |run: &SyncRun| pauses::find_tip(run, block_time).is_some_and(|tip| tip.height <= end);
+    let ends_at_tip = variants.iter().flat_map(|variant| &variant.runs).any(is_tip);
+    let part = (step / STEP_PARTS).max(1);
+    let last_height = if ends_at_tip { end.saturating_sub(1) / part * part } else { end };
+    let mut heights: Vec<u64> = (1..=last_height / step).map(|index| index * step).collect();
+    heights.push(last_height);
+    heights
+}
+
 /// Returns the time that a run took to a height. The time is unknown if the run began at or above
 /// the height, or did not reach it.
 fn time_to(run: &SyncRun, height: u64, stalls: &[Stall], tip: Option<Tip>) -> TimeTo {
@@ -413,12 +414,12 @@ fn time_to(run: &SyncRun, height: u64, stalls: &[Stall], tip: Option<Tip>) -> Ti
     let elapsed = reached.map(|sample| sample.at - run.origin);
     // The highest height that peers have announced so far approximates the tip.
     let announced = reached.and_then(|sample| run.announced_until(sample.at));
+    let is_above_announced = announced.is_some_and(|announced| height > announced);
     TimeTo {
         height,
         elapsed,
         stalled: elapsed.map_or(0.0, |elapsed| pauses::stalled_until(stalls, elapsed)),
-        above_tip: tip.is_some_and(|tip| height > tip.height)
-            || elapsed.is_some() && announced.is_some_and(|announced| height > announced),
+        above_tip: tip.is_some_and(|tip| height > tip.height) || is_above_announced,
     }
 }
 

@@ -4,8 +4,8 @@
 //!
 //! The tables below declare the keys of the file, one per line: `KEY: TYPE = DEFAULT;`. A
 //! `required` key must be set. `described "TEXT"` is an optional key, whose absence means TEXT. The
-//! tables are also the source of `docs/study-file.md`. A `choice!` declares an enum with the word
-//! for each variant in the file. `runner.rs` runs a study.
+//! tables are also the source of `docs/study-file.md`. A `choice!` declares an enum, and the words
+//! that stand for its values in the file. `runner.rs` runs a study.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -162,8 +162,8 @@ pub fn read(text: &str, file: &str) -> Result<Study, Diagnostics> {
     }
 }
 
-/// Checks the values of a file and returns the study, which may be used only if the report has no
-/// error.
+/// Checks the values of a file and returns the study. The study may be used only if the report has
+/// no error.
 fn check(file: StudyFile, report: &mut Report<'_>) -> Study {
     for setup in file.setup.iter() {
         check_command(&setup.command.location, &setup.command, report);

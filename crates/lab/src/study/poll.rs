@@ -112,6 +112,7 @@ pub fn poll(
     let mut targets = Vec::new();
     let options = UrlOptions { family: watch.family, ..UrlOptions::default() };
     for node in nodes {
+        // The outer error is that of `detect_family`. The inner errors are those of the plan.
         let plan = options.plan(&node.url, |target, tls| detect_family(target, tls).map(Some));
         let plan = plan.map_err(|error| StudyFault::Operation(error.to_string()))?;
         let plan = plan.map_err(|errors| StudyFault::Operation(errors.to_string()))?;
@@ -119,7 +120,7 @@ pub fn poll(
         let (target, tls) = (plan.target, plan.connections.tls);
         targets.push((target, tls, family));
     }
-    let family = targets.first().map_or(Family::Ethereum, |target| target.2);
+    let family = targets.first().map_or(Family::Ethereum, |(_, _, family)| *family);
     let stopped = Arc::new(AtomicBool::new(false));
     let (sender, polled) = sync_channel(QUEUE_MAX);
     for (node, (target, tls, family)) in targets.into_iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Runs a sync study. A *variant* is one of the compared commands, for example a node with one
 //! setting. For each run, this module starts the process of a variant, samples its resource usage,
-//! and stops it. Then it reads the file to which the process wrote *samples*: its block height over
-//! time.
+//! and stops it. Then this module reads the *samples* that the process wrote to a file. A sample is
+//! the block height at one time.
 //!
 //! Every process has its own process group (`runner/process.rs`). This module kills the group when
 //! the run ends, when the study is stopped, and when [`run`] returns, even with an error.
@@ -30,15 +30,15 @@ pub use process::ProcessGroups;
 
 use process::{Process, Usage};
 
-/// Maximum time between the first and the last start of variants that run side by side. If it is
-/// exceeded, their runs are unusable.
+/// Maximum time between the first and the last start of variants that run side by side. If they
+/// start further apart, their runs are unusable.
 const START_APART_MAX: Duration = Duration::from_secs(1);
 /// Interval at which the runner checks if a process has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Reason why a run is unusable if the user stopped it.
 const STOPPED: &str = "it was stopped by the user";
-/// Maximum number of usage samples (memory, CPU, disk) of a run. At this number, every second
-/// sample is dropped.
+/// Maximum number of usage samples (memory, CPU, disk) of a run. When this number is reached, every
+/// other sample is dropped.
 const USAGE_MAX: usize = 100_000;
 /// Timeout of an attempt to connect to a setup process.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -100,7 +100,7 @@ struct Run<'a> {
     variant_index: usize,
     repeat: u32,
     process: Process,
-    /// Folder for the data of the process, which is removed when the run ends.
+    /// Folder for the data of the process. The folder is removed when the run ends.
     scratch: PathBuf,
     /// File to which the process writes its samples.
     samples: PathBuf,
@@ -108,9 +108,31 @@ struct Run<'a> {
     began: f64,
     /// Usage samples, each with its time in seconds since 1970.
     usage: Vec<(f64, Usage)>,
-    /// Time from the start of the variants until the runner noticed the end of the process. The
-    /// error is the reason why the run is unusable. `None` while the process runs.
-    ended: Option<(Duration, Result<(), String>)>,
+    /// The end of the process. `None` while the process runs.
+    end: Option<RunEnd>,
+}
+
+/// The end of a process.
+struct RunEnd {
+    /// Time from the start of the variants until the runner noticed the end.
+    elapsed: Duration,
+    /// The error is the reason why the run is unusable.
+    outcome: Result<(), String>,
+}
+
+impl Run<'_> {
+    /// Adds a usage sample. If there are too many samples, first drops every other stored sample.
+    fn sample_usage(&mut self) {
+        let usage = self.process.usage(&self.scratch);
+        if self.usage.len() >= USAGE_MAX {
+            let mut index = 0;
+            self.usage.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+        }
+        self.usage.push((unix_now(), usage));
+    }
 }
 
 /// A run that has ended. The error of `run` is the reason why it is unusable.
@@ -147,12 +169,7 @@ pub fn run(
             break;
         }
         let mut runs = runner.run_repeat(repeat, on_event)?;
-        let setup_failure =
-            study.file.setup.iter().zip(&mut setup).find_map(|(setup_entry, process)| {
-                let reason = process.exit_reason()?;
-                Some(format!("setup {:?} ended early: {reason}", setup_entry.name))
-            });
-        if let Some(setup_failure) = setup_failure {
+        if let Some(setup_failure) = find_setup_failure(study, &mut setup) {
             runs.iter_mut().for_each(|ended| ended.run = Err(setup_failure.clone()));
             ended.extend(runs);
             return Ok(group_by_variant(study, ended, true));
@@ -163,6 +180,14 @@ pub fn run(
         }
     }
     Ok(group_by_variant(study, ended, stop.is_requested()))
+}
+
+/// Returns a message about a setup process that has ended, or `None` if all of them run.
+fn find_setup_failure(study: &Study, processes: &mut [Process]) -> Option<String> {
+    study.file.setup.iter().zip(processes).find_map(|(setup, process)| {
+        let reason = process.exit_reason()?;
+        Some(format!("setup {:?} ended early: {reason}", setup.name))
+    })
 }
 
 /// Groups runs by variant. If one run of a repeat is unusable, the whole repeat is left out.
@@ -243,15 +268,15 @@ impl<'a> Runner<'a> {
         Err(fault(format!("accepts no connection at {address} within {:?}", setup.ready_timeout)))
     }
 
-    /// Runs the first variant and discards the run. Some work is slow only the first time; after
-    /// this run it no longer affects the counted runs.
+    /// Runs the first variant and discards the run. Some work is slow only the first time. The
+    /// discarded run does this work, so the work does not slow a counted run.
     fn warm_up(&self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<(), StudyFault> {
         on_event(Event::Begins {
             repeat: 0,
             repeats: self.study.repeats(),
             variants: vec![self.study.file.variant[0].name.as_str()],
         });
-        // The first variant in repeat 0, which stands for the warm-up.
+        // The arguments are the first variant and repeat 0. Repeat 0 stands for the warm-up.
         let mut runs = vec![self.start(0, 0)?];
         self.watch(&mut runs, on_event);
         for run in runs {
@@ -267,7 +292,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs each variant once and returns the runs. Reverses the order of the variants in every
-    /// second repeat. If the study is stopped, some variants have no run.
+    /// other repeat. If the study is stopped, some variants have no run.
     fn run_repeat(
         &self,
         repeat: u32,
@@ -314,7 +339,8 @@ impl<'a> Runner<'a> {
         let folder = self.base.join("runs").join(format!("{}-{repeat}", variant.name));
         let scratch = folder.join("scratch");
         let samples = folder.join("samples.jsonl");
-        // Files of an earlier study with this name must not be read as files of this study.
+        // An earlier study may have left files in this folder. They must not be read as samples of
+        // this study.
         let created = remove_folder(&folder).and_then(|()| std::fs::create_dir_all(&scratch));
         created.map_err(|error| {
             StudyFault::Operation(format!(
@@ -345,7 +371,7 @@ impl<'a> Runner<'a> {
             samples,
             began,
             usage: Vec::new(),
-            ended: None,
+            end: None,
         })
     }
 
@@ -360,49 +386,46 @@ impl<'a> Runner<'a> {
                 // All runs get the signal at once, so no run continues while another shuts down.
                 runs.iter().for_each(|run| run.process.terminate());
             }
-            for run in runs.iter_mut().filter(|run| run.ended.is_none()) {
-                if let Some(status) = run.process.exit_status() {
-                    let outcome = match () {
-                        () if status.success() => Ok(()),
-                        () if self.stop.is_requested() => Err(STOPPED.to_owned()),
-                        () => Err(run.process.exit_reason().unwrap_or_default()),
-                    };
-                    run.ended = Some((elapsed, outcome));
-                } else if elapsed >= *self.study.file.timeout {
-                    run.process.stop();
-                    run.ended = Some((elapsed, Ok(())));
-                } else if self.stop.is_requested() {
-                    run.process.stop();
-                    run.ended = Some((elapsed, Err(STOPPED.to_owned())));
-                }
+            for run in runs.iter_mut().filter(|run| run.end.is_none()) {
+                run.end = self.find_end(&mut run.process, elapsed);
             }
-            if runs.iter().all(|run| run.ended.is_some()) {
+            if runs.iter().all(|run| run.end.is_some()) {
                 return;
             }
             if elapsed >= next_sample {
                 next_sample += *self.study.file.sample;
-                let running = || runs.iter().filter(|run| run.ended.is_none());
+                let running = || runs.iter().filter(|run| run.end.is_none());
                 let progress = running().map(|run| VariantProgress {
                     variant: run.variant.name.as_str(),
                     elapsed: elapsed.as_secs_f64(),
                     height: newest_height(&run.samples),
                 });
                 on_event(Event::Progress(progress.collect()));
-                for run in runs.iter_mut().filter(|run| run.ended.is_none()) {
-                    let usage = run.process.usage(&run.scratch);
-                    if run.usage.len() >= USAGE_MAX {
-                        // Drops every second sample.
-                        let mut index = 0;
-                        run.usage.retain(|_| {
-                            index += 1;
-                            index % 2 == 1
-                        });
-                    }
-                    run.usage.push((unix_now(), usage));
-                }
+                runs.iter_mut().filter(|run| run.end.is_none()).for_each(Run::sample_usage);
             }
             std::thread::park_timeout(POLL_INTERVAL);
         }
+    }
+
+    /// Returns the end of a process, or `None` if the process continues. Stops the process at the
+    /// timeout, and if the study is stopped. `elapsed` is the time since the start of the variants.
+    fn find_end(&self, process: &mut Process, elapsed: Duration) -> Option<RunEnd> {
+        let outcome = if let Some(status) = process.exit_status() {
+            match () {
+                () if status.success() => Ok(()),
+                () if self.stop.is_requested() => Err(STOPPED.to_owned()),
+                () => Err(process.exit_reason().unwrap_or_default()),
+            }
+        } else if elapsed >= *self.study.file.timeout {
+            process.stop();
+            Ok(())
+        } else if self.stop.is_requested() {
+            process.stop();
+            Err(STOPPED.to_owned())
+        } else {
+            return None;
+        };
+        Some(RunEnd { elapsed, outcome })
     }
 
     /// Reads the samples of an ended run and removes its scratch folder. `start_distance` is the
@@ -413,25 +436,21 @@ impl<'a> Runner<'a> {
         start_distance: Duration,
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> EndedRun {
-        let Run { variant, variant_index, repeat, samples, began, usage, ended, scratch, process } =
+        let Run { variant, variant_index, repeat, samples, began, usage, end, scratch, process } =
             run;
         drop(process);
-        let (run_time, outcome) = ended.unwrap_or((Duration::ZERO, Err("it never ran".to_owned())));
-        let read_result = outcome
-            .and_then(|()| match start_distance > START_APART_MAX {
-                true => Err(format!(
-                    "variants were started {} s apart",
-                    short(start_distance.as_secs_f64())
-                )),
-                false => Ok(()),
-            })
-            .and_then(|()| {
-                read_run(&samples, FileFormat::Samples).map_err(|fault| fault.to_string())
-            });
+        let never_ran =
+            || RunEnd { elapsed: Duration::ZERO, outcome: Err("it never ran".to_owned()) };
+        let RunEnd { elapsed: run_time, outcome } = end.unwrap_or_else(never_ran);
+        let outcome = outcome.and_then(|()| check_start_distance(start_distance));
+        let read_result = outcome.and_then(|()| {
+            read_run(&samples, FileFormat::Samples).map_err(|fault| fault.to_string())
+        });
         let run = read_result.map(|mut run| {
             run.label = format!("repeat {repeat}");
-            // Times count from the start of the process, because the process writes its first
-            // sample some time later. Both `began` and `run.origin` are from this machine's clock.
+            // The process writes its first sample some time after it starts. Times include this
+            // delay, because they count from the start. Both `began` and `run.origin` are from this
+            // machine's clock.
             run.origin = began.min(run.origin);
             fill_in(&mut run.samples, &usage);
             if run_time >= *self.study.file.timeout {
@@ -440,7 +459,8 @@ impl<'a> Runner<'a> {
             }
             run
         });
-        // The next run may need the disk space. An error does not affect the results.
+        // The next run may need the disk space. If the removal fails, the results are still
+        // correct.
         let _ = std::fs::remove_dir_all(&scratch);
         let height = run.as_ref().ok().map(|run| run.last().height);
         let reason = run.as_ref().err().cloned();
@@ -454,7 +474,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Starts a process. `owner` names it in messages.
+/// Starts a process. `owner` is the variant or setup process, as messages name it.
 fn start(
     owner: &str,
     command: &[String],
@@ -482,9 +502,17 @@ fn start_distance(runs: &[Run<'_>]) -> Duration {
     Duration::try_from_secs_f64(last_start - first_start).unwrap_or_default()
 }
 
+/// Fails if the variants that run side by side were started too far apart.
+fn check_start_distance(distance: Duration) -> Result<(), String> {
+    if distance <= START_APART_MAX {
+        return Ok(());
+    }
+    Err(format!("variants were started {} s apart", short(distance.as_secs_f64())))
+}
+
 /// Completes the samples that a variant wrote. If a sample lacks the memory, disk space or CPU
-/// time, it gets the value of the last usage sample before it. If there is none before it, it gets
-/// the value of the first usage sample.
+/// time, it gets the value of the last usage sample before it. If no usage sample precedes it, it
+/// gets the value of the first one.
 fn fill_in(samples: &mut [Sample], usage: &[(f64, Usage)]) {
     for sample in samples {
         let next = usage.partition_point(|(at, _)| *at <= sample.at);

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::read::{FileFormat, read_run};
 use super::{Options, analyse};
+use crate::analysis::sync::bins::faster_by_bin;
 use crate::analysis::sync::{Announced, Sample, SyncRun, Timeout, VariantRuns};
 
 const HEIGHTS: [u64; 5] = [100_000, 500_000, 1_000_000, 1_250_000, 1_349_351];
@@ -293,6 +294,45 @@ fn run_with_accesses(label: &str, heights: &[u64], misses_of: impl Fn(u64) -> u6
         sample.accesses = Some(Accesses { hit: 50 * blocks, miss: misses_of(blocks), spill: 0 });
     }
     run
+}
+
+/// Returns six runs of a variant that differ by up to 40 %. Run n makes `before * factor(n)` blocks
+/// per minute below height 15,000, and `after * factor(n)` from there on.
+fn uneven_runs(before: f64, after: f64, factors: [f64; 6]) -> Vec<SyncRun> {
+    let run = |(index, factor): (usize, &f64)| {
+        let mut heights = vec![0];
+        while let Some(height) = heights.last().copied().filter(|height| *height < 30_000) {
+            let step = if height < 15_000 { before } else { after };
+            heights.push(height + (step * factor) as u64);
+        }
+        run_of(&(index + 1).to_string(), &heights)
+    };
+    factors.iter().enumerate().map(run).collect()
+}
+
+#[test]
+fn rates_that_differ_no_more_than_equal_runs_do_are_not_called_different() {
+    let variants = [
+        variant("quiet", uneven_runs(500.0, 500.0, [0.8, 1.1, 0.9, 1.2, 1.0, 0.85])),
+        variant("noisy", uneven_runs(500.0, 500.0, [1.2, 0.85, 1.15, 0.95, 1.05, 0.8])),
+    ];
+    let result = study(&variants, &[]);
+    // Compared as single runs, the medians would differ.
+    let [quiet, noisy] = [0, 1].map(|index| result.variants[index].rates.as_slice());
+    let by_medians = faster_by_bin(quiet, noisy);
+    assert!(by_medians.iter().flatten().count() > 5, "{by_medians:?}");
+    assert_eq!(result.against[0].faster, vec![None; result.against[0].faster.len()]);
+    assert_concludes(&result, "rates: in no bin do the runs show whether quiet or noisy is faster");
+}
+
+#[test]
+fn a_difference_that_all_runs_show_is_called_faster() {
+    let variants = [
+        variant("early", uneven_runs(1_000.0, 250.0, [0.8, 1.1, 0.9, 1.2, 1.0, 0.85])),
+        variant("late", uneven_runs(500.0, 500.0, [1.2, 0.85, 1.15, 0.95, 1.05, 0.8])),
+    ];
+    let result = study(&variants, &[]);
+    assert_concludes(&result, "rates: late is faster from height 15,000 on");
 }
 
 /// The quick node syncs twice as fast and reads a third of the pages per block. Then it waits at

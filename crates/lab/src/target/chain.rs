@@ -139,8 +139,8 @@ pub(super) fn fetch(
         method: block_method(family).to_owned(),
         answer: last_failure.clone(),
     };
-    // A young chain may have no transactions, so their absence is a fault here only if the blocks
-    // are missing too. Otherwise the engine reports missing transactions if a call needs one.
+    // A young chain may have no transactions. So missing transactions are a fault here only if the
+    // blocks are missing too. In other cases the engine reports them once a call needs one.
     if needed.block_hashes && chain.block_hashes.is_empty() {
         return Err(missing("block hashes"));
     }
@@ -159,8 +159,8 @@ fn block_method(family: Family) -> &'static str {
     }
 }
 
-/// Fetches a block. `with_transactions` is true if it must contain whole transactions instead of
-/// their hashes; blocks of Bitcoin always have hashes. The error describes the response.
+/// Fetches a block. `with_transactions` is true if the block must contain whole transactions
+/// instead of their hashes; blocks of Bitcoin always have hashes. The error describes the response.
 fn fetch_block(
     client: &Client,
     family: Family,

@@ -24,7 +24,8 @@ pub(crate) mod tests;
 
 /// Maximum size of a response. A block with all its transactions has a few million bytes.
 const RESPONSE_BYTES_MAX: u64 = 64 << 20;
-/// HTTP status that is returned with a response over a WebSocket, which has no status of its own.
+/// HTTP status that is returned with a WebSocket response. Such a response has no status of its
+/// own.
 const STATUS_OK: u16 = 200;
 /// Deepest nesting of arrays and objects in a response.
 const DEPTH_MAX: usize = 128;

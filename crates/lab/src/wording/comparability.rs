@@ -4,15 +4,15 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use lab_model::results::compare::{Mismatch as Reported, Weight};
+use lab_model::results::compare::{Mismatch, Weight};
 
-use crate::analysis::comparability::{Fact, Mismatch, Value};
+use crate::analysis::comparability::{Fact, FactMismatch, Value};
 use crate::analysis::json_compare::Side;
 
 /// Converts a mismatch for the report. `variant` is the name of the second run's variant.
-pub(crate) fn report_mismatch(mismatch: &Mismatch, variant: &str) -> Reported {
-    let Mismatch { fact, a, b, weight } = mismatch;
-    Reported {
+pub(crate) fn report_mismatch(mismatch: &FactMismatch, variant: &str) -> Mismatch {
+    let FactMismatch { fact, a, b, weight } = mismatch;
+    Mismatch {
         what: fact.to_string(),
         a: a.to_string(),
         b: b.to_string(),

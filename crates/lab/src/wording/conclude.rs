@@ -1,15 +1,15 @@
 //! Writes the conclusions of a sync study.
 //!
 //! A sync study compares how fast variants of a node sync a chain. The first variant is the
-//! reference. An `Against` is the comparison of one other variant with the first. It has pairs of
+//! reference. A [`VariantComparison`] compares one other variant with the first. It has pairs of
 //! runs, one run of each variant, and the times that the variants took to certain block heights.
 //! The verdict is about the main height, which is the highest of these heights that every run
 //! reached.
 //!
 //! A cross is a change of the leader: the height of one run overtakes that of the other. A cross of
-//! rates is a height from which on another variant is faster than below that height. The rates are
-//! measured in bins, which are ranges of heights of equal width. The floor of a comparison is the
-//! smallest change that matters. The tip is the newest block of the chain.
+//! rates is a height at which the faster variant changes. The rates are measured in bins, which are
+//! ranges of heights of equal width. The floor of a comparison is the smallest change that matters.
+//! The tip is the newest block of the chain.
 //!
 //! Each sentence contains its evidence, or states that nothing can be concluded. A difference
 //! between single runs of two variants is never reported as an effect. `conclude/cause.rs` has the
@@ -19,7 +19,7 @@ mod cause;
 mod limits;
 
 use lab_model::results::study::{
-    About, Against, Conclusion, Cross, StudyResult, TimeComparison, TimeRow, VariantRow,
+    About, Conclusion, Cross, StudyResult, TimeComparison, TimeRow, VariantComparison, VariantRow,
 };
 use lab_model::results::{Basis, ComparisonVerdict};
 
@@ -31,8 +31,8 @@ fn conclusion(about: About, text: String) -> Conclusion {
     Conclusion { about, variant: None, word: None, text }
 }
 
-/// Returns all conclusions of a study: first those about each other variant, which begin with its
-/// verdict, then those about the tip and stalls.
+/// Returns all conclusions of a study. The conclusions about each variant except the first one
+/// begin with its verdict. The conclusions about the tip and stalls come last.
 pub(crate) fn conclusions(result: &StudyResult) -> Vec<Conclusion> {
     let mut conclusions: Vec<Conclusion> = Vec::new();
     let has_several_pairs = result.against.len() > 1;
@@ -43,10 +43,23 @@ pub(crate) fn conclusions(result: &StudyResult) -> Vec<Conclusion> {
         let mut variant_conclusions = Vec::new();
         variant_conclusions.extend(describe_heights(against));
         variant_conclusions.extend(describe_rates(result, against));
-        variant_conclusions.extend(cause::explain_slow_start(result.bin, first, other));
-        variant_conclusions.extend(cause::explain_slow_start(result.bin, other, first));
+        let first_faster = &against.faster;
+        let other_faster: Vec<Option<bool>> =
+            first_faster.iter().map(|is_first| is_first.map(|is_first| !is_first)).collect();
+        variant_conclusions.extend(cause::explain_slow_start(
+            result.bin,
+            first,
+            other,
+            first_faster,
+        ));
+        variant_conclusions.extend(cause::explain_slow_start(
+            result.bin,
+            other,
+            first,
+            &other_faster,
+        ));
         variant_conclusions.extend(cause::compare_work(first, other));
-        variant_conclusions.extend(cause::compare_reads(result.bin, first, other, &against.faster));
+        variant_conclusions.extend(cause::compare_reads(result.bin, first, other, first_faster));
         variant_conclusions.extend(limits::tip_lead(against));
         conclusions.extend(variant_conclusions.into_iter().map(|conclusion| {
             let variant = has_several_pairs.then(|| other.name.clone());
@@ -71,7 +84,7 @@ fn describe_progress(variant: &VariantRow) -> impl Iterator<Item = Conclusion> {
 }
 
 /// Returns the verdict on whether a variant syncs faster than the first variant.
-fn describe_verdict(result: &StudyResult, against: &Against) -> Conclusion {
+fn describe_verdict(result: &StudyResult, against: &VariantComparison) -> Conclusion {
     let (first, other) = (&against.first, &against.other);
     let (verdict, text) = match main_row(result, against) {
         None => (
@@ -109,7 +122,7 @@ fn describe_comparison(
     let difference_text =
         format!("{} {direction} ({})", span(difference.abs()), change(comparison.change));
     let height = count(height);
-    // The separator is part of the interval's text, so nothing dangles if there is no interval.
+    // The separator is part of the interval's text, so it disappears if there is no interval.
     let interval = comparison.interval.map_or_else(String::new, |(low, high)| {
         format!(
             "; 95 % interval {} to {}, {}",
@@ -177,7 +190,7 @@ pub(crate) fn change(change: f64) -> String {
 /// Compares the spread between repeats with the difference between variants. Repeats are the runs
 /// of one variant. The spread is the time between its fastest and its slowest run. `None` if no
 /// variant has repeats, or if the times to the main height are not compared.
-fn compare_repeats(result: &StudyResult, against: &Against) -> Option<Conclusion> {
+fn compare_repeats(result: &StudyResult, against: &VariantComparison) -> Option<Conclusion> {
     let row = main_row(result, against).filter(|row| !row.above_tip)?;
     let comparison = row.comparison.as_ref()?;
     let mut parts = Vec::new();
@@ -204,7 +217,7 @@ fn compare_repeats(result: &StudyResult, against: &Against) -> Option<Conclusion
 /// Names the variant that leads in the first pair of runs, and the heights at which the lead
 /// changes. If the lead never changes in that pair, names the variant that is never behind in any
 /// pair. If this is true of both variants or of neither, returns `None`.
-fn describe_heights(against: &Against) -> Option<Conclusion> {
+fn describe_heights(against: &VariantComparison) -> Option<Conclusion> {
     let pairs = &against.pairs;
     let (first, other) = (&against.first, &against.other);
     let crossed_pairs = pairs.iter().filter(|pair| !pair.crosses.is_empty()).count();
@@ -250,18 +263,27 @@ fn describe_heights(against: &Against) -> Option<Conclusion> {
     Some(conclusion(About::Heights, text))
 }
 
-/// Names the variant that syncs faster in the end, and the height from which on it does. If it
+/// Names the variant that syncs faster in the end, and the height from which on it is faster. If it
 /// takes the lead only at a greater height, the text has the number of blocks between both heights.
-/// `None` if the rates never cross.
-fn describe_rates(result: &StudyResult, against: &Against) -> Option<Conclusion> {
+/// If the rates never cross, returns `None`, or states that several runs of each variant do not
+/// show in any bin which variant is faster.
+fn describe_rates(result: &StudyResult, against: &VariantComparison) -> Option<Conclusion> {
     let (first, other) = (&against.first, &against.other);
     let crosses = &against.rate_crosses;
-    let last_cross = crosses.last()?;
+    let Some(last_cross) = crosses.last() else {
+        let has_repeats = result.variants.iter().all(|variant| variant.runs.len() >= 2);
+        let is_open = has_repeats && against.faster.iter().all(Option::is_none);
+        let text = format!(
+            "in no bin do the runs show whether {first} or {other} is faster: runs of the same variant differ as \
+             much"
+        );
+        return is_open.then(|| conclusion(About::Rates, text));
+    };
     // `to_first` is true if the first variant is faster from this height on.
     let first_ends_faster = last_cross.to_first;
     let name = if first_ends_faster { first } else { other };
-    // From this height on, the variant that is faster in the end is faster except in some ranges.
-    // Each range begins at a cross to the other variant and ends at the next cross.
+    // From `first_cross` on, the variant that is faster in the end is faster, with exceptions. Each
+    // exception is a range from a cross to the other variant until the next cross.
     let first_cross = crosses.iter().find(|cross| cross.to_first == first_ends_faster)?;
     let exceptions: Vec<String> = crosses
         .iter()

@@ -9,6 +9,7 @@ pub(crate) const NAMED_MAX: usize = 4;
 
 /// Writes a difference for a sentence: `eth_call latency p99 (+12.3 %, 8.1 to 16.9 %)`.
 pub(crate) fn sentence(difference: &Difference) -> String {
+    // The metric's name ends in a comma and its unit.
     let name = difference.metric.as_str().split(',').next().unwrap_or_default();
     let interval =
         interval(difference).map(|interval_text| format!(", {interval_text}")).unwrap_or_default();

@@ -119,6 +119,7 @@ fn warn_of_counts(counts: &[CountRow]) -> Vec<String> {
 /// Describes the precision after the last round, and the reason for the end of the study.
 fn describe_precision(result: &LoadStudyResult) -> String {
     let design = &result.design;
+    // The metric's name ends in a comma and its unit.
     let metric = design.precision_of.as_str().split(',').next().unwrap_or_default();
     let widths: Option<Vec<f64>> = result.plans.iter().map(|plan| plan.precision).collect();
     let widest = widths.map(|widths| widths.into_iter().fold(0.0, f64::max));

@@ -15,7 +15,7 @@ use crate::analysis::findings::{Finding, Stalls};
 use crate::analysis::thresholds::{Remark, ThresholdResult};
 use crate::analysis::validity::{CALLS_MIN, Delivered, Doubt};
 use crate::analysis::verdict::Reason;
-use crate::wording::number::{count, plural};
+use crate::wording::number::{count, percent, plural};
 
 /// Maximum number of stalled seconds that a sentence lists.
 const LISTED_MAX: usize = 5;
@@ -108,6 +108,12 @@ impl Display for Reason {
                 };
                 write!(f, ", first at {pointer:?}: {target} instead of {reference}")
             }
+            Reason::UnjudgedRejections(share) => write!(
+                f,
+                "{} of the calls were rejected with status 429, which is no failure, and no \
+                 threshold judges that: add limited = \"rate<0.01\"",
+                percent(*share)
+            ),
             Reason::NotCompared { reference, unanswered, skipped } => write!(
                 f,
                 "no response could be compared with {reference}: it did not respond to {unanswered} \

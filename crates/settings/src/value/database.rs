@@ -69,8 +69,9 @@ impl Database {
 
     /// Parses the name of a file, or a URL.
     ///
-    /// Rejects a text without a scheme that may contain a password, because names of files are
-    /// printed. A text that begins with `./` is always the name of a file.
+    /// A text without a scheme is the name of a file, and names of files are printed. So such a
+    /// text is rejected if it may contain a password. A text that begins with `./` is always the
+    /// name of a file.
     ///
     /// # Errors
     /// Returns a message about the invalid part and its allowed values. The message repeats no part

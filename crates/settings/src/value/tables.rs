@@ -1,7 +1,8 @@
 //! Value types that hold other values: lists, tables with free keys, and declared tables.
 //!
-//! A file has a declared table once ([`Once`]), by name ([`Named`]), or in a list ([`Listed`]). In
-//! a table with free keys, the user chooses the keys, and the declaration does not name them.
+//! A declared table occurs in a file once ([`Once`]), under names ([`Named`]), or in a list
+//! ([`Listed`]). In a table with free keys, the user chooses the keys, and the declaration does not
+//! name them.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -45,7 +46,7 @@ where
     }
 
     fn parse_default(text: &str) -> Result<T, String> {
-        // A declared default of a list is its only element.
+        // The declared default is the only element of the list.
         Ok(vec![V::parse_default(text)?].into())
     }
 
@@ -222,7 +223,8 @@ impl<T: Table> ValueType for Once<T> {
     }
 
     fn collect(table: &T, name: &'static str, keys: &mut Collector) {
-        keys.add_table(name.to_owned(), false, table);
+        let is_in_list = false;
+        keys.add_table(name.to_owned(), is_in_list, table);
     }
 
     fn table() -> Option<TableDoc> {
@@ -268,8 +270,9 @@ impl<T: Table> ValueType for Named<T> {
     }
 
     fn collect(tables: &Self::Value, name: &'static str, keys: &mut Collector) {
+        let is_in_list = true;
         for (table_name, table) in tables {
-            keys.add_table(format!("{name}.{table_name}"), true, table);
+            keys.add_table(format!("{name}.{table_name}"), is_in_list, table);
         }
     }
 
@@ -309,10 +312,11 @@ impl<T: Table> ValueType for Listed<T> {
     }
 
     fn collect(tables: &Vec<T>, name: &'static str, keys: &mut Collector) {
+        let is_in_list = true;
         for table in tables {
             let label = table.label();
             let name = if label.is_empty() { name.to_owned() } else { format!("{name}.{label}") };
-            keys.add_table(name, true, table);
+            keys.add_table(name, is_in_list, table);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The value type of a table of numbers by name, which formulas use as variables.
+//! The value type of a table of named numbers. Formulas use these numbers as variables.
 
 use serde_json::{Value as Json, json};
 

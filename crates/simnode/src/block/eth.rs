@@ -199,7 +199,8 @@ pub(crate) fn push_log(
     out.extend_from_slice(b",\"removed\":false}");
 }
 
-/// Appends a pending transaction. The node recovers no signers, so `from` is the zero address.
+/// Appends a pending transaction. `from` is the zero address, because the node does not recover the
+/// sender.
 pub(crate) fn push_pooled(out: &mut Vec<u8>, envelope: &TxEnvelope) {
     out.extend_from_slice(b"{\"blockHash\":null,\"blockNumber\":null,\"blockTimestamp\":null");
     let gas_price = envelope.max_fee_per_gas();

@@ -89,8 +89,8 @@ impl Printer<'_> {
             }
         }
         if !options.transactions {
-            // Full transactions contain the members `hash` and `ethHash` (harmony
-            // `rpc/harmony/v2/types.go`).
+            // A block with full transactions lacks this list, because each transaction has the
+            // members `hash` and `ethHash` (harmony `rpc/harmony/v2/types.go`).
             out.extend_from_slice(b"],\"transactionsInEthHash\":[");
             for (index, transaction) in block.transactions.iter().enumerate() {
                 push_comma(out, index);
@@ -207,7 +207,7 @@ pub(crate) fn signers_of(block: &Block) -> [usize; SIGNERS] {
     std::array::from_fn(|index| (first_signer + index) % super::ACCOUNTS)
 }
 
-/// Returns the BLS public key of an account. It is synthetic, because nothing verifies it.
+/// Returns the BLS public key of an account. A synthetic key suffices, because nothing verifies it.
 pub(crate) fn bls_key(seed: u64, account: usize) -> [u8; 48] {
     let mut draws = SeedStream::at(seed, &[DRAW_BLS, account as u64]);
     let mut key = [0; 48];

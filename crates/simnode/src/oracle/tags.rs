@@ -1,7 +1,7 @@
 //! Resolves the tags of a call to numbers, as a gateway may do before it forwards the call. A tag
-//! is a name that replaces a block number, such as `latest`. The oracle, which judges responses,
-//! needs this module only if a response differs from the reply to the unresolved call. So the
-//! module may be slow.
+//! is a name in place of a block number, such as `latest`. The oracle judges responses. It calls
+//! this module only if a response differs from the reply to the unresolved call, so this module may
+//! be slow.
 //!
 //! This module parses parameters itself and shares no code with the gateway.
 
@@ -12,8 +12,13 @@ use crate::world::World;
 
 /// A call with a tag in its block parameters.
 pub(super) enum TaggedCall<'a> {
-    /// The parameters, the index of the block parameter, and its tag.
-    Block(Vec<&'a RawValue>, usize, Tag),
+    /// A call with a block parameter.
+    Block {
+        params: Vec<&'a RawValue>,
+        /// The index of the block parameter.
+        index: usize,
+        tag: Tag,
+    },
     /// A log filter, and the tags of its bounds.
     Logs(serde_json::Map<String, Value>, Bounds),
 }
@@ -60,14 +65,15 @@ impl<'a> TaggedCall<'a> {
             None => Value::Null,
             Some(raw) => serde_json::from_str(raw.get()).ok()?,
         };
+        let tag = tag_of(&block)?;
         // A block parameter can be appended only if all parameters before it are present.
-        (values.len() >= index).then_some(Self::Block(values, index, tag_of(&block)?))
+        (values.len() >= index).then_some(Self::Block { params: values, index, tag })
     }
 
     /// Returns the only tag, or the first of two tags.
     pub(super) fn first_tag(&self) -> Tag {
         match *self {
-            Self::Block(_, _, tag) | Self::Logs(_, Bounds::From(tag) | Bounds::To(tag)) => tag,
+            Self::Block { tag, .. } | Self::Logs(_, Bounds::From(tag) | Bounds::To(tag)) => tag,
             Self::Logs(_, Bounds::Both(from, _)) => from,
         }
     }
@@ -93,16 +99,16 @@ impl<'a> TaggedCall<'a> {
             json!(format!("{number:#x}"))
         };
         match self {
-            Self::Block(values, index, tag) => {
+            Self::Block { params, index, tag } => {
                 let block =
                     to_raw_value(&resolve_tag(*tag, first_head)).expect("a text is always JSON");
-                let mut values = values.clone();
-                if values.len() > *index {
-                    values[*index] = &block;
+                let mut params = params.clone();
+                if params.len() > *index {
+                    params[*index] = &block;
                 } else {
-                    values.push(&block);
+                    params.push(&block);
                 }
-                serde_json::to_vec(&values).expect("raw JSON is always JSON")
+                serde_json::to_vec(&params).expect("raw JSON is always JSON")
             }
             Self::Logs(filter, bounds) => {
                 let mut filter = filter.clone();

@@ -100,7 +100,8 @@ impl<'a> Arguments<'a> {
 
     /// Reads a block number or tag.
     pub(super) fn number(&self, index: usize) -> Result<BlockArgument, RpcError> {
-        read_block(self.required(index)?, false, self.decimal).ok_or_else(|| {
+        let allow_hash = false;
+        read_block(self.required(index)?, allow_hash, self.decimal).ok_or_else(|| {
             invalid(index, "hex string without 0x prefix or unknown tag of type rpc.BlockNumber")
         })
     }
@@ -111,7 +112,8 @@ impl<'a> Arguments<'a> {
         if raw.starts_with('{') {
             return read_block_object(raw, index);
         }
-        read_block(raw, true, self.decimal).ok_or_else(|| {
+        let allow_hash = true;
+        read_block(raw, allow_hash, self.decimal).ok_or_else(|| {
             invalid(
                 index,
                 "hex string without 0x prefix or unknown tag of type rpc.BlockNumberOrHash",

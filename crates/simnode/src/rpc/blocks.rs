@@ -1,5 +1,5 @@
-//! Serves the methods that read blocks, transactions and receipts. They read the node's view, which
-//! is the part of the chain that the node has.
+//! Serves the methods that read blocks, transactions and receipts. The methods read the node's
+//! view: the part of the chain that the node has.
 
 use std::sync::Arc;
 
@@ -133,7 +133,9 @@ impl Call<'_> {
     /// Rejects a block that the node has pruned. Block 0 is never pruned.
     pub(super) fn reject_pruned(&self, number: u64) -> Result<(), RpcError> {
         match self.view.retention.history_blocks {
-            Some(retained_blocks) if number > 0 && number + retained_blocks < self.view.head => {
+            Some(retained_blocks)
+                if number > 0 && number.saturating_add(retained_blocks) < self.view.head =>
+            {
                 Err(self.view.retention.client.history_missing())
             }
             _ => Ok(()),

@@ -44,7 +44,8 @@ impl Call<'_> {
         if count == 0 {
             return super::fixed("{\"oldestBlock\":\"0x0\",\"gasUsedRatio\":null}");
         }
-        self.write_history(newest + 1 - count, newest, percentiles.as_deref())
+        let oldest = newest + 1 - count;
+        self.write_history(oldest, newest, percentiles.as_deref())
     }
 
     /// Writes the history of these blocks. As in geth, the base fees include the base fee of the

@@ -1,6 +1,6 @@
 //! The `hmyv2_` and `hmy_` methods that a caching gateway for Harmony serves. `hmyv2_` methods
-//! return decimal numbers, and `hmy_` methods hexadecimal text. The chain is the same as that of
-//! the `eth_` methods. It has no staking transactions, so lists of them are empty.
+//! return decimal numbers, and `hmy_` methods hexadecimal text. The chain is the same as for the
+//! `eth_` methods. It has no staking transactions, so lists of staking transactions are empty.
 //!
 //! A function named `…_in` returns the reply in the number format of the called method. The
 //! function of the same name without this suffix serves the `eth_` method.
@@ -263,7 +263,7 @@ impl Call<'_> {
     }
 
     /// Returns metrics about the share of the supply that is staked. Harmony adjusts the block
-    /// reward by them.
+    /// reward by these metrics.
     fn utility_metrics(&self, format: NumberFormat) -> RpcResult {
         let mut out = b"{\"AccumulatorSnapshot\":".to_vec();
         let block_reward = U256::from(7_000_000_000_000_000_000_u64);

@@ -1,5 +1,6 @@
 //! `eth_getLogs` with every form of its filter. Invalid filters are rejected as in geth
-//! (go-ethereum `eth/filters/api.go`, `FilterCriteria.UnmarshalJSON` and `GetLogs`).
+//! (go-ethereum `eth/filters/api.go`, `FilterCriteria.UnmarshalJSON` and `GetLogs`). A view is the
+//! part of the chain that the node has. The head of a view is its newest block.
 
 use std::sync::Arc;
 
@@ -59,16 +60,18 @@ struct Filter {
 
 impl Call<'_> {
     /// Returns true if the node has indexed the logs and receipts of a block, and has not pruned
-    /// them. After a reorg, the node has a block of the new branch only after it has indexed this
-    /// branch.
+    /// them. After a reorg, the logs of a block of the new branch are indexed only if the view up
+    /// to the newest indexed block contains the block.
     pub(super) fn has_indexed(&self, block: &Block) -> bool {
         let View { head, indexed, retention, .. } = self.view;
         let number = block.header.number;
-        let is_retained = retention.logs_blocks.is_none_or(|blocks| number + blocks >= *head);
-        let is_old_enough = number + retention.unindexed_blocks <= *head;
-        is_retained
-            && is_old_enough
-            && (indexed >= head || self.world.hash_at(*indexed, number) == Some(block.hash))
+        let is_retained =
+            retention.logs_blocks.is_none_or(|blocks| number.saturating_add(blocks) >= *head);
+        let is_old_enough = number.saturating_add(retention.unindexed_blocks) <= *head;
+        if !is_retained || !is_old_enough {
+            return false;
+        }
+        indexed >= head || self.world.hash_at(*indexed, number) == Some(block.hash)
     }
 
     /// Appends the matching logs of a block, if the block is indexed.
@@ -151,7 +154,8 @@ impl Call<'_> {
             return Err(RpcError::new(INVALID_PARAMS, "pending logs are not supported"));
         }
         let head = self.view.head;
-        match read_block(raw, false, false) {
+        let (allow_hash, decimal) = (false, false);
+        match read_block(raw, allow_hash, decimal) {
             Some(BlockArgument::Number(number)) => Ok(number),
             Some(BlockArgument::Safe) => Ok(self.world.safe_number(head)),
             Some(BlockArgument::Finalized) => Ok(self.world.finalized_number(head)),
@@ -200,7 +204,8 @@ impl Filter {
         for (transaction_index, transaction) in block.transactions.iter().enumerate() {
             for (log_index, log) in transaction.logs.iter().enumerate() {
                 if self.matches(log) {
-                    if out.len() > 1 {
+                    let has_earlier_log = out.len() > b"[".len();
+                    if has_earlier_log {
                         out.push(b',');
                     }
                     push_log(out, block, transaction_index, log_index);

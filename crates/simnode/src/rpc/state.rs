@@ -128,7 +128,7 @@ impl Call<'_> {
         let Some(position) = position else { return Err(client.header_not_found()) };
         world.build_to(head);
         match self.view.retention.state_blocks {
-            Some(retained_blocks) if position.number + retained_blocks < head => {
+            Some(retained_blocks) if position.number.saturating_add(retained_blocks) < head => {
                 let root =
                     world.block_at(head, position.number).map(|block| block.header.state_root);
                 Err(client.state_missing(position.number, root.unwrap_or_default()))

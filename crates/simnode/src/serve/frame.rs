@@ -14,6 +14,9 @@ pub(super) fn accept(key: &str) -> String {
     STANDARD.encode(Sha1::digest(format!("{key}{GUID}")))
 }
 
+/// Number of bytes of a masking key.
+const MASKING_KEY_BYTES: usize = 4;
+
 /// The client has violated the protocol or a limit.
 #[derive(Debug)]
 pub(super) struct ProtocolError;
@@ -43,11 +46,11 @@ pub(super) fn read(bytes: &mut [u8], bytes_max: usize) -> Result<Option<Frame<'_
         short_length => (u64::from(short_length), 2),
     };
     let length = usize::try_from(length).ok().filter(|length| *length <= bytes_max);
-    let frame_bytes = header_bytes + 4 + length.ok_or(ProtocolError)?;
+    let frame_bytes = header_bytes + MASKING_KEY_BYTES + length.ok_or(ProtocolError)?;
     if bytes.len() < frame_bytes {
         return Ok(None);
     }
-    let (key, payload) = bytes[header_bytes..frame_bytes].split_at_mut(4);
+    let (key, payload) = bytes[header_bytes..frame_bytes].split_at_mut(MASKING_KEY_BYTES);
     for (byte, key) in payload.iter_mut().zip(key.iter().cycle()) {
         *byte ^= key;
     }

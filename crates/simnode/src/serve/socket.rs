@@ -30,8 +30,8 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if self.reset.load(Ordering::Acquire) || self.killed.load(Ordering::Acquire) {
-            // Closing a socket with a zero linger time sends RST (tcp(7), SO_LINGER). It fails only
-            // if the connection has ended.
+            // Closing a socket with a zero linger time sends RST (tcp(7), SO_LINGER). Setting the
+            // time fails only if the connection has ended.
             let _ = self.stream.set_zero_linger();
         }
     }

@@ -167,13 +167,13 @@ impl Subscription {
             if !self.sleep_until_poll().await {
                 return;
             }
+            let new_view = self.node.view(Instant::now());
             // A muted node sends nothing. When it is no longer muted, it sends the blocks that it
             // has missed.
-            let (Some(new_view), false) =
-                (self.node.view(Instant::now()), self.node.settings().mute_subscriptions)
-            else {
+            if self.node.settings().mute_subscriptions {
                 continue;
-            };
+            }
+            let Some(new_view) = new_view else { continue };
             let (old_head, head) = (view.head, new_view.head);
             // The hash of block `number` while `head` is the newest block.
             let hash_at = |head, number| self.world.hash_at(head, number);

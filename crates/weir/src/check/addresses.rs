@@ -25,8 +25,8 @@ const LISTED_ADDRESSES_MAX: usize = 8;
 /// Addresses by host name.
 type Addresses = BTreeMap<String, BTreeSet<IpAddr>>;
 
-/// Resolves the host names of all upstreams and returns one warning per upstream and name with
-/// several addresses.
+/// Resolves the host names of all upstreams and returns a warning for each name of an upstream that
+/// has several addresses.
 pub(super) fn find_warnings(config: &Config) -> Vec<String> {
     let names: BTreeSet<&str> = list_hosts(config).map(|(_, host)| host).collect();
     let addresses = resolve_all(names.into_iter().map(str::to_owned).collect());
@@ -57,7 +57,7 @@ fn resolve_all(names: Vec<String>) -> Addresses {
     for _ in 0..threads {
         let (names, next_index, sender) =
             (Arc::clone(&names), Arc::clone(&next_index), sender.clone());
-        // The threads are not joined: a lookup may outlast the timeout and ends with the process.
+        // The threads are not joined. A lookup that outlasts the timeout ends with the process.
         std::thread::spawn(move || {
             while let Some(name) = names.get(next_index.fetch_add(1, Ordering::Relaxed)) {
                 if sender.send((name.clone(), resolve(name))).is_err() {
@@ -92,7 +92,8 @@ fn describe_hosts<'a>(
         let addresses = addresses.get(host)?;
         // One IPv4 and one IPv6 address usually belong to one machine, as for `localhost`.
         let ipv4_count = addresses.iter().filter(|address| address.is_ipv4()).count();
-        if ipv4_count.max(addresses.len() - ipv4_count) < 2 {
+        let ipv6_count = addresses.len() - ipv4_count;
+        if ipv4_count < 2 && ipv6_count < 2 {
             return None;
         }
         let listed: Vec<String> =

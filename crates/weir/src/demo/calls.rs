@@ -13,8 +13,8 @@ mod tests;
 
 /// Age in blocks of the oldest block that a history read names. Newer blocks are read more often.
 const HISTORY_BLOCKS: u64 = 300;
-/// Number of blocks in the range of one `eth_getLogs`. Ranges start at a multiple of it, like those
-/// of indexers.
+/// Number of blocks in the range of one `eth_getLogs`. Each range starts at a multiple of this
+/// number, like the ranges of indexers.
 const LOGS_BLOCKS: u64 = 16;
 /// First word of the position that selects the random stream of a call (`SeedStream::at`). The
 /// positions of the chain's streams begin with other words, so calls and chain share no stream.
@@ -89,6 +89,7 @@ fn generate_history_read(world: &World, head: u64, rng: &mut SeedStream) -> (&'s
         3 => ("eth_getTransactionByHash", format!("[\"{}\"]", draw_transaction_hash(&block, rng))),
         4 => ("eth_getTransactionReceipt", format!("[\"{}\"]", draw_transaction_hash(&block, rng))),
         _ => {
+            // The range ends below block `number`, unless `number` is less than `LOGS_BLOCKS`.
             let from = number.saturating_sub(LOGS_BLOCKS) / LOGS_BLOCKS * LOGS_BLOCKS;
             let (to, contract) =
                 (from + LOGS_BLOCKS - 1, draw_item(&world.addresses().contracts, rng));
@@ -98,8 +99,8 @@ fn generate_history_read(world: &World, head: u64, rng: &mut SeedStream) -> (&'s
     }
 }
 
-/// Draws the age of a block, at least 1. It is the cube of a uniform draw, so that half of the
-/// calls read the newest eighth of [`HISTORY_BLOCKS`].
+/// Draws the age of a block, at least 1. The age follows the cube of a uniform draw, so that half
+/// of the calls read the newest eighth of [`HISTORY_BLOCKS`].
 fn draw_age(rng: &mut SeedStream) -> u64 {
     const STEPS: u64 = 1 << 20;
     let uniform = rng.within(0, STEPS - 1) as f64 / STEPS as f64;

@@ -27,9 +27,9 @@ const QUEUE_MAX: usize = 8_192;
 const SAMPLES_MAX: usize = 5;
 /// Maximum number of characters of a reported response body.
 const SAMPLE_CHARS_MAX: usize = 160;
-/// Maximum age of the chain state in a response when the call is sent. The gateway uses a new block
-/// once two nodes have reported it. That takes up to two of the gateway's default poll intervals of
-/// 500 ms, and the responses to the polls take up to 500 ms more.
+/// Maximum age that a response's chain state may have when the call is sent. The gateway uses a new
+/// block once two nodes have reported it. That takes up to two of the gateway's default poll
+/// intervals of 500 ms, and the responses to the polls take up to 500 ms more.
 pub(super) const STALENESS: Duration = Duration::from_millis(1500);
 /// Maximum number of blocks by which a correct node lags: the gateway's default `lag_max`.
 pub(super) const LAG_BLOCKS_MAX: u64 = 2;
@@ -44,7 +44,7 @@ pub(super) struct Evidence {
     /// (`traffic.rs`).
     pub(super) sent: Instant,
     pub(super) received: Instant,
-    /// Client number. A client must never receive an older head than before.
+    /// Client number. A client must never receive an older head than in an earlier response.
     pub(super) client: u64,
 }
 
@@ -77,7 +77,8 @@ impl Verdicts {
         self.right.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of responses that do not match: stale, mixed, going backward, or wrong.
+    /// Returns the number of responses that do not match: stale, mixed (of two branches), with an
+    /// older head than an earlier response, or wrong.
     pub(super) fn wrong(&self) -> u64 {
         self.wrong.load(Ordering::Relaxed)
     }
@@ -127,7 +128,8 @@ impl Judge {
     /// Waits until every submitted response is judged.
     pub(super) fn finish(self) -> Arc<Verdicts> {
         if self.thread.join().is_err() {
-            // After a panic, which is printed, the unjudged responses must not count as right.
+            // The judge has panicked and may have left responses unjudged. One wrong response makes
+            // the demo fail.
             self.verdicts.wrong.fetch_add(1, Ordering::Relaxed);
         }
         self.verdicts
@@ -173,7 +175,7 @@ fn find_fault(oracle: &Oracle, evidence: &Evidence) -> Option<String> {
         Verdict::Backward { from, to } => Some(format!("head {to} after head {from}")),
         Verdict::Mixed(reason) => Some(format!("mixed: {reason}")),
         Verdict::Wrong(reason) => Some(format!("wrong: {reason}")),
-        // The demo's calls have no such verdict: the chain determines the result of each.
+        // The demo's calls get no such verdict: the chain determines the result of each call.
         Verdict::Failed { .. } | Verdict::Unjudged(_) => Some("cannot be judged".to_owned()),
     }
 }

@@ -86,7 +86,7 @@ impl RunningNode {
                 let server = node.listen((Ipv4Addr::LOCALHOST, 0).into());
                 // The send fails only if the demo has failed elsewhere.
                 let _ = started_tx.send(server);
-                // A dropped sender stops the node. It never sends a message.
+                // The node stops when the sender is dropped. The sender never sends a message.
                 let _ = stop_rx.await;
             });
         };

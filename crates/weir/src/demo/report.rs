@@ -17,8 +17,8 @@ use super::watch::{Event, Watch};
 #[cfg(test)]
 mod tests;
 
-/// Maximum 99th percentile of the scheduling delay of idle clients, in milliseconds. Above it the
-/// report notes that the machine was busy.
+/// Limit for the 99th percentile of idle clients' scheduling delay, in milliseconds. Above this
+/// limit the report notes that the machine was busy.
 const SCHEDULING_DELAY_MS_MAX: f64 = 2.0;
 /// Width of the column of names in characters.
 const NAME_WIDTH: usize = 32;
@@ -29,12 +29,15 @@ const CLIENT_ERRORS: &str = "errors received by clients";
 /// Name of the row of wrong responses. Its number is coloured.
 const WRONG_ANSWERS: &str = "wrong answers";
 
+/// Reads one quantile, which is unknown without calls.
+type ReadQuantile = fn(&Quantiles) -> Option<f64>;
+
 /// The result of a run. Field names are those of the JSON output.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     /// Number of JSON-RPC calls through the gateway that have ended.
     pub(super) requests: u64,
-    /// Number of those calls that returned no result.
+    /// Number of calls through the gateway that returned no result.
     pub(super) client_errors: u64,
     /// Number of results that do not match the chain.
     pub(super) wrong_answers: u64,
@@ -228,11 +231,12 @@ impl Report {
         row("calls", number::count(gateway.head.calls), number::count(gateway.history.calls));
         let direct_path = format!("directly to {}", NAMES[DIRECT_NODE]);
         let paths = [("through weir", gateway), (&*direct_path, direct)];
-        for (index, quantile) in ["p50", "p99", "slowest"].into_iter().enumerate() {
+        let p50 = |quantiles: &Quantiles| quantiles.p50;
+        let p99 = |quantiles: &Quantiles| quantiles.p99;
+        let slowest = |quantiles: &Quantiles| quantiles.max;
+        for (quantile, read) in [("p50", p50 as ReadQuantile), ("p99", p99), ("slowest", slowest)] {
             for (path, kinds) in paths {
-                let cell = |quantiles: &Quantiles| {
-                    format_ms([quantiles.p50, quantiles.p99, quantiles.max][index])
-                };
+                let cell = |quantiles: &Quantiles| format_ms(read(quantiles));
                 row(&format!("{quantile} {path}"), cell(&kinds.head), cell(&kinds.history));
             }
         }

@@ -234,7 +234,7 @@ impl TrafficState {
         match (body, judge) {
             (Ok(body), Some(judge)) => {
                 // A busy machine may delay the gateway's polls by as much as it delays an idle
-                // client. So the allowed staleness grows by this delay.
+                // client. So an earlier `sent` extends the allowed staleness by this delay.
                 let delay = Duration::from_micros(measurements.scheduling_delay.max());
                 drop(measurements);
                 let sent = sent.checked_sub(delay).unwrap_or(sent);

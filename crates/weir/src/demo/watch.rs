@@ -21,7 +21,6 @@ const EVENTS_MAX: usize = 200;
 pub(super) struct Event {
     /// Seconds since the first call.
     pub(super) seconds: f64,
-    /// What made the event happen.
     pub(super) cause: Cause,
     pub(super) text: String,
 }
@@ -109,8 +108,8 @@ pub(super) struct Totals {
 }
 
 impl Node {
-    /// Returns true if the gateway has ejected the node, or probes the node before it gets calls
-    /// again.
+    /// Returns true if the gateway has ejected the node, or probes the node before the node gets
+    /// calls again.
     pub(super) fn is_ejected(&self) -> bool {
         matches!(self.state, NodeState::Ejected | NodeState::Probing)
     }
@@ -189,12 +188,12 @@ fn describe_changes(old_chain: &Chain, new_chain: &Chain) -> Vec<String> {
     let mut texts = Vec::new();
     let nodes = old_chain.upstreams.iter().zip(&new_chain.upstreams);
     for (name, (old, new)) in NAMES.iter().zip(nodes) {
-        let is_readmitted = new.readmissions > old.readmissions;
-        if is_readmitted {
+        if new.readmissions > old.readmissions {
             texts.push(format!("readmits {name}"));
         }
         // Between two polls, a node may have been readmitted and ejected again.
-        if new.is_ejected() && !(old.is_ejected() && new.readmissions == old.readmissions) {
+        let was_in_rotation = !old.is_ejected() || new.readmissions != old.readmissions;
+        if was_in_rotation && new.is_ejected() {
             texts.push(format!("ejects {name}"));
         }
         if new.state == NodeState::Lagging && old.state != NodeState::Lagging {

@@ -18,17 +18,17 @@ use wire::method::{Method, Repeat, Validity};
 
 use crate::source;
 
-/// Caching and coalescing of an unknown method.
+/// Text about the caching and coalescing of a call of an unknown method.
 pub(super) const UNKNOWN_METHOD: &str = "no: the method is unknown; not coalesced either";
-/// Response to a subscription.
+/// Text about the response to a subscription.
 pub(super) const SUBSCRIPTION: &str =
     "by the gateway itself over a WebSocket; over HTTP with -32601 (docs/subscriptions.md)";
-/// Response to a call of a filter that the gateway may have created.
+/// Text about the response to a call of a filter. The gateway may have created the filter.
 pub(super) const FILTER: &str =
     "by the gateway itself if it created the filter (docs/subscriptions.md); else:";
-/// Caching with a disabled cache.
+/// Text about caching with a disabled cache.
 pub(super) const CACHE_OFF: &str = "no: the cache is off";
-/// Repetition of a call that may have an effect each time that it is sent.
+/// Text about the repetition of a call that may have an effect each time it is sent.
 pub(super) const REPEAT_IF_UNSENT: &str = "only if it cannot have reached an upstream";
 
 /// Maximum number of bytes of the parameters that are printed with a key.

@@ -80,14 +80,14 @@ impl Export {
         self.what.sort_unstable_by_key(|table| table.name());
         self.what.dedup();
         let mut reader = self.database.reader()?;
-        // The first and the last block to export.
         let range = export::range(reader.stored_range()?, self.from, self.to)?;
+        let (first_block, last_block) = range;
         if let Some(folder) = &self.out {
             let stop = stop::flag_on_signals("ending")?;
-            let bar = progress_bar(self.quiet, range.1 - range.0 + 1);
+            let bar = progress_bar(self.quiet, last_block - first_block + 1);
             let mut on_block = |number: u64| {
                 if let Some(bar) = &bar {
-                    bar.set_position(number - range.0 + 1);
+                    bar.set_position(number - first_block + 1);
                     bar.set_message(format!("block {number}"));
                 }
             };

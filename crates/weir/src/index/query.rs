@@ -191,8 +191,8 @@ fn print_line(mut line: Vec<u8>) -> Result<ExitCode> {
     exit_code(std::io::stdout().lock().write_all(&line))
 }
 
-/// Returns the exit code after writing to standard output. If the reader has closed the pipe, as
-/// `head` does, this is a success. Any other error is returned.
+/// Returns the exit code for the result of a write to standard output. The write also counts as a
+/// success if the reader of the pipe, such as `head`, has closed it. Any other error is returned.
 fn exit_code(result: std::io::Result<()>) -> Result<ExitCode> {
     match result {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),

@@ -42,9 +42,11 @@ struct IndexStats {
     what: String,
     /// The level of verification, or the reason why hashes were not verified.
     verified: String,
-    /// Response forms that nodes write differently. Calls for them are left to nodes.
+    /// Forms of responses that nodes write differently from the index. Nodes must answer calls for
+    /// these forms.
     left_to_nodes: Vec<String>,
-    /// Response forms that no sampled block contained. Calls for them are left to nodes, too.
+    /// Forms of responses that no sampled block contained. Nodes must answer calls for these forms,
+    /// too.
     not_seen_yet: Vec<String>,
     first: Option<u64>,
     last: Option<u64>,

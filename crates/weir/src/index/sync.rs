@@ -170,7 +170,7 @@ fn create_file(path: &Path) -> Result<BufWriter<File>> {
 }
 
 /// One line of `--samples`. `blocks`, `transactions` and `logs` are numbers since the start of this
-/// run.
+/// run. `memory` and `disk` are in bytes.
 #[derive(Serialize)]
 struct Sample {
     time: String,
@@ -189,6 +189,7 @@ struct Sample {
 /// Counters of the page cache; absent with PostgreSQL.
 #[derive(Serialize)]
 struct PageCacheSample {
+    /// Bytes of the cache in use.
     page_cache_used: u64,
     page_cache_hit: u64,
     page_cache_miss: u64,
@@ -294,7 +295,8 @@ impl ProgressOutput {
             }
             // The rates beside a bar cover one interval. The rates in a line of text cover the time
             // since the previous line.
-            if self.bar.is_some() || last_line.elapsed() < SAMPLE_INTERVAL {
+            let line_is_new = last_line.elapsed() < SAMPLE_INTERVAL;
+            if self.bar.is_some() || line_is_new {
                 rate_base = RateBase { time: Instant::now(), progress };
             }
             std::thread::park_timeout(SAMPLE_INTERVAL);

@@ -58,8 +58,8 @@ impl Format {
     }
 }
 
-/// Splits a text after the variable name at its start. The name may be in braces. `None` if the
-/// text does not begin with a name.
+/// Splits a text after the variable name at its start. The name may be in braces. Returns `None` if
+/// the text does not begin with a name, or if the braces are empty or not closed.
 fn split_name(text: &str) -> Option<(&str, &str)> {
     if let Some(inside) = text.strip_prefix('{') {
         return inside.split_once('}').filter(|(name, _)| !name.is_empty());

@@ -37,7 +37,7 @@ pub(crate) struct LogLine<'a> {
     pub(crate) error: Option<i64>,
     /// Duration of the request in seconds.
     pub(crate) request_seconds: Option<f64>,
-    /// Bytes of the response.
+    /// Size of the response in bytes.
     pub(crate) bytes_out: Option<u64>,
 }
 
@@ -226,7 +226,7 @@ impl<'a> LogLine<'a> {
     }
 }
 
-/// Parses a non-negative number of seconds.
+/// Parses a number of seconds. Returns `None` if the number is negative or too large for a time.
 fn parse_seconds(text: &str) -> Option<f64> {
     /// The largest time of `jiff`, in the year 9999.
     const SECONDS_MAX: f64 = 253_402_207_200.0;

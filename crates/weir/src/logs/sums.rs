@@ -21,7 +21,7 @@ const NAME_CHARS_MAX: usize = 100;
 /// Upper bound of the latency histograms: one hour in microseconds.
 const MICROS_MAX: u64 = 3_600_000_000;
 
-/// Row that counts the remaining names of a full table.
+/// Row that counts all names without their own row, once a table is full.
 pub(super) const OTHER: &str = "(other)";
 
 /// Aggregates of all lines.

@@ -8,31 +8,31 @@
 #[derive(Debug)]
 pub(super) struct Alert {
     pub(super) name: &'static str,
-    /// PromQL. The alert concerns each series that the query returns.
+    /// PromQL. Prometheus raises one alert for each series that the query returns.
     pub(super) query: &'static str,
     /// Time for which the query must return a series before the alert fires, such as `5m`.
     pub(super) hold: &'static str,
     pub(super) severity: Severity,
-    /// The event, as a template of Prometheus.
+    /// Description of the event that raised the alert, as a template of Prometheus.
     pub(super) summary: &'static str,
-    /// The consequence of the event, as a template of Prometheus.
+    /// Description of the event's consequence, as a template of Prometheus.
     pub(super) description: &'static str,
     /// The explanation on the page about alerts. Its first sentence is also in the page's overview.
     pub(super) meaning: &'static str,
-    /// Noun phrases: where to look for evidence.
+    /// Places to look for evidence, as noun phrases.
     pub(super) look: &'static [&'static str],
-    /// Sentences: actions, the most likely first.
+    /// Actions, as sentences. The most likely action is first.
     pub(super) act: &'static [&'static str],
 }
 
 /// The urgency of an alert: when an operator must act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Severity {
-    /// Now.
+    /// An operator must act now.
     Critical,
-    /// Today.
+    /// An operator must act today.
     Warning,
-    /// At a convenient time.
+    /// An operator may act at a convenient time.
     Info,
 }
 
@@ -582,8 +582,9 @@ pub(super) const ALERTS: &[Alert] = &[
     },
     Alert {
         name: "WeirMemoryNearlyFull",
-        // Above three quarters of the budget, or of the half for requests, the gateway closes slow
-        // connections (`gateway::policy::memory`). So the bounds here are lower.
+        // Above seven eighths of the budget, or of the half for requests, the gateway frees memory
+        // down to three quarters (`gateway::policy::memory`). So both bounds are below three
+        // quarters.
         query: "sum without (purpose) (weir_memory_held_bytes) / weir_memory_max_bytes > 0.7 or \
                 weir_memory_held_bytes{purpose=\"request\"} / ignoring (purpose) \
                 weir_memory_max_bytes > 0.35",
@@ -591,7 +592,7 @@ pub(super) const ALERTS: &[Alert] = &[
         severity: Severity::Warning,
         summary: "Bodies, responses and queues of the gateway {{ $labels.instance }} take {{ \
                   $value | humanizePercentage }} of their memory.",
-        description: "Requests may take half of it. Above three quarters the connections of the \
+        description: "Requests may take half of it. Above seven eighths the connections of the \
                       slowest clients are closed; at the limit requests get 503.",
         meaning: "Requests, responses of upstreams and unread responses take most of \
                   `server.memory_max`.",

@@ -39,7 +39,7 @@ pub(super) struct Variable {
     /// The label, which is also the variable's name.
     pub(super) label: &'static str,
     pub(super) title: &'static str,
-    /// A metric that has all values of the label.
+    /// A metric whose series have all values of the label.
     pub(super) metric: &'static str,
 }
 
@@ -159,13 +159,14 @@ impl Dashboard {
             .collect();
         let mut panels = Vec::new();
         let mut top = 0;
+        let collapsed = true;
         for (title, row_panels) in rows {
-            push_row(&mut panels, &mut top, title, row_panels, false);
+            push_row(&mut panels, &mut top, title, row_panels, !collapsed);
         }
         if !generated_panels.is_empty() {
-            push_row(&mut panels, &mut top, "Further metrics", generated_panels, true);
+            push_row(&mut panels, &mut top, "Further metrics", generated_panels, collapsed);
         }
-        // Every panel needs a unique id. The factor leaves room for 999 panels inside of a row.
+        // Every panel needs a unique id. The factor leaves 999 ids for the panels inside of a row.
         for (index, panel) in panels.iter_mut().enumerate() {
             panel["id"] = json!(1000 * (index + 1));
             let inner = panel.get_mut("panels").and_then(Value::as_array_mut).into_iter().flatten();
@@ -333,7 +334,8 @@ fn push_row(
     for panel in row_panels {
         let (width, height) = panel.shape.size();
         if left + width > GRID_WIDTH {
-            (left, *top, line_height) = (0, *top + line_height, 0);
+            *top += line_height;
+            (left, line_height) = (0, 0);
         }
         placed_panels.push(panel.json(left, *top));
         left += width;

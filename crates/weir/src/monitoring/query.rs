@@ -1,4 +1,4 @@
-//! Checks PromQL against the declared metrics, and adds label matchers to every metric in it.
+//! Checks PromQL against the declared metrics, and adds the label matchers of a dashboard.
 //!
 //! The tokenizer knows only a part of PromQL: names, matchers, lists of labels, strings and ranges.
 //! In the tests, Prometheus itself parses the completed queries.
@@ -52,7 +52,7 @@ enum TokenKind {
 }
 
 impl Catalogue {
-    /// Checks a query, and adds each matcher to the metrics that have its label.
+    /// Checks a query, and adds each matcher to the series to which the matcher applies.
     ///
     /// # Errors
     /// Fails if the query names a metric or a label that is not declared.

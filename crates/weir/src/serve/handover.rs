@@ -48,13 +48,13 @@ const REASON_BYTES_MAX: u64 = 64 * 1024;
 /// Message of a new process that serves.
 const READY: &str = "ready";
 
-/// Returns the path of the program for a new process. Prefers the path that started this process:
-/// it may be a symbolic link that points to a newer version by now.
+/// Returns the path of the program for a new process. Prefers the path with which this process was
+/// started: that path may be a symbolic link, which may now point to a newer version.
 pub(super) fn program_path() -> io::Result<PathBuf> {
     let invoked_path = std::env::args_os().next().map(PathBuf::from);
     match invoked_path {
         Some(path) if path.components().count() > 1 && path.exists() => std::path::absolute(path),
-        // The shell found the program in `PATH`, which may have changed.
+        // A name without a folder was found in `PATH`, which may have changed since.
         _ => std::env::current_exe(),
     }
 }

@@ -1,5 +1,6 @@
-//! The index as a tier of the gateway's cache. Reader threads look up responses in the index. The
-//! *follower*, one more thread, syncs the index from the upstreams.
+//! The index as a tier of the gateway's cache. The *index* is a database of a chain's past. Reader
+//! threads look up responses in it. The *follower*, one more thread, syncs the index from the
+//! upstreams.
 //!
 //! The gateway depends only on the trait [`Index`], and the `index` crate does not depend on the
 //! gateway. This module connects the two.
@@ -30,8 +31,9 @@ use self::queue::{Job, Queue};
 
 mod queue;
 
-/// Maximum number of queued lookups that share one read transaction. A transaction costs as much as
-/// a small lookup. A long transaction prevents the writer from truncating its log.
+/// Maximum number of queued lookups that share one read transaction. Sharing saves time, because a
+/// transaction costs as much as a small lookup. The number is limited, because a long transaction
+/// prevents the writer from truncating its log.
 const LOOKUPS_PER_SNAPSHOT_MAX: usize = 64;
 /// Maximum number of bytes of logs in one response. It equals the gateway's limit for an upstream
 /// response.
@@ -49,7 +51,7 @@ const RESTART_DELAY: Duration = Duration::from_secs(5);
 const LOCKED_RESTART_DELAY: Duration = Duration::from_secs(1);
 /// Maximum time for which the gateway's shutdown waits for the sync thread.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval at which the sync thread checks the stop flag while it waits for a restart.
+/// Interval at which the sync thread checks the stop flag while it waits to restart the sync.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The gateway's handle of the reader threads.
@@ -97,7 +99,7 @@ impl Drop for Readers {
     }
 }
 
-/// The thread that syncs the index. Dropping this value stops it.
+/// The thread that syncs the index. Dropping this value stops the thread.
 pub(super) struct Follower {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -114,8 +116,9 @@ impl Follower {
 }
 
 impl Drop for Follower {
-    /// Waits for the write in progress, but at most [`SHUTDOWN_TIMEOUT`], because a node may not
-    /// respond. The next sync fetches interrupted blocks again.
+    /// Stops the thread and waits for the write in progress. The wait is limited to
+    /// [`SHUTDOWN_TIMEOUT`], because the thread may be waiting for a node that does not respond.
+    /// The next sync fetches interrupted blocks again.
     fn drop(&mut self) {
         self.stop();
         // The channel carries no message; it disconnects when the thread ends.
@@ -147,8 +150,8 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
     for number in 0..index_config.readers {
         let opened = match index_config.follow {
             false => context.open_at_start().context("index")?,
-            // The sync thread may have to create the index first. The reader thread retries and
-            // logs errors.
+            // An error is ignored here: the sync thread may have to create the index first. The
+            // reader thread opens the index again, and logs errors.
             true if index_exists => context.open().ok().flatten(),
             true => None,
         };
@@ -264,7 +267,7 @@ struct ErrorLog {
     /// True if the log says that the database server is unreachable.
     unreachable_logged: bool,
     /// True if an error of another class has been logged. It stays true after the index is opened
-    /// again, because damaged data would log an error for each lookup.
+    /// again. Otherwise damaged data would cause a log line for each lookup.
     other_error_logged: bool,
 }
 
@@ -322,7 +325,7 @@ fn start_follower(config: &Config, location: &Location, settings: Settings) -> R
         .map(|upstream| Ok(Arc::new(to_endpoint(upstream)?)))
         .collect::<Result<_>>()?;
     let is_harmony = config.chains[index_config.chain].family == Family::Harmony;
-    // Harmony's block hash is not Ethereum's, and the index cannot compute it.
+    // Harmony computes block hashes differently from Ethereum, and the index cannot compute them.
     let verify = if is_harmony { "off" } else { VerifyLevel::name_of(index_config.verify) };
     let options = Options {
         nodes,
@@ -370,7 +373,8 @@ fn sync_until_stopped(location: &Location, options: &Options, stop: &AtomicBool)
     }
 }
 
-/// Opens the index and syncs it until it stops or fails. An existing index keeps its contents.
+/// Opens the index, and syncs it until the sync stops or fails. For an existing index, the stored
+/// `contents` replace the `contents` in `options`.
 fn sync_once(location: &Location, options: &Options, stop: &AtomicBool) -> Result<(), SyncError> {
     let store = store::open(location, options.settings)?;
     let contents = store.metadata()?.map_or(options.contents, |metadata| metadata.contents);
@@ -381,7 +385,7 @@ fn sync_once(location: &Location, options: &Options, stop: &AtomicBool) -> Resul
 /// Number of concurrent requests of the sync to upstreams. It is low, so that the sync does not
 /// delay clients' calls.
 const FOLLOW_CONCURRENCY: usize = 4;
-/// Blocks in one batch request of the sync.
+/// Maximum number of blocks in one batch request of the sync.
 const FOLLOW_BATCH_MAX: u64 = 50;
 
 /// Converts an upstream of the gateway to an endpoint of the index.

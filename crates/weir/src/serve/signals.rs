@@ -86,8 +86,8 @@ impl OperatorRequests {
     }
 }
 
-/// Polls files by path. This also detects a file that an editor or a deployment renames over
-/// another.
+/// Polls files by path. So it also detects that an editor or a deployment has replaced a file by
+/// renaming another file.
 struct FileWatch {
     /// The configuration file comes first.
     watched: Vec<(PathBuf, WatchedFile)>,
@@ -110,7 +110,7 @@ impl FileWatch {
         }
     }
 
-    /// Polls the files until a change of one of them is due.
+    /// Polls the files until a change of one of them is due, as [`WatchedFile`] defines it.
     async fn wait_for_change(&mut self) {
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;

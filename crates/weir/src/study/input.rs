@@ -45,7 +45,7 @@ struct FormatOption {
     /// The option's flag, such as `--csv`.
     name: &'static str,
     /// The format in which the files are read.
-    form: FileFormat,
+    format: FileFormat,
     /// The kind of the files, as the result names it.
     source: Source,
 }
@@ -61,17 +61,17 @@ pub(super) struct InputArgs {
 }
 
 impl InputArgs {
-    /// Returns the format of each variant. Returns `None` if there is no format option: then the
-    /// arguments are nodes or a study file.
+    /// Returns the format and the source of each variant. Returns `None` if there is no format
+    /// option: then the arguments are nodes or a study file.
     ///
     /// # Errors
     /// Describes a variant without a format, or an option without a variant.
     pub(super) fn formats(&self) -> Result<Option<Vec<(FileFormat, Source)>>, String> {
-        let format = |option: &FormatOption| (option.form, option.source);
+        let format_of = |option: &FormatOption| (option.format, option.source);
         match self.options.as_slice() {
             [] => return Ok(None),
             [(_, single_option)] => {
-                return Ok(Some(vec![format(single_option); self.variants.len()]));
+                return Ok(Some(vec![format_of(single_option); self.variants.len()]));
             }
             _ => {}
         }
@@ -85,7 +85,7 @@ impl InputArgs {
                     .to_owned());
             };
             used[option_index] = true;
-            formats.push(format(&self.options[option_index].1));
+            formats.push(format_of(&self.options[option_index].1));
         }
         match used.iter().position(|used| !used) {
             Some(unused) => {
@@ -97,7 +97,7 @@ impl InputArgs {
     }
 
     fn new(args: FormatArgs, positions: Positions) -> InputArgs {
-        let option = |name, form, source| FormatOption { name, form, source };
+        let option = |name, format, source| FormatOption { name, format, source };
         let log_option = |(position, name): (usize, String)| {
             Some((position, option("--log", FileFormat::log(&name)?, Source::Logs)))
         };

@@ -153,9 +153,9 @@ impl LoadStudy {
             Ok(store) => store,
             Err(fault) => return Ok(argument_error(&fault.to_string())),
         };
-        let runs = self.run_rounds(&study, &store)?;
+        let LoadStudyRuns { runs, end } = self.run_rounds(&study, &store)?;
         let mut random = resampling_source();
-        let result = lab::study::load::analyse(&study, &runs.runs, runs.end, &mut random);
+        let result = lab::study::load::analyse(&study, &runs, end, &mut random);
         let faults: Vec<String> = result
             .plans
             .iter()

@@ -10,11 +10,11 @@ use lab::study::read::{FileFormat, read_run};
 /// Maximum number of runs of one variant.
 const RUNS_MAX: usize = 64;
 
-/// Reads variants from files. `forms` has the format of each argument. The outer error reports an
+/// Reads variants from files. `formats` has the format of each argument. The outer error reports an
 /// unreadable file; the inner error describes a wrong argument.
 pub(super) fn read_variants(
     arguments: &[String],
-    forms: &[FileFormat],
+    formats: &[FileFormat],
 ) -> Result<Result<Vec<VariantRuns>, String>> {
     let mut named_paths: Vec<(String, Vec<PathBuf>)> = Vec::new();
     for text in arguments {
@@ -32,11 +32,12 @@ pub(super) fn read_variants(
     }
     make_names_unique(&mut named_paths);
     let read_variant =
-        |((name, paths), form): ((String, Vec<PathBuf>), &FileFormat)| -> Result<VariantRuns> {
-            let runs: Result<Vec<_>, _> = paths.iter().map(|path| read_run(path, *form)).collect();
+        |((name, paths), format): ((String, Vec<PathBuf>), &FileFormat)| -> Result<VariantRuns> {
+            let runs: Result<Vec<_>, _> =
+                paths.iter().map(|path| read_run(path, *format)).collect();
             Ok(VariantRuns { name, runs: runs? })
         };
-    named_paths.into_iter().zip(forms).map(read_variant).collect::<Result<_>>().map(Ok)
+    named_paths.into_iter().zip(formats).map(read_variant).collect::<Result<_>>().map(Ok)
 }
 
 /// Parses nodes given as `NAME=URL` or `URL`.
@@ -80,7 +81,7 @@ pub(crate) fn variant_name(path: &Path) -> String {
         .map_or_else(|| "variant".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// Adds the folder to the names of variants that have the same name.
+/// Puts the folder's name in front of each name that two or more variants have.
 fn make_names_unique(named_paths: &mut [(String, Vec<PathBuf>)]) {
     let names: Vec<String> = named_paths.iter().map(|(name, _)| name.clone()).collect();
     for (name, paths) in named_paths.iter_mut() {

@@ -1,7 +1,7 @@
 //! Lays out a view (the values of one interval) as lines of a given width, and draws the lines on a
 //! terminal.
 //!
-//! Colours are the sixteen that the terminal defines itself, so they are readable on light and dark
+//! The text uses only colours that the terminal itself defines, so it is readable on light and dark
 //! backgrounds. No information is in colours alone.
 
 use std::fmt;
@@ -109,7 +109,7 @@ impl Order {
     }
 
     /// Returns the value by which upstreams are sorted, in descending order. An unknown value sorts
-    /// last.
+    /// last. With [`Order::Configured`] all values are equal, so a stable sort keeps the order.
     fn key(self, upstream: &UpstreamView) -> f64 {
         let key = match self {
             Order::Configured => None,
@@ -155,7 +155,8 @@ impl Screen {
         self.error = None;
     }
 
-    /// Reports that the status could not be read. The last view stays; `age` is its age.
+    /// Reports that the status could not be read. The last view stays on the screen. `age` is the
+    /// age of that view.
     pub(super) fn report_error(&mut self, error: &str, age: Duration) {
         self.error = Some((error.to_owned(), age));
     }
@@ -295,7 +296,7 @@ impl Screen {
 /// A column of the table of upstreams.
 struct Column {
     name: &'static str,
-    /// Columns with a higher rank are omitted first on a narrow terminal.
+    /// Columns with a higher rank are omitted first on a narrow terminal. Rank 0 is never omitted.
     rank: u8,
     /// Returns the style and the text of an upstream's cell.
     cell: fn(&UpstreamView) -> (Tone, String),

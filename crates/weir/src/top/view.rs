@@ -11,7 +11,7 @@ pub(super) struct View {
     /// The process of the gateway, which changes at a restart.
     pub(super) process: Process,
     pub(super) uptime_seconds: f64,
-    /// Number of the configuration. The process starts with 1.
+    /// Number of the configuration in use. The first configuration of a process has the number 1.
     pub(super) config_generation: u64,
     pub(super) calls_rate: Option<f64>,
     /// Calls per second that an upstream answered with a JSON-RPC error.

@@ -426,6 +426,24 @@ fn explain_charges_the_limits_of_the_chain_in_the_url_as_serving_does() {
 }
 
 #[test]
+fn a_limit_of_failed_authentications_is_not_explained_as_a_limit_of_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weir.toml");
+    let text = "[[upstream]]\nurl = \"http://127.0.0.1:1\"\n\
+                [zone.clients]\nkey = [\"client\"]\nrate = \"7r/s\"\n\
+                [[limit]]\nzone = \"clients\"\nfailures = true\nburst = 3\n\
+                [[limit]]\nzone = \"clients\"\nburst = 1000\n";
+    std::fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+    let (explanation, _) = weir(&["explain", file, r#"{"method":"eth_chainId"}"#], "");
+    // Both limits share a zone. A call is charged by the second one only.
+    assert_eq!(explanation.matches("limited").count(), 1, "{explanation}");
+    assert!(explanation.contains("burst 1000"), "{explanation}");
+    let (summary, _) = weir(&["check", file], "");
+    assert!(summary.contains("limit failed authentications: "), "{summary}");
+}
+
+#[test]
 fn a_client_that_guesses_keys_is_limited_and_other_clients_are_not() {
     let runtime = NodeRuntime::start();
     let limits = "[downstream]\nclient_address = \"x-forwarded-for\"\ntrusted_proxies = [\"127.0.0.1\"]\n\

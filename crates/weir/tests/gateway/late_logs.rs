@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway::config::{Config, Overrides};
+use gateway::config::{AdminOverride, Config, Overrides};
 use gateway::runtime::simulated::Simulation;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -79,7 +79,7 @@ fn config(urls: &[String], more: &str) -> Config {
     let listen = Some("127.0.0.1:0".parse().unwrap());
     config.with_overrides(&Overrides {
         listen,
-        admin: Some(None),
+        admin: AdminOverride::Off,
         threads: Some(1),
         no_cache: false,
     })

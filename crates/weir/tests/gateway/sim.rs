@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::admin::status::{Status, UpstreamStatus};
-use gateway::config::{Config, Overrides};
+use gateway::config::{AdminOverride, Config, Overrides};
 use gateway::runtime::Gateway;
 use gateway::runtime::simulated::Simulation;
 use rand::rngs::SmallRng;
@@ -138,7 +138,8 @@ fn config(urls: &[String], pace: Pace, threads: usize) -> Config {
     let config = config.unwrap_or_else(|faults| panic!("{faults}"));
     let listen = Some("127.0.0.1:0".parse().expect("an address"));
     let threads = Some(threads);
-    config.with_overrides(&Overrides { listen, admin: Some(None), threads, no_cache: false })
+    let admin = AdminOverride::Off;
+    config.with_overrides(&Overrides { listen, admin, threads, no_cache: false })
 }
 
 /// The failures of a run's nodes.

@@ -181,6 +181,22 @@ fn warnings_do_not_fail() {
 }
 
 #[test]
+fn a_closed_standard_output_does_not_change_the_exit_code() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let call = r#"{"method":"eth_chainId"}"#;
+    let arguments = ["explain", "examples/archive.toml", call];
+    let output = weir(&arguments).stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    // A full disk is an error.
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = weir(&arguments).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let message = "weir: cannot write to standard output: No space left on device (os error 28)\n";
+    assert_eq!(text(&output.stderr), message);
+}
+
+#[test]
 fn explain_a_read_at_latest() {
     let call = r#"{"method":"eth_getBalance","params":["0x00000000000000000000000000000000000000Aa","latest"]}"#;
     check(

@@ -134,8 +134,10 @@ impl<'a, V: Visitor> Cursor<'a, V> {
             return Ok(None);
         }
         let start = self.offset;
-        let name = (self.raw[start] == b'"').then(|| skip_string(self.raw, start)).flatten();
-        let (end, escaped) = name.ok_or(self.malformed())?;
+        if self.raw[start] != b'"' {
+            return Err(self.malformed());
+        }
+        let (end, escaped) = skip_string(self.raw, start).ok_or(self.malformed())?;
         self.offset = end;
         if !self.open(b':') {
             return Err(self.malformed());

@@ -1,12 +1,12 @@
-//! A validating scanner for a response that arrives in chunks. The scanner stores only the
-//! envelope: the response with a short placeholder for each value except `id` and `error`, and
-//! without whitespace outside of these two values.
+//! A validating scanner for a response that arrives in chunks. The scanner stores only the envelope
+//! of the response. In the envelope, a short placeholder replaces each value except `id` and
+//! `error`. Whitespace outside of these two values is omitted.
 //!
 //! Nearly all bytes of a large body belong to `result`, which the caller does not read. The scanner
 //! validates each chunk as it arrives and writes `0` in place of the result. `response.rs` then
-//! parses the envelope instead of the whole body. It returns the same responses except for their
-//! results, or an error of the same kind. `scanner.rs` implements the same grammar for a text that
-//! is completely in memory. Tests compare both.
+//! parses the envelope instead of the whole body. The parser then returns the same responses as for
+//! the whole body, except for their results, or an error of the same kind. `scanner.rs` implements
+//! the same grammar for a text that is completely in memory. Tests compare both.
 
 use super::fast_scanner::FastScanner;
 use super::scanner::DEPTH_CEILING;
@@ -176,7 +176,7 @@ impl EnvelopeScanner {
         }
     }
 
-    /// Marks the envelope as invalid at this offset, which it returns. Further bytes of the text
+    /// Marks the envelope as invalid, and returns the unchanged offset. Further bytes of the text
     /// are ignored.
     fn mark_invalid(&mut self, offset: usize) -> usize {
         self.envelope.push(INVALID);
@@ -236,9 +236,8 @@ impl EnvelopeScanner {
                 {
                     self.copy_mode = CopyMode::Verbatim;
                 } else {
-                    // The placeholder of null is null, because the parser must recognize a null
-                    // result. A response may have both a result and an error if one of them is
-                    // null.
+                    // A response may have both a result and an error if one of them is null. So the
+                    // parser must recognize a null result, and the placeholder of null is null.
                     self.envelope.extend_from_slice(if byte == b'n' { b"null" } else { b"0" });
                     self.copy_mode = CopyMode::Skip;
                 }
@@ -246,11 +245,11 @@ impl EnvelopeScanner {
         }
     }
 
-    /// Returns true if the envelope contains the value of the member whose name was read last. A
-    /// colon follows that name in the envelope.
+    /// Returns true if the envelope contains the value of the member whose name was read last.
     fn is_copied_member(&self) -> bool {
-        let name =
-            self.envelope.get(self.name_offset + 1..self.envelope.len() - 2).unwrap_or_default();
+        // The envelope ends with the name's closing quote and a colon.
+        let name_end = self.envelope.len() - 2;
+        let name = self.envelope.get(self.name_offset + 1..name_end).unwrap_or_default();
         COPIED_MEMBERS.contains(&&*JsonString::new(name).decode())
     }
 

@@ -20,8 +20,8 @@ use super::syntax_error::{SyntaxError, SyntaxErrorKind};
 /// objects. Blocks, receipts and transactions have up to 30 names.
 pub(super) const NAMES_MAX: usize = 32;
 
-/// Number of bytes that are examined at once. A 64-bit word has one bit for each of them, which is
-/// 1 for a special byte.
+/// Number of bytes that are examined at once. A 64-bit word has one bit for each of these bytes: 1
+/// if the byte is special.
 const BLOCK_BYTES: usize = 64;
 
 /// A Bloom filter over the names of one open object. An object is open between its two brackets.
@@ -256,8 +256,10 @@ impl<'a> FastScanner<'a> {
     ) -> Option<Member> {
         let bytes = self.bytes;
         let name = offset + 1..self.next_special(offset + 1);
-        if *bytes.get(name.end)? != b'"' || !self.insert_name(&bytes[name.clone()], offset, filter)
-        {
+        if *bytes.get(name.end)? != b'"' {
+            return None;
+        }
+        if !self.insert_name(&bytes[name.clone()], offset, filter) {
             return None;
         }
         let colon = skip_whitespace(bytes, name.end + 1);
@@ -355,8 +357,8 @@ mod portable {
     }
 }
 
-/// Reads the rest of a string from `offset`, its first special byte. Returns the offset after the
-/// closing quote, and true if the string has escapes.
+/// Reads the rest of a string. `offset` is the offset of its first special byte. Returns the offset
+/// after the closing quote, and true if the string has escapes.
 ///
 /// # Errors
 /// If the string is invalid.

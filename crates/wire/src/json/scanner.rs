@@ -40,13 +40,13 @@ pub struct Scanner<'a> {
     /// The fast scanner of the same text. It also holds the limits and the names of open objects.
     fast_scanner: FastScanner<'a>,
     /// True within a value on which the fast scanner gave up. The fast scanner is not tried on the
-    /// parts of that value, because the cost would grow with the nesting.
+    /// parts of that value. Otherwise each level of nesting could cost one more failed pass.
     pub(super) is_slow: bool,
 }
 
 /// The member names of one open object.
 struct OpenObjectNames<'a> {
-    /// Recognizes most names that are not repeated, without comparing names.
+    /// Recognizes most new names without comparing them with the earlier names.
     filter: NameFilter,
     /// True if a name has an escape. Names are then compared in decoded form.
     has_escapes: bool,

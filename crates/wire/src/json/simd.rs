@@ -33,7 +33,7 @@ pub(super) fn find_special(bytes: &[u8], offset: usize) -> Result<usize, usize> 
 }
 
 /// Returns the offset of the first 64-byte block with a special byte, and one bit per special byte.
-/// The lowest bit is that of the block's first byte. The first block starts at `offset`. Bytes
+/// The lowest bit stands for the block's first byte. The first block starts at `offset`. Bytes
 /// beyond the end count as special.
 #[inline]
 pub(super) fn find_special_block(bytes: &[u8], offset: usize) -> (usize, u64) {

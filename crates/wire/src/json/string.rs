@@ -28,8 +28,8 @@ impl<'a> JsonString<'a> {
         }
     }
 
-    /// Returns the string with decoded escapes. The grammar allows half of a surrogate pair, which
-    /// becomes three bytes that are not UTF-8. Different strings therefore never decode to the same
+    /// Returns the string with decoded escapes. The grammar allows half of a surrogate pair. This
+    /// half becomes three bytes that are not UTF-8, so different strings never decode to the same
     /// bytes.
     #[inline]
     pub fn decode(self) -> Cow<'a, [u8]> {
@@ -181,8 +181,8 @@ fn push_scalar(out: &mut Vec<u8>, scalar: u32) {
     }
 }
 
-/// Appends a member to the raw object at the end of `out`, which still lacks its closing bracket.
-/// `name` is the raw name without quotes.
+/// Appends a member to the raw object at the end of `out`. The object still lacks its closing
+/// bracket. `name` is the raw name without quotes.
 pub fn write_member(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     if out.last() != Some(&b'{') {
         out.push(b',');

@@ -1,7 +1,7 @@
 //! Measures the latency of `eth_getLogs` through the gateway with an index, which is a database of
-//! the chain's past. We compare it with geth on the same chain, a scan of the transactions table, a
-//! shorter range, and the gateway without the index. Calls for blocks are compared with the gateway
-//! without the index.
+//! the chain's past. We compare this latency with the latency of geth on the same chain, of a scan
+//! of the transactions table, of a search in a shorter range, and of the gateway without the index.
+//! Calls for blocks are compared only with the gateway without the index.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -24,12 +24,12 @@ use crate::shell;
 const BLOCKS: u64 = 100_000;
 /// Largest allowed ratio of our time to geth's.
 const GETH_RATIO_MAX: f64 = 1.0 / 20.0;
-/// Largest allowed ratio of the time for blocks with the index to the time without it.
+/// Largest allowed ratio of the time for blocks with the index to the time without the index.
 const BLOCKS_RATIO_MAX: f64 = 1.0 / 10.0;
 /// Name of [`Peer::Without`] in tables.
 const WITHOUT: &str = "the gateway without the index";
-/// Largest allowed ratio of our times for two ranges of blocks. The first range is a hundred times
-/// longer, and both ranges have the same response.
+/// Largest allowed ratio of our time for a range of blocks to our time for a range that is a
+/// hundred times shorter. Both ranges have the same response.
 const RANGE_RATIO_MAX: f64 = 1.5;
 /// Number of requests per kind and repetition. Each request is sent only once to a peer, so no
 /// response comes from a cache.
@@ -73,7 +73,7 @@ pub(crate) fn measure_queries(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Returns the folder of the chain, which is generated once.
+/// Returns the folder of the chain. Generates the chain if an earlier run has not done so.
 fn prepare_chain(bench: &Bench) -> Result<PathBuf> {
     let folder = bench.folder.join(format!("chain-{BLOCKS}"));
     if folder.join("imported").is_file() {
@@ -149,7 +149,8 @@ fn index_table(file: &Path, mmap: &str) -> String {
     format!("[index]\ndb = \"{}\"\nmmap = \"{mmap}\"\n", file.display())
 }
 
-/// Starts the gateway in front of geth, with this `[index]` table and the whole chain final.
+/// Starts the gateway in front of geth, with this `[index]` table. All blocks of the chain are
+/// final.
 fn start_gateway(bench: &Bench, geth: &Server, index_table: &str) -> Result<Server> {
     let folder = create_scratch_folder("weir")?;
     let port = find_free_ports(1)?[0].port();
@@ -232,8 +233,8 @@ type Times = [Vec<f64>; 2];
 impl Queries {
     /// Compares every response with the peer's, and measures medians and 99th percentiles.
     fn compare_with_peer(&mut self, bench: &Bench, kind: Kind, peer: Peer) -> Result<Vec<Row>> {
-        // Medians at index 0, 99th percentiles at index 1; one value per repetition.
-        let mut figures = [Times::default(), Times::default()];
+        // One value per repetition.
+        let (mut medians, mut p99s) = (Times::default(), Times::default());
         for repetition in 1..=bench.repetitions {
             let (our_address, peer_address) = match peer {
                 Peer::Geth => (self.ours, self.geth),
@@ -255,11 +256,11 @@ impl Queries {
             ensure!(logs > 0, "no request of {} has a result", kind.name());
             for (side, times) in times.iter_mut().enumerate() {
                 times.sort_by(f64::total_cmp);
-                figures[0][side].push(times[times.len() / 2]);
-                figures[1][side].push(times[times.len() * 99 / 100]);
+                medians[side].push(times[times.len() / 2]);
+                p99s[side].push(times[times.len() * 99 / 100]);
             }
             let last = |times: &Times| (times[0][repetition - 1], times[1][repetition - 1]);
-            let ((p50, their_p50), (p99, their_p99)) = (last(&figures[0]), last(&figures[1]));
+            let ((p50, their_p50), (p99, their_p99)) = (last(&medians), last(&p99s));
             eprintln!(
                 "query {repetition}/{}: {:<42} p50 {p50:>8.0} us, p99 {p99:>8.0} us; theirs {their_p50:>8.0} us, \
                  {their_p99:>8.0} us; {} logs or transactions in the mean",
@@ -268,7 +269,8 @@ impl Queries {
                 logs / REQUESTS
             );
         }
-        let rows = ["p50", "p99"].into_iter().zip(&figures).map(|(figure, [ours, theirs])| {
+        let figures = [("p50", &medians), ("p99", &p99s)];
+        let rows = figures.into_iter().map(|(figure, [ours, theirs])| {
             let mapped = if matches!(peer, Peer::GethMapped) { ", mapped" } else { "" };
             let case = format!("{}{mapped}, {figure}", kind.name());
             let (peer, target) = match (peer, kind) {
@@ -332,7 +334,8 @@ impl Queries {
             let mut connection = Connection::open(self.ours)?;
             for _ in 0..REQUESTS {
                 let body = self.build_next_request(Kind::Address);
-                times.push(send_timed(&mut connection, &body)?.1);
+                let (_, micros) = send_timed(&mut connection, &body)?;
+                times.push(micros);
             }
             times.sort_by(f64::total_cmp);
             ours.push(times[times.len() / 2]);
@@ -362,10 +365,9 @@ impl Queries {
                 // No log has this address, so the response is empty.
                 let address = format!("0x{:040x}", self.next_request + 1_000);
                 for (side, from) in [(0, 0), (1, BLOCKS - BLOCKS / 100)] {
-                    times[side].push(
-                        send_timed(&mut connection, &format_logs_call(from, BLOCKS, &address, ""))?
-                            .1,
-                    );
+                    let call = format_logs_call(from, BLOCKS, &address, "");
+                    let (_, micros) = send_timed(&mut connection, &call)?;
+                    times[side].push(micros);
                 }
             }
             for (times, medians) in times.iter_mut().zip([&mut ours, &mut theirs]) {

@@ -12,7 +12,7 @@ use crate::admin::history::{SAMPLES_MAX, Series};
 const WIDTH: usize = SAMPLES_MAX - 1;
 /// Height of a drawing in SVG units.
 const HEIGHT: f64 = 30.0;
-/// Space above the highest value in SVG units. Without it, the stroke of the line would be clipped.
+/// Space in SVG units above the highest value. Without it, the stroke of the line would be clipped.
 const MARGIN: f64 = 2.0;
 
 /// Contents of a line chart.
@@ -51,8 +51,8 @@ pub(super) fn draw_plot(plot: &Plot<'_>) -> Markup {
     }
 }
 
-/// Draws a bar that is divided in proportion to these amounts. Each amount comes with its CSS
-/// class. The bar is empty if all amounts are 0.
+/// Draws a bar with one segment per part. `parts` holds the CSS class and the amount of each part.
+/// The bar is empty if all amounts are 0.
 pub(super) fn draw_bar(label: &str, parts: &[(&'static str, u64)]) -> Markup {
     let total: u64 = parts.iter().map(|(_, amount)| amount).sum();
     let mut start = 0.0;

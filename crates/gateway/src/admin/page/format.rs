@@ -21,7 +21,7 @@ pub(super) fn format_integer(number: u64) -> String {
     grouped
 }
 
-/// Formats a number with one decimal if it is small.
+/// Formats a number. Numbers below 10 have one decimal, except 0.
 pub(super) fn format_decimal(number: f64) -> String {
     if number >= 10.0 || number == 0.0 {
         format_integer(number.round() as u64)
@@ -46,7 +46,8 @@ pub(super) fn format_millis(ms: Option<f64>) -> String {
     }
 }
 
-/// Formats a number of bytes in binary units.
+/// Formats a number of bytes in the largest suitable binary unit. Values below 10 have one decimal,
+/// except in bytes.
 pub(super) fn format_bytes(number: u64) -> String {
     const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
     let mut amount = number as f64;

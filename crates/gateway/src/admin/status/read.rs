@@ -1,11 +1,11 @@
-//! Reads the state of the gateway into a [`Status`]. Each function reads one part of it.
+//! Reads the state of the gateway into a [`Status`]. Each function reads one part of the status.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
 use super::{
-    ChainStatus, ConfigStatus, CordonStatus, GatewaysStatus, GroupStatus, HeadStatus, HealthState,
+    ChainStatus, ConfigStatus, CordonStatus, GatewaysStatus, GroupStatus, HeadStatus, HealthStatus,
     IndexStatus, KeyStatus, LastHeadStatus, MemoryCache, MemoryPurpose, MemoryStatus, MethodStatus,
     ProcessStatus, QuotaStatus, RedisStatus, Refused, Rejected, ReloadStatus, Status, Totals,
     UpstreamStatus, ZoneStatus,
@@ -26,8 +26,8 @@ use crate::state::process::{ReloadOutcome, ReloadRecord, Reloads};
 use crate::state::snapshot::Snapshot;
 use crate::upstream::chain::ChainState;
 
-/// Maximum number of methods per chain in the status, which lists the methods with the most calls.
-/// `/metrics` lists all methods.
+/// Maximum number of methods per chain in the status. The status lists the methods with the most
+/// calls, and `/metrics` lists all methods.
 const METHODS_MAX: usize = 20;
 
 impl Status {
@@ -63,7 +63,7 @@ impl Status {
         for chain in &self.chains {
             let is_usable = |upstream: &UpstreamStatus| {
                 upstream.cordon.is_none()
-                    && matches!(upstream.state, HealthState::Healthy | HealthState::Lagging)
+                    && matches!(upstream.state, HealthStatus::Healthy | HealthStatus::Lagging)
             };
             let name = &chain.name;
             if !chain.upstreams.iter().any(is_usable) {
@@ -89,7 +89,7 @@ fn list_state_counts(upstreams: &[UpstreamStatus]) -> String {
         Some(_) => "cordoned",
         None => upstream.state.as_str(),
     };
-    let states = HealthState::ALL.map(HealthState::as_str).into_iter().chain(["cordoned"]);
+    let states = HealthStatus::ALL.map(HealthStatus::as_str).into_iter().chain(["cordoned"]);
     let counts = states.filter_map(|state| {
         let count = upstreams.iter().filter(|upstream| state_of(upstream) == state).count();
         (count > 0).then(|| format!("{count} {state}"))
@@ -203,7 +203,7 @@ fn read_upstream(snapshot: &Snapshot, counters: &Counters, index: usize) -> Upst
     let view = snapshot.chains[upstream.config.chain].view.load();
     let upstream_view = upstream.in_view(&view).unwrap_or_default();
     let (state, ends_at) = if upstream.serves_other_chain.load(Relaxed) {
-        (HealthState::Foreign, None)
+        (HealthStatus::Foreign, None)
     } else {
         read_state(snapshot.upstream_state(index, &view))
     };
@@ -251,15 +251,15 @@ fn list_transports(upstream: &config::upstream::Upstream) -> Vec<&'static str> {
     [multiplexed, over_http].into_iter().flatten().collect()
 }
 
-/// Converts a state to its variant in the status. Also returns the time at which the state ends;
-/// `None` if it is unknown.
-fn read_state(state: health::HealthState) -> (HealthState, Option<Duration>) {
+/// Converts a state to its variant in the status. Also returns the time at which a pause or an
+/// ejection ends; `None` for other states.
+fn read_state(state: health::HealthState) -> (HealthStatus, Option<Duration>) {
     match state {
-        health::HealthState::Healthy => (HealthState::Healthy, None),
-        health::HealthState::Lagging => (HealthState::Lagging, None),
-        health::HealthState::Probing => (HealthState::Probing, None),
-        health::HealthState::Paused { until } => (HealthState::Paused, Some(until)),
-        health::HealthState::Ejected { until } => (HealthState::Ejected, Some(until)),
+        health::HealthState::Healthy => (HealthStatus::Healthy, None),
+        health::HealthState::Lagging => (HealthStatus::Lagging, None),
+        health::HealthState::Probing => (HealthStatus::Probing, None),
+        health::HealthState::Paused { until } => (HealthStatus::Paused, Some(until)),
+        health::HealthState::Ejected { until } => (HealthStatus::Ejected, Some(until)),
     }
 }
 
@@ -271,8 +271,8 @@ fn read_group(
 ) -> GroupStatus {
     let (config, counters) = (&snapshot.config.groups[index], &counters.groups[index]);
     let candidates = snapshot.groups[index].candidates.load();
-    let name = |group_index: &u16| {
-        let upstream = config.upstreams[usize::from(*group_index)];
+    let name = |index_in_group: &u16| {
+        let upstream = config.upstreams[usize::from(*index_in_group)];
         snapshot.config.upstreams[upstream].name.to_string()
     };
     GroupStatus {
@@ -290,7 +290,7 @@ fn read_group(
         upstreams_healthy: upstreams
             .iter()
             .filter(|upstream| config.upstreams.contains(&upstream.index))
-            .filter(|upstream| upstream.state == HealthState::Healthy && upstream.cordon.is_none())
+            .filter(|upstream| upstream.state == HealthStatus::Healthy && upstream.cordon.is_none())
             .count() as u64,
         in_flight_limit: snapshot.groups[index]
             .concurrency_limit
@@ -382,7 +382,7 @@ fn read_index(snapshot: &Snapshot, counters: &Counters) -> Option<IndexStatus> {
 fn read_keys(snapshot: &Snapshot, counters: &Counters) -> Vec<KeyStatus> {
     let quotas = snapshot.quotas.as_ref();
     // `counters.keys` lists the API keys first, in the order of `usages`, and then the issuers of
-    // tokens, which have no quota.
+    // tokens. Issuers have no quota.
     let mut usages = quotas
         .map(|quotas| quotas.usage(crate::io::clock::unix_seconds()))
         .unwrap_or_default()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use super::{HealthState, Status};
+use super::{HealthStatus, Status};
 use crate::call::CacheStatus;
 use crate::config::Config;
 use crate::config::listen_tls::CertificateExpiry;
@@ -240,7 +240,7 @@ fn the_status_has_the_state_of_chains_and_upstreams() {
         .flat_map(|chain| &chain.upstreams)
         .map(|upstream| upstream.state)
         .collect();
-    assert_eq!(states, [HealthState::Healthy, HealthState::Ejected, HealthState::Foreign]);
+    assert_eq!(states, [HealthStatus::Healthy, HealthStatus::Ejected, HealthStatus::Foreign]);
     let ejected = &main.upstreams[1];
     assert!(ejected.state_ends_seconds.unwrap() > 0.0);
     assert_eq!(
@@ -275,17 +275,17 @@ fn a_healthy_upstream_behind_the_others_is_called_lagging() {
     view.head = Some(Head { number: 9, hash: [1; 32] });
     view.upstreams = vec![upstream_view(0, 0), upstream_view(1, 40)];
     snapshot.chains[0].publish(view.clone(), Duration::ZERO);
-    assert_eq!(states(), [HealthState::Healthy, HealthState::Lagging]);
+    assert_eq!(states(), [HealthStatus::Healthy, HealthStatus::Lagging]);
     // An upstream without a head is not selected either.
     view.upstreams[1] = UpstreamView { head: None, lag: 0, at_head: false, ..upstream_view(1, 0) };
     snapshot.chains[0].publish(view, Duration::ZERO);
-    assert_eq!(states(), [HealthState::Healthy, HealthState::Lagging]);
+    assert_eq!(states(), [HealthStatus::Healthy, HealthStatus::Lagging]);
     snapshot.renew_candidates(0);
     assert_eq!(snapshot.groups[0].candidates.load().group_indices, [0]);
     let status = Status::of(&snapshot);
     assert_eq!(
         status.chains[1].upstreams[0].state,
-        HealthState::Healthy,
+        HealthStatus::Healthy,
         "an upstream without a poll counts as healthy"
     );
 }

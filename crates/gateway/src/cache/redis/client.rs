@@ -1,8 +1,9 @@
 //! The Redis client of one thread, with a circuit breaker.
 //!
 //! The client library (fred) pipelines commands, supports clusters and sentinels, and reads from
-//! replicas. After a connection loss, the next probe replaces the library's client by a new one.
-//! The old client would reconnect itself, but it can hang on a replica that no longer exists.
+//! replicas. The library's client reconnects by itself, but it can hang on a replica that no longer
+//! exists. So a probe closes a client that does not respond, and the next probe creates a new
+//! client.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -26,7 +27,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of commands in the library client's queue. The breaker opens long before the
 /// queue is full.
 const QUEUED_COMMANDS_MAX: usize = 8192;
-/// Maximum number of reconnects of a client. Afterwards a probe replaces the client.
+/// Maximum number of reconnects of a client. Afterwards a probe closes the client.
 const RECONNECTS_MAX: u32 = 3;
 /// Pause before each reconnect, in milliseconds.
 const RECONNECT_PAUSE_MS: u32 = 100;
@@ -52,8 +53,8 @@ pub(super) struct RedisClient {
     /// probe has failed.
     client: RefCell<Option<(Client, ConnectHandle)>>,
     breaker: RefCell<Breaker>,
-    /// Before this time, by the clock of `Topology::now`, the client is not usable even if the
-    /// breaker is closed.
+    /// The end of a pause (`zones.rs`), by the clock of `Topology::now`. Before this time the
+    /// client is not usable, even if the breaker is closed.
     usable_from: Cell<Duration>,
     loss: Rc<ConnectionLoss>,
 }
@@ -100,7 +101,7 @@ impl RedisClient {
         self.breaker.borrow_mut().record_success();
     }
 
-    /// Records a failure. Returns true if it opened the breaker.
+    /// Records a failure. Returns true if the failure opened the breaker.
     pub(super) fn record_failure(&self, now: Duration) -> bool {
         let opened = self.breaker.borrow_mut().record_failure(now);
         if opened {
@@ -122,8 +123,8 @@ impl RedisClient {
         }
     }
 
-    /// Returns true if Redis responds within the configured timeout. Replaces a client that does
-    /// not respond at all.
+    /// Returns true if Redis responds within the configured timeout. Closes a client that does not
+    /// respond at all.
     pub(super) async fn probe(&self) -> bool {
         // Only the second response is timed, because the first may include the time to connect.
         if !self.ensure_connected().await {
@@ -159,8 +160,8 @@ impl RedisClient {
     pub(super) async fn get(&self, names: Vec<String>) -> Result<Vec<Option<Bytes>>, Error> {
         let client = self.client()?;
         let values: Vec<Value> = match (self.role, self.config.url.is_cluster()) {
-            // In a cluster each key belongs to a node. The client sends all commands that are ready
-            // in one write per node.
+            // In a cluster each key belongs to a node. The client sends all waiting commands to a
+            // node in one write.
             (Role::Primary | Role::Scripts, true) => {
                 try_join_all(names.into_iter().map(|name| client.get(name))).await?
             }

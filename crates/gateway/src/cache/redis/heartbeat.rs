@@ -1,10 +1,9 @@
 //! Counts the gateways that share limits and quotas. Each gateway regularly records a *heartbeat*
 //! in Redis.
 //!
-//! The watch thread, which also polls the upstreams, sends a heartbeat every second over its own
-//! connection. So no call waits for a heartbeat. The script `cache/redis/gateways.lua` records the
-//! heartbeats, with times by the clock of Redis. `policy/gateways.rs` decides which number of
-//! gateways applies.
+//! The watch thread sends a heartbeat every second over a separate connection, so no call waits for
+//! a heartbeat. The script `cache/redis/gateways.lua` records the heartbeats, with times by the
+//! clock of Redis. `policy/gateways.rs` decides which number of gateways applies.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -186,8 +185,8 @@ impl HeartbeatSender {
         }
     }
 
-    /// Sends a heartbeat that Redis keeps for `lifetime`. Zero removes the heartbeat of this
-    /// gateway. Returns `None` if Redis does not respond in time.
+    /// Sends a heartbeat that Redis keeps for `lifetime`. A `lifetime` of zero removes the
+    /// heartbeat of this gateway. Returns `None` if Redis does not respond in time.
     async fn send(&self, lifetime: Duration) -> Option<HeartbeatReply> {
         let lifetime_ms = i64::try_from(lifetime.as_millis()).unwrap_or(i64::MAX);
         let arguments = vec![self.count.id, lifetime_ms];

@@ -1,11 +1,11 @@
-//! Messages between gateways over Redis pub/sub. The watch thread, which also polls the upstreams,
-//! sends and receives them. A message reports a reorg, or a new generation of a chain's entries in
+//! Messages between gateways over Redis pub/sub. The watch thread (`runtime/watch.rs`) sends and
+//! receives the messages. A message reports a reorg, or a new generation of a chain's entries in
 //! the Redis cache.
 //!
 //! A *generation* is a random number that Redis stores under `PREFIX:CHAIN:generation`. The number
 //! is part of every other Redis key of the chain. So a new number invalidates all entries at once,
-//! without a scan. Gateways read the generation every second, so a lost message costs at most a
-//! second.
+//! without a scan. Gateways read the generation every second, so without a message they learn of a
+//! new generation at most a second later.
 //!
 //! A reorg needs no new generation, because each entry contains the hash of its block. The message
 //! about a reorg only makes other gateways poll their upstreams at once.

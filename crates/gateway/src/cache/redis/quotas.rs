@@ -1,7 +1,7 @@
 //! Shares the usage of quotas between gateways through Redis. For each API key, a gateway adds the
-//! number of units that its clients have used, and reads the total of all gateways.
+//! number of units that were used at this gateway, and reads the total of all gateways.
 //!
-//! The exchange runs on the watch thread, which also polls the upstreams. It has its own
+//! The exchange runs on the watch thread, which also polls the upstreams. The exchange has its own
 //! connection, so no call waits for it. `policy/quota.rs` does the arithmetic, and
 //! `runtime/quota.rs` schedules the exchanges.
 
@@ -17,8 +17,8 @@ static SCRIPT: Script = Script::new(include_str!("quotas.lua"));
 
 /// Timeout of an exchange. A slow exchange delays only the next one.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time in seconds for which Redis keeps a month's counter after the end of the month, because
-/// gateways whose clocks are slow still use it.
+/// Redis keeps a month's counter for this many seconds after the end of the month. Gateways whose
+/// clocks are slow still use the counter.
 const EXPIRY_SECONDS: u64 = 86_400;
 
 /// The Redis client for quotas.

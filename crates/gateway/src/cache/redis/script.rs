@@ -1,5 +1,5 @@
-//! Lua scripts that run in Redis. To run a script, a gateway sends its digest. It sends the full
-//! text only if Redis does not have the script.
+//! Lua scripts that run in Redis. To run a script, a gateway sends the script's digest. It sends
+//! the full text only if Redis does not have the script.
 
 use std::sync::OnceLock;
 use std::time::Duration;

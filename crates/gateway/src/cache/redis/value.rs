@@ -23,9 +23,9 @@ mod tests;
 
 /// The first bytes of every value.
 const MAGIC: [u8; 2] = *b"wv";
-/// The version of the encoding, and of the rules for which responses are stored. The decoder
-/// rejects other versions. Gateways that wrote version 1 did not check logs against their blocks'
-/// headers.
+/// The version of the encoding, and of the rules that decide which responses are stored. The
+/// decoder rejects other versions. Gateways that wrote version 1 did not check logs against their
+/// blocks' headers.
 const VERSION: u8 = 2;
 /// Bytes of the fields before the material.
 const HEADER_BYTES: usize = 61;
@@ -107,10 +107,9 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, V
     let (content, stored_crc) = bytes.split_at(content_bytes);
     let (header, remaining) =
         content.split_at_checked(HEADER_BYTES).ok_or(ValueFault::Malformed)?;
-    if header[..2] != MAGIC
-        || header[2] != VERSION
-        || header[3] & !(FLAG_ERROR | FLAG_COMPRESSED) != 0
-    {
+    let (version, flags, tag) = (header[2], header[3], header[4]);
+    let has_unknown_flags = flags & !(FLAG_ERROR | FLAG_COMPRESSED) != 0;
+    if header[..2] != MAGIC || version != VERSION || has_unknown_flags {
         return Err(ValueFault::Malformed);
     }
     let number = u64::from_le_bytes(to_array(&header[5..13]));
@@ -126,7 +125,7 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, V
     if crc(content) != u32::from_le_bytes(to_array(stored_crc)) {
         return Err(ValueFault::Malformed);
     }
-    let validity = match header[4] {
+    let validity = match tag {
         0 => ShareableTag::Free,
         1 => ShareableTag::Final { number, hash: None },
         2 => ShareableTag::Final { number, hash: Some(hash) },
@@ -134,7 +133,7 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, V
         4 => ShareableTag::Head { number, hash },
         _ => return Err(ValueFault::Malformed),
     };
-    let body = if header[3] & FLAG_COMPRESSED == 0 {
+    let body = if flags & FLAG_COMPRESSED == 0 {
         Cow::Borrowed(body)
     } else {
         // The second argument limits the decompressed size, even if the compressed data states a
@@ -144,7 +143,7 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, V
     if body.len() != body_bytes || body.is_empty() {
         return Err(ValueFault::Malformed);
     }
-    Ok(Value { material, body, is_error: header[3] & FLAG_ERROR != 0, validity, written_ms })
+    Ok(Value { material, body, is_error: flags & FLAG_ERROR != 0, validity, written_ms })
 }
 
 fn to_array<const N: usize>(bytes: &[u8]) -> [u8; N] {

@@ -11,8 +11,8 @@
 //!
 //! After a Redis restart, every gateway enforces its local share until all gateways must have
 //! noticed the restart. Then all gateways switch to Redis at the same time
-//! (`cache/redis/begin.lua`). If each gateway switched at once, the first one would get the full
-//! rate in addition to the shares of the others.
+//! (`cache/redis/begin.lua`). If each gateway switched as soon as it noticed, the first gateway
+//! would get the full rate while the others still use their shares.
 
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -89,9 +89,9 @@ impl SharedLimitClient {
     }
 
     /// Checks a call in Redis, which charges the call if it passes. Returns `None` if Redis is
-    /// slow, down or responds with an error. Also returns `None` without a request while the
-    /// breaker is open, or while the gateways do not use Redis yet after a restart. Redis may still
-    /// charge a call after the timeout.
+    /// slow, down or responds with an error. Sends no request, and returns `None`, while the
+    /// breaker is open or the gateways do not use Redis yet after a restart. Redis may still charge
+    /// a call after the timeout.
     pub(crate) async fn check(&self, query: &SharedLimitQuery) -> Option<RedisDecision> {
         if !self.redis.is_usable(self.topology.now()) {
             return None;
@@ -169,7 +169,7 @@ impl SharedLimitClient {
                 });
             }
             let is_usable = client.redis.is_usable(client.topology.now());
-            // Each thread sets 0 or 1, so the sum is the number of threads.
+            // Each thread sets 0 or 1, so the sum is the number of threads that do not use Redis.
             client.counts().fallback_threads.set(u64::from(!is_usable));
             drop(client);
             tokio::time::sleep(CHECK_INTERVAL).await;

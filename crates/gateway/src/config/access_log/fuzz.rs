@@ -1,7 +1,7 @@
 //! Invariants of the access-log format parser for arbitrary text, as functions for fuzzers.
 //!
-//! `fuzz/src/access_log.rs` calls them without a time limit. The test below calls them for a second
-//! in every test run.
+//! `fuzz/src/access_log.rs` calls these functions without a time limit. The test below calls them
+//! for one second.
 
 use super::format::{COMBINED, FORMAT_BYTES_MAX, Format, FormatFault};
 

@@ -71,6 +71,7 @@ pub(crate) fn read(chain_file: &Path, key_file: &Path) -> Result<Certificate, Ce
             return Err(CertificateFault::Chain(message));
         }
     }
+    // If `SystemTime` cannot represent the time, the year 2106 (`u32::MAX` seconds) replaces it.
     let expires = SystemTime::UNIX_EPOCH.checked_add(not_after);
     let expires = expires.unwrap_or(SystemTime::UNIX_EPOCH + Duration::from_secs(u32::MAX.into()));
     Ok(Certificate { key: Arc::new(certified_key), names, expires })

@@ -27,8 +27,8 @@ pub(crate) fn is_tls13(suite: &SupportedCipherSuite) -> bool {
     suite.tls13().is_some()
 }
 
-/// Returns rustls's name, which equals IANA's name for TLS 1.2. For TLS 1.3 it begins with
-/// `TLS13_`.
+/// Returns rustls's name. For a suite of TLS 1.2, it equals IANA's name. For a suite of TLS 1.3, it
+/// begins with `TLS13_`.
 fn rustls_name(suite: &SupportedCipherSuite) -> String {
     suite.suite().as_str().unwrap_or_default().to_owned()
 }

@@ -1,7 +1,7 @@
 //! The names in a client's certificate.
 //!
-//! The handshake has already verified the certificate. The access rules decide which rights its
-//! names have.
+//! The handshake has already verified the certificate. The access rules decide which rights a name
+//! in the certificate gives.
 
 use rustls::pki_types::CertificateDer;
 use x509_cert::Certificate;
@@ -69,7 +69,8 @@ fn common_name(subject: &x509_cert::name::Name) -> Option<String> {
     text.or_else(|_| printable()).ok().filter(|name| !name.is_empty())
 }
 
-/// Returns an alternative name with the prefix of its type; `None` for other types.
+/// Returns an alternative name with the prefix of its type; `None` for a type that is not
+/// supported.
 fn format_name(name: &GeneralName) -> Option<String> {
     match name {
         GeneralName::DnsName(name) => Some(format!("dns:{}", name.as_str().to_ascii_lowercase())),

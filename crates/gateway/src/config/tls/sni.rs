@@ -52,15 +52,18 @@ impl Certificates {
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let indices = hello.server_name().map_or(&[][..], |name| self.find_indices(name));
-        let candidates = || indices.iter().map(|index| &self.keys[*index]);
+        let named_keys = || indices.iter().map(|index| &self.keys[*index]);
         let can_sign =
             |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
-        // If no certificate has the name, every certificate is a candidate.
-        let defaults = || self.keys.iter().filter(|_| indices.is_empty());
-        let key = candidates().find(can_sign).or_else(|| defaults().find(can_sign));
+        let key = if indices.is_empty() {
+            // No certificate has the name, so every certificate is a candidate.
+            self.keys.iter().find(can_sign)
+        } else {
+            named_keys().find(can_sign)
+        };
         // If the client can verify no key, the handshake fails anyway. Returning a certificate then
         // gives the failure a more precise reason.
-        key.or_else(|| candidates().next()).or_else(|| self.keys.first()).cloned()
+        key.or_else(|| named_keys().next()).or_else(|| self.keys.first()).cloned()
     }
 }
 

@@ -29,7 +29,7 @@ use rustls::server::ProducesTickets;
 const NAME_BYTES: usize = 16;
 /// Bytes of the creation time inside a ticket.
 const TIME_BYTES: usize = 8;
-/// Sizes of key files: nginx's for AES-128 and for AES-256.
+/// Sizes of key files, as in nginx for AES-128 and for AES-256.
 const FILE_BYTES: [usize; 2] = [48, 80];
 /// Maximum bytes of a ticket. Its largest part is the client's certificates.
 const TICKET_BYTES_MAX: usize = 64 * 1024;
@@ -43,7 +43,7 @@ pub(crate) struct TicketKey {
     key: LessSafeKey,
 }
 
-/// Encrypts tickets with the first key and decrypts them with all.
+/// Encrypts tickets with the first key, and decrypts tickets of every key.
 pub(crate) struct Tickets {
     keys: Vec<TicketKey>,
     /// Hash of the settings of client verification, which each ticket authenticates.

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::io::AsyncWrite;
 use tokio::time::Instant;
-use wire::websocket::{Opcode, write_compressed_header, write_frame, write_header};
+use wire::websocket::{MaskingKey, Opcode, write_compressed_header, write_frame, write_header};
 
 use crate::call::reply::Body;
 use crate::downstream::http1::COPY_BYTES_MAX;
@@ -23,15 +23,21 @@ const FRAMES_PER_WRITE: usize = 5;
 /// Length of the longest header of an unmasked frame (RFC 6455, section 5.2).
 const HEADER_BYTES_MAX: usize = 10;
 
-/// A frame in three parts, some of which may be empty. A large payload is a separate part, so that
-/// it is not copied.
+/// Length of the header of an unmasked control frame.
+const CONTROL_HEADER_BYTES: usize = 2;
+
+/// A server does not mask its frames (RFC 6455, section 5.1).
+const NO_MASK: Option<MaskingKey> = None;
+
+/// A frame in three parts. Parts may be empty. A large payload is a separate part, so that it is
+/// not copied.
 type Frame = [Bytes; 3];
 
 /// Frames that wait to be written.
 #[derive(Debug, Default)]
 pub(super) struct OutputQueue {
     frames: VecDeque<Frame>,
-    /// Bytes of the first frame that were written.
+    /// Number of bytes of the first frame that were already written.
     written_bytes: usize,
     /// Number of queued bytes that are not written yet, over all frames.
     pub(super) queued_bytes: usize,
@@ -49,8 +55,8 @@ impl OutputQueue {
 
     /// Queues a control frame.
     pub(super) fn push_control(&mut self, opcode: Opcode, payload: &[u8]) {
-        let mut frame = Vec::with_capacity(2 + payload.len());
-        write_frame(&mut frame, opcode, payload, None);
+        let mut frame = Vec::with_capacity(CONTROL_HEADER_BYTES + payload.len());
+        write_frame(&mut frame, opcode, payload, NO_MASK);
         self.push([frame.into(), Bytes::new(), Bytes::new()]);
     }
 
@@ -60,7 +66,7 @@ impl OutputQueue {
         let copied_bytes = if copies_payload { body.middle.len() } else { 0 };
         let mut start =
             Vec::with_capacity(HEADER_BYTES_MAX + body.start.len() + copied_bytes + body.end.len());
-        write_header(&mut start, Opcode::Text, body.len(), None);
+        write_header(&mut start, Opcode::Text, body.len(), NO_MASK);
         start.extend_from_slice(&body.start);
         if !copies_payload {
             return self.push([start.into(), body.middle, Bytes::from_static(body.end)]);
@@ -84,7 +90,8 @@ impl OutputQueue {
 
     /// Drops all frames, except the first frame if a part of it was written.
     pub(super) fn drop_unsent(&mut self) {
-        self.frames.truncate(usize::from(self.written_bytes > 0));
+        let kept_frames = usize::from(self.written_bytes > 0);
+        self.frames.truncate(kept_frames);
         let partial_bytes = self.frames.front().map_or(0, length_of);
         self.queued_bytes = partial_bytes - self.written_bytes;
         self.blocked_since = self.blocked_since.filter(|_| partial_bytes > 0 || self.needs_flush);
@@ -128,7 +135,7 @@ impl OutputQueue {
         Poll::Ready(Ok(has_written))
     }
 
-    /// Records that the stream is blocked. Returns `Ready` if bytes were written before.
+    /// Records that the stream is blocked. Returns `Ready` if `has_written` is true.
     fn wait_for_stream(&mut self, has_written: bool) -> Poll<io::Result<bool>> {
         self.blocked_since.get_or_insert_with(Instant::now);
         if has_written { Poll::Ready(Ok(true)) } else { Poll::Pending }

@@ -52,13 +52,28 @@ fn odd_chunks_are_refused() {
 }
 
 #[test]
-fn a_trailer_is_bounded_to_the_byte() {
-    let trailer = |bytes: usize| [b"0\r\n", "a".repeat(bytes - 2).as_bytes(), b"\r\n"].concat();
-    // A line may exceed the limit by one byte. Bytes after a line that fills the limit are refused.
-    for (bytes, surplus) in [(TRAILER_BYTES_MAX, "b"), (TRAILER_BYTES_MAX + 1, "b")] {
-        let endless = [trailer(bytes), surplus.repeat(100).into_bytes()].concat();
-        assert_eq!(decode(&endless, endless.len()), Err(ChunkFault::Trailer), "{bytes}");
+fn a_size_line_is_bounded_to_the_byte() {
+    for (bytes, is_accepted) in [(SIZE_LINE_BYTES_MAX, true), (SIZE_LINE_BYTES_MAX + 1, false)] {
+        let line = format!("0;{}\r\n", "a".repeat(bytes - 4));
+        for piece_bytes in [1, bytes + 2] {
+            let decoded = decode(&[line.as_bytes(), b"\r\n"].concat(), piece_bytes);
+            let expected =
+                if is_accepted { Ok((Vec::new(), bytes + 2)) } else { Err(ChunkFault::Size) };
+            assert_eq!(decoded, expected, "{bytes} bytes in pieces of {piece_bytes}");
+        }
     }
-    let longest = [trailer(TRAILER_BYTES_MAX - 10), b"\r\n".to_vec()].concat();
-    assert!(decode(&longest, 100).is_ok());
+}
+
+#[test]
+fn a_trailer_is_bounded_to_the_byte() {
+    for (bytes, is_accepted) in [(TRAILER_BYTES_MAX, true), (TRAILER_BYTES_MAX + 1, false)] {
+        // The last 4 bytes are the line end and the empty line after it.
+        let body = format!("0\r\n{}\r\n\r\n", "a".repeat(bytes - 4));
+        for piece_bytes in [1, body.len()] {
+            let decoded = decode(body.as_bytes(), piece_bytes);
+            let expected =
+                if is_accepted { Ok((Vec::new(), bytes + 3)) } else { Err(ChunkFault::Trailer) };
+            assert_eq!(decoded, expected, "{bytes} bytes in pieces of {piece_bytes}");
+        }
+    }
 }

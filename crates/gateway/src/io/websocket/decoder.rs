@@ -11,10 +11,10 @@ use wire::websocket::{Header, HeaderReader, Opcode, ProtocolError, Role, apply_m
 #[cfg(test)]
 mod tests;
 
-/// Number of first bytes that are stored of a message over the limit. They contain the id of the
-/// call.
+/// Of a message over the limit, only the first bytes are stored, up to this number. They contain
+/// the call's id.
 const OVERSIZED_PREFIX_BYTES: usize = 64;
-/// Maximum bytes that the decoder allocates for a payload when it reads the header of its frame.
+/// Maximum bytes that the decoder allocates for a payload once it has read the frame's header.
 const PREALLOCATED_BYTES_MAX: usize = 1 << 20;
 
 /// A decoded event.
@@ -195,10 +195,11 @@ impl Decoder {
         self.message.as_ref().map_or(0, |message| message.body.capacity())
     }
 
-    /// Returns the buffer of the current message and the number of missing payload bytes of its
-    /// frame. The caller may read these bytes from the socket directly into the buffer, without a
-    /// copy. The caller must then call [`Decoder::record_direct_read`]. Returns `None` if no such
-    /// read is possible.
+    /// Returns the buffer of the current message and the number of missing payload bytes of the
+    /// current frame. The caller may read these bytes from the socket directly into the buffer,
+    /// without a copy. The caller must then call [`Decoder::record_direct_read`]. Returns `None` if
+    /// no payload bytes are missing, if the frame is masked or a control frame, or if the message
+    /// is over the limit.
     pub(crate) fn direct_read_buffer(&mut self) -> Option<(&mut BytesMut, usize)> {
         let frame = self.frame.as_ref()?;
         let missing = usize::try_from(frame.remaining_bytes()).ok()?;
@@ -251,7 +252,7 @@ impl Decoder {
                 message.body.truncate(OVERSIZED_PREFIX_BYTES);
             } else {
                 // The allocation is limited, because the payload may never arrive. The buffer of a
-                // larger message grows to its size in a few steps.
+                // larger message grows to the message's size in a few steps.
                 message.body.reserve((header.payload_bytes as usize).min(PREALLOCATED_BYTES_MAX));
             }
         }
@@ -259,7 +260,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Appends the payload bytes of a frame that start at `offset` in the payload.
+    /// Appends bytes of a frame's payload. `offset` is the position of the first of them in the
+    /// payload.
     fn append_payload(&mut self, header: &Header, bytes: &[u8], offset: usize) {
         if header.opcode.is_control() {
             let start = self.control_payload.len();

@@ -93,7 +93,8 @@ pub(crate) fn decompress(compressed: &[u8], bytes_max: usize) -> Result<Vec<u8>,
     let mut inflate = Decompress::new(false);
     for mut input in [compressed, &TAIL] {
         while !input.is_empty() {
-            // One byte more than allowed shows that the message is too long.
+            // The buffer may hold one byte more than allowed. This byte shows that the message is
+            // too long.
             message.reserve(STEP_BYTES.min(bytes_max + 1 - message.len()).max(1));
             let total_before = inflate.total_in();
             let status = inflate

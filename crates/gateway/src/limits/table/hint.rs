@@ -63,7 +63,7 @@ fn advise<T>(values: &mut [T], unaligned_bytes: usize, bytes: usize) {
 
     let start = values.as_mut_ptr().wrapping_byte_add(unaligned_bytes).cast();
     // SAFETY: the pages are whole and within memory that this process owns; the advice does not
-    // change their content. A system without huge pages rejects it, which has no effect.
+    // change their content. A system without huge pages rejects the advice, and nothing changes.
     let _refused = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
 }
 

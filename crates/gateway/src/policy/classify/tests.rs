@@ -30,8 +30,8 @@ fn every_rule_is_reached_by_its_own_example() {
         let broadcast = rule.only.is_some();
         let matching = find_rule(code, &rule.example, broadcast);
         let matching_index = matching
-            .map(|matching| load_rules().iter().position(|rule| std::ptr::eq(rule, matching)));
-        assert_eq!(matching_index, Some(Some(index)), "{:?} of {}", rule.example, rule.source);
+            .and_then(|matching| load_rules().iter().position(|rule| std::ptr::eq(rule, matching)));
+        assert_eq!(matching_index, Some(index), "{:?} of {}", rule.example, rule.source);
         assert!(!rule.text.is_empty() && rule.text.iter().all(|word| word.len() >= 4));
         assert!(rule.source.len() > 4, "{:?} needs a source", rule.text);
     }

@@ -34,12 +34,13 @@ pub(super) struct Witnesses {
     pub(super) live: usize,
 }
 
-/// Finds the witnesses: upstreams that respond to polls, have a head, and are neither excluded,
-/// frozen nor left behind. A *live* upstream meets the same conditions, but may be left behind.
+/// Finds the witnesses: upstreams that respond to polls, have a head, and are neither excluded
+/// (`UpstreamChain::excluded`), frozen nor left behind. A *live* upstream meets the same
+/// conditions, but may be left behind.
 ///
 /// - A *rising* upstream has linked new blocks within `fresh_for`.
 /// - A *frozen* upstream's head has not changed within `fresh_for`, and a rising upstream is more
-///   than `lag_max` blocks above it. Frozen upstreams do not count as live.
+///   than `lag_max` blocks above that head. Frozen upstreams do not count as live.
 /// - An upstream is *left behind* if at least half of the live upstreams are rising and more than
 ///   `lag_max` blocks above it.
 ///
@@ -136,8 +137,8 @@ pub(super) fn elect(
         }
     }
     // In a *split*, a head needs two witnesses, but each head is held by only one. With three or
-    // more live upstreams, the highest block that two witnesses share is elected. With two, the
-    // head stays on the served branch.
+    // more live upstreams, the highest block that two witnesses share is elected. With two live
+    // upstreams, the head stays on the served branch.
     let is_split = requires_two && best.is_some_and(|(rank, _)| !rank.has_witnesses);
     let best = best.map(|(_, elected)| elected);
     match current {

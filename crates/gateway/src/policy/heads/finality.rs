@@ -23,7 +23,8 @@ impl HeadTracker {
         let Some(head) = self.head else {
             return;
         };
-        // The distance from the head to the finalized height; `None` if the upstreams report it.
+        // The distance from the head to the finalized height; `None` if the upstreams report the
+        // finalized height.
         let depth = match self.settings.finality {
             Finality::FromUpstreams => None,
             Finality::FromUpstreamsOr(_) if self.is_finalized_by_upstreams() => None,
@@ -63,9 +64,8 @@ impl HeadTracker {
     }
 
     /// Returns true if the finalized height comes from the upstreams. With
-    /// [`Finality::FromUpstreamsOr`] it comes from the upstreams before poll number
-    /// [`FINALITY_POLLS`]. From then on it comes from them only if an upstream has ever reported a
-    /// finalized height.
+    /// [`Finality::FromUpstreamsOr`], the result is true until poll number [`FINALITY_POLLS`]. From
+    /// then on it is true only if an upstream has ever reported a finalized height.
     pub(super) fn is_finalized_by_upstreams(&self) -> bool {
         match self.settings.finality {
             Finality::FromUpstreams => true,

@@ -1,8 +1,8 @@
 //! Checks the head that an upstream reports, before its blocks are linked.
 //!
-//! A head is plausible if its height is possible after the time since the last head. A *claim* is a
-//! head that is too high to be plausible. A single false claim must neither be served nor make the
-//! other upstreams seem to lag.
+//! A head is plausible if the time since the last head allows its height. A *claim* is a head that
+//! is too high to be plausible. A single false claim must neither be served nor make the other
+//! upstreams seem to lag.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::policy::heads::upstream::{Claim, UpstreamChain};
 use crate::policy::heads::{HeadEvent, HeadPoll, HeadTracker, MISSED_MAX, ROLLBACK_POLLS};
 
 /// Number of consecutive polls in which an upstream must repeat a claim before the claim is
-/// accepted. It applies if exactly one other upstream is live and does not confirm the claim.
+/// accepted. It applies if exactly one other upstream is live (responds to polls) and does not
+/// confirm the claim.
 const CLAIM_POLLS_CONTESTED: u32 = 10;
 
 impl HeadTracker {
@@ -38,11 +39,10 @@ impl HeadTracker {
         let highest_plausible = last_height
             .saturating_add(self.settings.jump_max)
             .saturating_add(u64::try_from(expected_blocks).unwrap_or(u64::MAX));
+        let is_too_high = poll.number > highest_plausible;
         // Not even repetitions make a contradicted head plausible.
-        let is_false = poll.number > highest_plausible && self.is_contradicted(upstream, poll);
-        if !is_false
-            && (poll.number <= highest_plausible || self.is_confirmed(upstream, poll.number))
-        {
+        let is_false = is_too_high && self.is_contradicted(upstream, poll);
+        if !is_too_high || (!is_false && self.is_confirmed(upstream, poll.number)) {
             self.upstreams[upstream].claim = None;
             return true;
         }
@@ -86,8 +86,8 @@ impl HeadTracker {
         })
     }
 
-    /// Returns true if another upstream has the claimed block, or its parent, at another height. A
-    /// block has only one height, so the claim is false.
+    /// Returns true if another upstream has the claimed block or its parent at a height that
+    /// differs from the claim. A block has only one height, so the claim is false.
     fn is_contradicted(&self, upstream: usize, poll: &HeadPoll) -> bool {
         self.find_other_upstreams(upstream).any(|chain| {
             (chain.branch.bottom()..).zip(chain.branch.hashes()).any(|(number, hash)| {

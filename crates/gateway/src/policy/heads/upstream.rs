@@ -18,16 +18,17 @@ const HEADER_REQUESTS_MAX: u64 = 32;
 /// trip.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Number of blocks fetched below the first head, to measure the depth of a reorg right after the
-/// start. It is more than twice the seven blocks of the reorg of Ethereum's beacon chain on 25 May
-/// 2022.
+/// Number of blocks fetched below the first head. With them, the depth of a reorg right after the
+/// start is known. The reorg of Ethereum's beacon chain on 25 May 2022 dropped seven blocks; this
+/// number is more than twice as large.
 pub(super) const FILL_BLOCKS: usize = 16;
 
 /// The known chain of one upstream, from its polls and walks.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamChain {
-    /// Blocks that the upstream has reported. If its head falls, the branch keeps the blocks above
-    /// `head`. A different block at one of these heights is then recognised as a branch change.
+    /// Blocks that the upstream has reported. If the upstream's head falls, the branch keeps the
+    /// blocks above `head`. A different block at one of these heights is then recognised as a
+    /// branch change.
     pub(super) branch: Branch,
     /// Height of the linked head; `None` before the first poll.
     pub(super) head: Option<u64>,
@@ -51,7 +52,7 @@ pub(super) struct UpstreamChain {
     unlinked_polls: u32,
     /// Height of the header that the fill requests next; `None` while no fill is in progress.
     next_fill: Option<u64>,
-    /// The walk from the reported head, until it is linked or abandoned.
+    /// The walk from the reported head; `None` once the walk is linked to the branch or abandoned.
     walk: Option<Walk>,
 }
 
@@ -214,7 +215,7 @@ impl UpstreamChain {
             return LinkResult::Unchanged;
         };
         loop {
-            let lowest = walk.top + 1 - walk.hashes.len() as u64;
+            let lowest = walk.lowest();
             if lowest > 0 && self.branch.get(lowest - 1) == Some(walk.parent) {
                 return self.link_at(now, lowest - 1, walk, window);
             }
@@ -263,7 +264,7 @@ impl UpstreamChain {
     }
 
     /// Replaces the branch by `parent` and the blocks above it. `lowest` is the height of the first
-    /// of `hashes`.
+    /// block in `hashes`.
     fn restart(
         &mut self,
         now: Duration,
@@ -315,10 +316,15 @@ impl Walk {
         }
     }
 
+    /// Returns the height of the lowest verified block.
+    fn lowest(&self) -> u64 {
+        self.top + 1 - self.hashes.len() as u64
+    }
+
     /// Returns the headers of an abandoned walk. The next walk reuses them, so that a slow upstream
     /// can reach its branch although each poll starts another walk.
     fn into_headers(self) -> BTreeMap<u64, Header> {
-        let lowest = self.top + 1 - self.hashes.len() as u64;
+        let lowest = self.lowest();
         let mut headers = self.headers;
         let mut parent = self.parent;
         for (number, hash) in (lowest..).zip(self.hashes) {
@@ -330,8 +336,8 @@ impl Walk {
 
     /// Requests the header at `height` and headers below it. Above the branch, the request reaches
     /// down to the top of the branch. At or below the top the depth of the fork is unknown, so each
-    /// request is twice as large as the previous one. Sends nothing while an earlier request for
-    /// this header may still be answered.
+    /// request is twice as large as the previous one. Sends nothing while the response to an
+    /// earlier request for this header may still arrive.
     fn request(
         &mut self,
         now: Duration,

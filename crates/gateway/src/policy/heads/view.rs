@@ -6,8 +6,9 @@
 use crate::policy::branch::Branch;
 use crate::policy::heads::{Hash, Head};
 
-/// Maximum number of stored reorgs. Above it, the two oldest are merged into one with the lower
-/// fork. The list grows only while each fork lies above the one before, so it is usually short.
+/// Maximum number of stored reorgs. If there are more, the two oldest are merged into one with the
+/// lower fork. The list grows only if each reorg has a higher fork than the previous reorg, so it
+/// is usually short.
 const REORGS_MAX: usize = 64;
 
 /// A snapshot of the chain, built at each change and shared by reference.
@@ -43,17 +44,17 @@ pub struct UpstreamView {
     /// Unique number of the upstream. A reload may give the same index to another upstream, which
     /// then has another id.
     pub instance_id: u64,
-    /// The upstream's head, if linked and plausible. `None` if the upstream never reported one;
+    /// The upstream's head, if linked and plausible. `None` if the upstream never reported a head;
     /// such an upstream is not healthy.
     pub head: Option<u64>,
-    /// Number of blocks behind the served head; 0 if the upstream is not behind it, or if a head is
-    /// unknown.
+    /// Number of blocks behind the served head; 0 if the upstream is not behind, or if one of the
+    /// two heads is unknown.
     pub lag: u64,
     /// True if the upstream responds to polls.
     pub live: bool,
     /// True if the upstream is on the served chain: both have the same block at the lower of their
-    /// heads. The heads of its last polls must also be linked to its known blocks. Reads go only to
-    /// such an upstream.
+    /// heads. At one of its last two polls, its head must also have been linked to its known
+    /// blocks. Reads go only to such an upstream.
     pub consistent: bool,
     /// True if the upstream is live, consistent and not lagging: fit for reads at the head.
     pub at_head: bool,

@@ -3,16 +3,16 @@
 //! flight.
 //!
 //! The limit matters only while calls wait for a permit. The limiter then starts a *trial*: it
-//! changes the limit, and compares the throughput (responses per second) with that at the
-//! *accepted* limit, the result of earlier trials. If upstreams have capacity left, throughput
-//! rises with the number of calls in flight, however long each call takes. If upstreams are
-//! *saturated*, throughput stays the same and each call takes longer. So a higher latency alone
+//! changes the limit, and compares the throughput (responses per second) with the throughput at the
+//! *accepted* limit, which is the result of earlier trials. If upstreams have capacity left,
+//! throughput rises with the number of calls in flight, however long each call takes. If upstreams
+//! are *saturated*, throughput stays the same and each call takes longer. So a higher latency alone
 //! never lowers the limit.
 //!
-//! Throughput shows little if only a few slow calls wait beside many fast ones. So the latency of
-//! each flow (the calls of one client to methods of similar weight, `shares.rs`) is compared as
-//! well. A higher limit is accepted if it makes no flow slower. A lower limit is rejected if it
-//! makes no flow faster.
+//! If only a few slow calls wait beside many fast ones, the throughput hardly depends on the limit.
+//! So the latency of each flow (the calls of one client to methods of similar weight, `shares.rs`)
+//! is compared as well. A higher limit is accepted if it makes no flow slower. A lower limit is
+//! rejected if it makes no flow faster.
 //!
 //! The limiter seeks the limit with the highest *score*, `rate / limit^0.15`, where the rate is the
 //! throughput. So each further call in flight must raise the throughput enough. This score is the
@@ -34,8 +34,8 @@
 //! Algorithms that compare latency with a baseline (Envoy's adaptive concurrency, Netflix'
 //! `Gradient2Limit`, TCP Vegas) were rejected. Upstreams may become slower and still have capacity
 //! left, but these algorithms treat them as overloaded until the baseline has risen. A comparison
-//! of only the latencies at two limits was tried as well. It gave mixed methods 60 % of the
-//! throughput, because a queue slows short calls disproportionately.
+//! of only the latencies at two limits was tried as well. With mixed methods it reached 60 % of the
+//! upstreams' throughput in a simulation, because a queue slows short calls disproportionately.
 //!
 //! All threads share the limiter of a group, because only a change that applies to the whole group
 //! shows in the group's throughput.
@@ -47,7 +47,7 @@ use crate::policy::overload::shares::Flow;
 #[cfg(test)]
 mod tests;
 
-/// Initial limit, within the configured bounds.
+/// Initial limit, which the configured bounds may raise or lower.
 pub const LIMIT_START: u32 = 64;
 
 /// Exponent of the limit in the score. A higher limit scores better if the relative rise of the
@@ -65,10 +65,10 @@ const PAUSE_MIN: Duration = Duration::from_secs(3);
 /// Longest pause after such a pair of failed trials.
 const PAUSE_MAX: Duration = Duration::from_secs(12);
 
-/// Shortest time without any response after which a waiting call raises the limit.
+/// A waiting call raises the limit only if no response has arrived for at least this time.
 const SILENCE_MIN: Duration = Duration::from_millis(50);
-/// Time without any response after which a waiting call raises the limit, while the usual latency
-/// is unknown.
+/// While the typical latency is unknown, a waiting call raises the limit only if no response has
+/// arrived for this time.
 const SILENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
 /// Minimum number of batches of responses in a measurement.
@@ -78,6 +78,8 @@ const BATCH_MIN: u32 = 8;
 /// With the largest step, a measurement ends once the relative error of its throughput is at most
 /// this. A smaller step requires a smaller error.
 const ERROR_MAX: f64 = 0.05;
+/// Relative error assumed for fewer than two batches: four times [`ERROR_MAX`].
+const ERROR_UNKNOWN: f64 = 0.2;
 
 /// Number of responses after which a measurement with at least `BATCHES_MIN` batches ends, even if
 /// its error is larger.
@@ -105,8 +107,8 @@ const CAPACITY_LEFT_MIN: f64 = 0.5;
 /// of `ln(limit ratio)`.
 const SLOWDOWN_MIN: f64 = 0.3;
 
-/// A trial of a lower limit ends if the queue grows by more calls than usually get a response in
-/// this time. The trial then makes calls wait.
+/// A trial of a lower limit ends if it makes the queue grow by more than the number of responses
+/// that usually arrive in this time.
 const QUEUE_GROWTH_MAX: Duration = Duration::from_millis(50);
 
 /// If throughput falls below this fraction of the accepted throughput, slow calls hold the permits
@@ -162,10 +164,11 @@ pub struct Limiter {
     /// The accepted limit and its measurements. `None` at first and after a raise without a trial,
     /// until the next measurement ends.
     accepted: Option<Measurement>,
-    /// True during a trial.
-    in_trial: bool,
-    /// Direction of the present or next trial.
-    direction: Direction,
+    /// Direction of the trial in progress; `None` outside trials. During a trial, `accepted` is
+    /// never `None`.
+    trial: Option<Direction>,
+    /// Direction of the next trial. It reverses when a trial fails.
+    next_direction: Direction,
     /// Factor between the accepted limit and the limit on trial; greater than 1.
     step: f64,
     /// Length of the next pause after failed trials in both directions with the smallest step.
@@ -175,9 +178,12 @@ pub struct Limiter {
     ongoing: OngoingMeasurement,
 }
 
+/// Direction of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
+    /// The limit on trial is higher than the accepted limit.
     Up,
+    /// The limit on trial is lower than the accepted limit.
     Down,
 }
 
@@ -243,9 +249,6 @@ struct Batches {
     squared_deviations: f64,
 }
 
-/// Relative error assumed for fewer than two batches: four times [`ERROR_MAX`].
-const ERROR_UNKNOWN: f64 = 0.2;
-
 impl Limiter {
     /// Creates a limiter without measurements.
     pub fn new(settings: LimiterSettings) -> Limiter {
@@ -258,8 +261,8 @@ impl Limiter {
             responses_without_queue: 0,
             last_progress: Duration::ZERO,
             accepted: None,
-            in_trial: false,
-            direction: Direction::Up,
+            trial: None,
+            next_direction: Direction::Up,
             step: STEP_MAX,
             pause: PAUSE_MIN,
             next_trial: Duration::ZERO,
@@ -296,7 +299,7 @@ impl Limiter {
         }
         self.ongoing.responses = self.ongoing.responses.saturating_add(1);
         if self.has_queue_grown(sample.queue) {
-            self.reject(now);
+            self.reject(now, Direction::Down);
         } else if self.has_collapsed(now) {
             self.raise_without_trial(now);
         } else if sample.epoch == self.epoch {
@@ -315,17 +318,16 @@ impl Limiter {
         self.limited = true;
         self.responses_without_queue = 0;
         self.saturated = self.settings.limit_min == self.settings.limit_max;
-        self.ongoing = OngoingMeasurement { limit_set_at: now, ..self.ongoing };
+        self.ongoing.limit_set_at = now;
         if now.saturating_sub(self.last_progress) >= EXPIRES_AFTER {
-            self.accepted = None;
             self.restart_search();
             self.ongoing = OngoingMeasurement::default();
         }
         self.last_progress = now;
     }
 
-    /// Returns the longest time without a response that is normal: twice the mean latency, and at
-    /// least [`SILENCE_MIN`].
+    /// Returns the longest normal time without a response: twice the mean latency, and at least
+    /// [`SILENCE_MIN`].
     fn normal_silence(&self) -> Duration {
         // Little's law: latency = calls in flight / throughput.
         let mean_latency_secs =
@@ -336,22 +338,16 @@ impl Limiter {
     /// Raises the limit without a trial, because too few responses arrive for a comparison.
     fn raise_without_trial(&mut self, now: Duration) {
         if self.limit < self.settings.limit_max {
-            self.accepted = None;
             self.saturated = false;
             self.restart_search();
             self.set_limit(now, self.compute_next_limit(Direction::Up));
         }
     }
 
-    /// Returns true during a trial in this direction.
-    fn is_trying(&self, direction: Direction) -> bool {
-        self.in_trial && self.direction == direction
-    }
-
     /// Returns true if the queue has grown too much since the start of a trial of a lower limit.
     /// The first response in a trial stores the length of the queue.
     fn has_queue_grown(&mut self, queue: u32) -> bool {
-        let Some(accepted) = self.accepted.filter(|_| self.is_trying(Direction::Down)) else {
+        let (Some(Direction::Down), Some(accepted)) = (self.trial, &self.accepted) else {
             return false;
         };
         let queue_at_start = *self.ongoing.queue_at_start.get_or_insert(queue);
@@ -359,11 +355,16 @@ impl Limiter {
         queue > queue_at_start + growth_max.max(queue_at_start / 2)
     }
 
-    /// Returns true if far fewer responses arrive than in the accepted measurement.
+    /// Returns true if far fewer responses arrive than in the accepted measurement. Returns false
+    /// during a trial of a higher limit. Also returns false at the highest limit: the limit cannot
+    /// rise, so the limiter measures the lower throughput instead.
     fn has_collapsed(&self, now: Duration) -> bool {
-        let Some(accepted) = self.accepted.filter(|_| !self.is_trying(Direction::Up)) else {
+        let (None | Some(Direction::Down), Some(accepted)) = (self.trial, &self.accepted) else {
             return false;
         };
+        if self.limit == self.settings.limit_max {
+            return false;
+        }
         let elapsed = now.saturating_sub(self.ongoing.limit_set_at);
         let expected = accepted.rate * elapsed.as_secs_f64();
         elapsed >= self.normal_silence()
@@ -374,9 +375,8 @@ impl Limiter {
     /// higher limit may itself be the reason why no call waits, so it continues when calls wait
     /// again.
     fn end_queue(&mut self, now: Duration) {
-        if let Some(accepted) = self.accepted.filter(|_| self.is_trying(Direction::Down)) {
-            self.in_trial = false;
-            self.set_limit(now, accepted.limit);
+        if self.trial == Some(Direction::Down) {
+            self.end_trial(now);
         }
         self.ongoing = OngoingMeasurement {
             limit_set_at: now,
@@ -387,34 +387,38 @@ impl Limiter {
         self.saturated = false;
     }
 
-    /// Resets the search to its largest step, upwards and without a pause.
+    /// Drops the accepted limit and resets the search to its largest step, upwards and without a
+    /// pause.
     fn restart_search(&mut self) {
-        self.in_trial = false;
-        (self.direction, self.step, self.pause) = (Direction::Up, STEP_MAX, PAUSE_MIN);
+        self.accepted = None;
+        self.trial = None;
+        self.next_direction = Direction::Up;
+        self.step = STEP_MAX;
+        self.pause = PAUSE_MIN;
         self.next_trial = Duration::ZERO;
     }
 
     /// Returns true if the measurement is exact enough or has taken long enough.
     fn is_measurement_complete(&self, now: Duration) -> bool {
-        let Some(start) = self.ongoing.start else { return false };
-        let OngoingMeasurement { samples, batches, .. } = &self.ongoing;
+        let ongoing = &self.ongoing;
+        let Some(start) = ongoing.start else { return false };
         if now.saturating_sub(start) >= MEASUREMENT_TIME_MAX {
-            return *samples >= SAMPLES_MIN;
+            return ongoing.samples >= SAMPLES_MIN;
         }
         let error_max = ERROR_MAX * self.step.ln() / STEP_MAX.ln();
-        let is_exact = batches.relative_error() <= error_max || *samples >= SAMPLES_MAX;
-        batches.count >= BATCHES_MIN && is_exact
+        let is_exact =
+            ongoing.batches.relative_error() <= error_max || ongoing.samples >= SAMPLES_MAX;
+        ongoing.batches.count >= BATCHES_MIN && is_exact
     }
 
     /// Returns true if the trial clearly costs throughput.
     fn has_trial_failed(&self) -> bool {
-        let accepted =
-            self.accepted.filter(|_| self.in_trial && self.ongoing.samples >= SAMPLES_MIN * 2);
-        accepted.is_some_and(|accepted| self.ongoing.rate() < accepted.rate * ABORT_BELOW)
+        let (Some(_), Some(accepted)) = (self.trial, &self.accepted) else { return false };
+        self.ongoing.samples >= SAMPLES_MIN * 2 && self.ongoing.rate() < accepted.rate * ABORT_BELOW
     }
 
-    /// Ends the measurement. Accepts or rejects a limit on trial, and starts the next trial if one
-    /// is due.
+    /// Ends the measurement. Accepts or rejects the limit on trial, if there is one, and starts the
+    /// next trial if one is due.
     fn judge_measurement(&mut self, now: Duration) {
         let ended = std::mem::replace(
             &mut self.ongoing,
@@ -425,7 +429,7 @@ impl Limiter {
             return;
         }
         let measured = ended.measure(self.limit);
-        let Some(accepted) = self.accepted.filter(|_| self.in_trial) else {
+        let (Some(direction), Some(accepted)) = (self.trial, &self.accepted) else {
             self.accepted = Some(measured);
             if now >= self.next_trial {
                 self.try_next(now);
@@ -435,23 +439,44 @@ impl Limiter {
         // Scores are logarithms, so the relative error of a rate is the error of its score.
         let score_gain = measured.score() - accepted.score();
         let error = measured.error.hypot(accepted.error);
-        let log_step = (f64::from(measured.limit) / f64::from(accepted.limit)).ln();
-        let is_better = match self.direction {
+        let log_step = (f64::from(measured.limit) / f64::from(accepted.limit)).ln().abs();
+        let is_better = match direction {
             // If noise decides between two limits, the lower one wins.
-            Direction::Up => score_gain > error || !is_slower(&accepted, &measured, log_step),
-            // In this direction the accepted limit is the higher one, and `log_step` is negative.
-            Direction::Down => score_gain > 0.0 && is_slower(&measured, &accepted, -log_step),
+            Direction::Up => score_gain > error || !is_slower(accepted, &measured, log_step),
+            Direction::Down => score_gain > 0.0 && is_slower(&measured, accepted, log_step),
         };
         if !is_better {
-            self.reject(now);
+            self.reject(now, direction);
             return;
         }
-        self.in_trial = false;
         let throughput_gain = (measured.rate / accepted.rate).ln() - error;
-        if log_step > 0.0 && throughput_gain > CAPACITY_LEFT_MIN * log_step {
+        if direction == Direction::Up && throughput_gain > CAPACITY_LEFT_MIN * log_step {
             self.saturated = false;
         }
         self.accepted = Some(measured);
+        self.continue_search(now);
+    }
+
+    /// Ends a failed trial. After a rejected higher limit, a lower one is tried at once.
+    fn reject(&mut self, now: Duration, direction: Direction) {
+        self.end_trial(now);
+        self.reverse_search(now, direction);
+        if direction == Direction::Up {
+            self.try_next(now);
+        }
+    }
+
+    /// Ends a trial and returns to the accepted limit.
+    fn end_trial(&mut self, now: Duration) {
+        self.trial = None;
+        if let Some(Measurement { limit, .. }) = self.accepted {
+            self.set_limit(now, limit);
+        }
+    }
+
+    /// Continues the search in the same direction after the limit on trial was accepted.
+    fn continue_search(&mut self, now: Duration) {
+        self.trial = None;
         self.pause = PAUSE_MIN;
         // The step grows after a success. `reverse_search` takes the square root of the step after
         // failures, and squaring undoes this.
@@ -464,49 +489,40 @@ impl Limiter {
         }
     }
 
-    /// Ends a trial and returns to the accepted limit. After a rejected higher limit, a lower one
-    /// is tried at once.
-    fn reject(&mut self, now: Duration) {
-        let direction = self.direction;
-        self.in_trial = false;
-        let Some(accepted) = self.accepted else { return };
-        self.set_limit(now, accepted.limit);
-        self.reverse_search(now);
-        if direction == Direction::Up {
-            self.try_next(now);
+    /// Reverses the search after a trial in this direction has failed. Once both directions have
+    /// failed, the step shrinks. If the step is already the smallest, the search pauses instead.
+    fn reverse_search(&mut self, now: Duration, failed: Direction) {
+        match failed {
+            Direction::Up => {
+                self.saturated = true;
+                self.next_direction = Direction::Down;
+            }
+            Direction::Down => {
+                self.next_direction = Direction::Up;
+                if self.step > STEP_MIN {
+                    self.step = self.step.sqrt().max(STEP_MIN);
+                } else {
+                    self.next_trial = now + self.pause;
+                    self.pause = (self.pause * 2).min(PAUSE_MAX);
+                }
+            }
         }
     }
 
-    /// Reverses the direction of the search after a failed trial. Once both directions have failed,
-    /// the step shrinks. If it is already the smallest step, the search pauses instead.
-    fn reverse_search(&mut self, now: Duration) {
-        if self.direction == Direction::Up {
-            self.saturated = true;
-            self.direction = Direction::Down;
-            return;
-        }
-        self.direction = Direction::Up;
-        if self.step > STEP_MIN {
-            self.step = self.step.sqrt().max(STEP_MIN);
-        } else {
-            self.next_trial = now + self.pause;
-            self.pause = (self.pause * 2).min(PAUSE_MAX);
-        }
-    }
-
-    /// Starts a trial of the limit one step away.
+    /// Starts a trial of the limit that is one step away in `next_direction`.
     fn try_next(&mut self, now: Duration) {
-        let next = self.compute_next_limit(self.direction);
+        let direction = self.next_direction;
+        let next = self.compute_next_limit(direction);
         if next == self.limit {
-            // The limit is at a bound.
-            self.reverse_search(now);
+            // The limit is at a bound, which counts as a failed trial.
+            self.reverse_search(now, direction);
             return;
         }
-        self.in_trial = true;
+        self.trial = Some(direction);
         self.set_limit(now, next);
     }
 
-    /// Returns the limit one step away.
+    /// Returns the limit that is one step away in this direction.
     fn compute_next_limit(&self, direction: Direction) -> u32 {
         let limit = f64::from(self.limit);
         let next_limit = match direction {
@@ -614,7 +630,8 @@ impl Batches {
         let seconds = now.saturating_sub(self.start).as_secs_f64();
         self.start = now;
         self.count += 1;
-        // Welford's sum: the deviation from the former mean times that from the new mean.
+        // Welford's sum adds the deviation from the former mean times the deviation from the new
+        // mean.
         let deviation = seconds - self.mean_secs;
         self.mean_secs += deviation / f64::from(self.count);
         self.squared_deviations += deviation * (seconds - self.mean_secs);

@@ -13,7 +13,7 @@
 //! Within a flow the oldest call goes first while the queue is short-lived. A queue that lasts
 //! longer than [`STANDING_AFTER`] shows an overload. The newest call then goes first, and no call
 //! waits longer than [`STANDING_AFTER`]. If a queue that never empties were served oldest first,
-//! every call would wait for the whole queue, and its client would have given up by then. This is
+//! every call would wait for the whole queue, and the client would have given up by then. This is
 //! adaptive LIFO with controlled delay, as at Facebook (Maurer, "Fail at Scale", ACM Queue 2015)
 //! after CoDel (Nichols and Jacobson, "Controlling Queue Delay", ACM Queue 2012; RFC 8289).
 //!
@@ -45,7 +45,8 @@ pub struct QueueSettings {
     pub calls_max: usize,
     /// Longest wait of a call in a queue that is not standing.
     pub wait_max: Duration,
-    /// Share of permits, from 0 to 1, that each class other than the highest gets while it waits.
+    /// Share of permits, from 0 to 1, that a lower class gets while its calls and calls of a higher
+    /// class wait.
     pub share_kept: f64,
 }
 
@@ -85,7 +86,7 @@ struct FlowQueue<T> {
     /// The calls by [`QueueKey::number`], the oldest first.
     calls: BTreeMap<u64, WaitingCall<T>>,
     /// Time since which the flow's queue has not been empty. After a *standstill*, which is more
-    /// than [`STANDING_AFTER`] without a free permit, it restarts at the present.
+    /// than [`STANDING_AFTER`] without a free permit, this time restarts at the present.
     busy_since: Duration,
 }
 
@@ -183,8 +184,8 @@ impl<T> Queue<T> {
     }
 
     /// Removes a call that has waited too long. Returns its item and its class; `None` if there is
-    /// no such call. Call this function only when a permit is free, before [`Queue::take`]. So no
-    /// call expires while no call is served.
+    /// no such call. Call this function only when a permit is free, before [`Queue::take`]. So
+    /// calls do not expire while no permit is free.
     pub fn take_expired(&mut self, now: Duration, overloaded: bool) -> Option<(T, Class)> {
         self.record_served(now);
         for class in Class::ALL {

@@ -1,11 +1,11 @@
 //! Divides a group's permits among flows. A *permit* allows one call to be in flight. A *flow* is
-//! the calls of one client to methods of about the same weight, which is a method's cost.
+//! the calls of one client to methods of about the same weight (cost).
 //!
-//! A flow may use every permit that no other flow needs. The number of permits that a flow has used
-//! recently is reserved for it, up to an equal share of all permits. So slow calls of another flow
+//! A flow may use every permit that no other flow needs. As many permits as a flow has used
+//! recently are reserved for it, up to an equal share of all permits. So slow calls of another flow
 //! cannot take these permits while the flow has no call in flight. This is max-min fairness of
-//! calls in flight. Calls of a higher class ignore reservations of a lower one. A call in flight is
-//! never stopped.
+//! calls in flight. Calls of a higher class (priority) ignore reservations of a lower class. A call
+//! in flight is never stopped.
 //!
 //! Flows are hashed to a fixed number of buckets, as in stochastic fairness queueing (McKenney,
 //! 1990). So time and memory do not grow with the number of clients, but two clients may share a
@@ -172,7 +172,7 @@ impl Shares {
         self.permits = permits;
     }
 
-    /// Returns the maximum number of permits reserved for each flow.
+    /// Returns the maximum number of permits that are reserved for one flow.
     fn equal_share(&self) -> u32 {
         self.permits / self.active_flows.max(1)
     }

@@ -1,5 +1,5 @@
 //! Splits the input of a multiplexed connection into messages, encodes its output, and finds the
-//! call of a message. A message is a WebSocket message, or a JSON value on a local socket.
+//! recipient of a message. A message is a WebSocket message, or a JSON value on a local socket.
 
 use bytes::{Bytes, BytesMut};
 use wire::call::{call_bytes, write_call};
@@ -9,8 +9,8 @@ use wire::websocket::{Opcode, ProtocolError, Role, apply_mask, write_frame, writ
 use crate::io::websocket::decoder::{Decoder, Event, Payload};
 use crate::io::websocket::keys::Keys;
 
-/// For a message over the size limit, only this number of bytes is stored. These bytes are enough
-/// to read the id.
+/// Of a message over the size limit, only the first bytes are stored, up to this number. They are
+/// enough to read the id.
 const PREFIX_BYTES: usize = 64;
 
 /// Length of the longest header of a masked WebSocket frame (RFC 6455, 5.2).
@@ -197,8 +197,8 @@ pub(super) enum Recipient {
 /// First bytes of a response from nearly every upstream.
 const COMMON_START: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 
-/// Finds the recipient of a message by its id, at any position in the message. Does not check that
-/// the message is a valid response.
+/// Finds the recipient of a message by its id, which may be at any position in the message. Does
+/// not check that the message is a valid response.
 pub(super) fn find_recipient(message: &[u8]) -> Recipient {
     if let Some(after_start) = message.strip_prefix(COMMON_START) {
         let digits = after_start.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -216,8 +216,9 @@ pub(super) fn find_recipient(message: &[u8]) -> Recipient {
     }
 }
 
-/// Finds the recipient of a response of which only the first bytes are stored. The result is
-/// `Unaddressed` if these bytes do not start with `COMMON_START` and a complete id.
+/// Finds the recipient of a response over the size limit. Only its first bytes, `prefix`, are
+/// stored. The result is `Unaddressed` if `prefix` does not start with `COMMON_START` and a
+/// complete id.
 pub(super) fn find_recipient_in_prefix(prefix: &Bytes) -> Recipient {
     let after_start = prefix.strip_prefix(COMMON_START).unwrap_or_default();
     let digits = after_start.iter().take_while(|byte| byte.is_ascii_digit()).count();

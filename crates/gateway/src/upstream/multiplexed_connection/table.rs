@@ -1,7 +1,7 @@
 //! The calls in flight on one connection, by the id that the gateway assigns to each call.
 //!
-//! Each call occupies a slot. Its id holds the index and the generation of the slot. The generation
-//! rises each time the slot is freed, so a late response never completes a later call.
+//! Each call occupies a slot. The call's id holds the index and the generation of the slot. The
+//! generation rises each time the slot is freed, so a late response never completes a later call.
 
 use std::task::{Poll, Waker};
 
@@ -170,8 +170,8 @@ impl Table {
     }
 
     /// Fails the calls whose deadline has passed and appends their wakers to `wakers`. `error_at`
-    /// returns the error of the call at an output offset. Returns when the last of the failed calls
-    /// was started; `None` if no deadline has passed.
+    /// returns the error of the call at an output offset. Returns the latest start time of the
+    /// failed calls; `None` if no deadline has passed.
     pub(super) fn expire(
         &mut self,
         now: Instant,

@@ -2,8 +2,9 @@
 //!
 //! A reload keeps state. A chain with the same name, family and id keeps its view, its heads and
 //! its cache entries. An upstream with the same chain, name, URL, headers and TLS settings keeps
-//! its health. Counters depend only on the upstream's name, so a reload never makes a counter fall.
-//! `thread.rs` keeps the connections of a thread, and `watch.rs` keeps the heads of upstreams.
+//! its health. An upstream of the same name keeps its counters, so a reload never makes a counter
+//! fall. `thread.rs` keeps the connections of a thread, and `watch.rs` keeps the heads of
+//! upstreams.
 //!
 //! A *view* is a snapshot of a chain's heads, with one entry per upstream. The *view index* of an
 //! upstream is the index of its entry in the views of its chain.
@@ -35,7 +36,7 @@ impl Topology {
         Topology::build(config, counters, connectors, None)
     }
 
-    /// Builds the topology of a new configuration, which keeps the state of unchanged parts.
+    /// Builds the topology of a new configuration. The topology keeps the state of unchanged parts.
     pub(crate) fn reload(&self, config: Arc<Config>, counters: &[Arc<Counters>]) -> Arc<Topology> {
         Topology::build(config, counters, Vec::new(), Some(self))
     }
@@ -64,19 +65,20 @@ impl Topology {
         let upstreams = config.upstreams.iter().enumerate().map(|(index, upstream)| {
             let previous_upstream =
                 previous.and_then(|previous| previous.find(&config, &chains, upstream));
-            let number = match &previous_upstream {
+            let cache_number = match &previous_upstream {
                 Some(previous_upstream) => previous_upstream.state.cache_number,
                 None => assign_cache_number(&mut by_number),
             };
-            if let Some(slot) = by_number.get_mut(usize::from(number)) {
+            if let Some(slot) = by_number.get_mut(usize::from(cache_number)) {
                 *slot = Some(index);
             }
+            let instance_id = registry.next_number();
             let mut state = UpstreamState::new(
                 &config,
                 upstream,
                 view_indices.get_or_assign(index, upstream.chain),
-                registry.next_number(),
-                number,
+                instance_id,
+                cache_number,
                 connectors.next().unwrap_or(Connector::Network),
             );
             if let Some(PreviousUpstream { state: previous_state, is_same }) = previous_upstream {
@@ -88,6 +90,7 @@ impl Topology {
         let groups = config.groups.iter().enumerate().map(|(index, group)| {
             let kept_limit = previous
                 .and_then(|previous| previous.kept_limit(&config, group, &chains, &upstreams));
+            // Primary upstreams have tier 0, and backups have tier 1.
             let tiers = group.upstreams.iter().map(|upstream| config.upstreams[*upstream].backup);
             let tiers: Vec<u8> = tiers.map(u8::from).collect();
             GroupState {
@@ -194,7 +197,7 @@ impl Topology {
 /// An upstream of the previous topology.
 struct PreviousUpstream<'a> {
     state: &'a UpstreamState,
-    /// True if the new configuration has the same chain, address and protocol.
+    /// True if the upstream has the same chain, address and protocol in the new configuration.
     is_same: bool,
 }
 

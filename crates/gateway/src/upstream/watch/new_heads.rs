@@ -137,12 +137,11 @@ async fn subscribe_once(
     let mut driver = std::pin::pin!(driver);
     let now = Instant::now();
     let call = connection.call(method, Some(b"[\"newHeads\"]"), now, now + SUBSCRIBE_TIMEOUT)?;
-    let response = tokio::select! {
+    let (_call_id, message) = tokio::select! {
         _ = &mut driver => return None,
         response = call => response.ok()?,
     };
-    // The response is a pair of the call's id and the message.
-    match parse_response(&response.1, DEPTH_MAX).map(|response| response.outcome) {
+    match parse_response(&message, DEPTH_MAX).map(|response| response.outcome) {
         Ok(Outcome::Result(_)) => {}
         _ => return Some(Unsupported),
     }

@@ -172,7 +172,7 @@ impl Poller {
     }
 
     /// Stores the header among the chain's recent headers. Later, `doubt.rs` compares responses
-    /// with them.
+    /// with these headers.
     fn store_header(&self, hash: [u8; 32], raw: &[u8]) {
         let chain = &self.topology.chains[self.topology.upstreams[self.upstream].config.chain];
         if chain.headers.read().get(&hash).is_some() {
@@ -312,8 +312,8 @@ impl Poller {
         Ok((id, HttpResponse::from_message(body)))
     }
 
-    /// Waits for a connection. Logs the error once per outage, because the errors that clients
-    /// receive do not include it.
+    /// Waits for a connection. Logs the error, because no client receives it, but only once per
+    /// outage.
     async fn await_connection<T>(
         &mut self,
         connecting: impl Future<Output = io::Result<T>>,

@@ -1,4 +1,5 @@
-//! Checks if the tables of a PostgreSQL schema agree with each other.
+//! Checks if the tables of a PostgreSQL schema agree with each other. A position is a transaction's
+//! block number and index in one `i64`. A short hash is the first eight bytes of a hash.
 
 use super::Postgres;
 use super::session::read_value;
@@ -6,7 +7,7 @@ use crate::store::error::StoreError;
 use crate::store::interface::{AuditRows, Table};
 use crate::store::rows::{PostingListRow, short_hash, to_signed};
 
-/// Maximum number of posting lists of one query. They have a few megabytes together.
+/// Maximum number of posting lists of one query. These lists have a few megabytes together.
 const LISTS_PER_QUERY: i64 = 16_384;
 
 impl AuditRows for Postgres {

@@ -40,18 +40,19 @@ pub(super) fn from_client(server: &Server, error: &tokio_postgres::Error) -> Sto
     {
         reason = format!("{reason}: {source}");
     }
-    match error.source().is_some_and(|source| source.is::<std::io::Error>()) || error.is_closed() {
-        true => unreachable_error(server, &reason),
-        false if error.source().is_none() => {
-            StoreError::Server { location: location_of(server), reason }
-        }
-        // Only the client causes these errors: the password is missing, or the server has no TLS.
-        false => denied_error(
-            server,
-            reason,
-            "set PGPASSWORD for a password, or sslmode=disable for a connection without TLS",
-        ),
+    let is_io_error = error.source().is_some_and(|source| source.is::<std::io::Error>());
+    if is_io_error || error.is_closed() {
+        return unreachable_error(server, &reason);
     }
+    if error.source().is_none() {
+        return StoreError::Server { location: location_of(server), reason };
+    }
+    // Only the client causes the other errors: the password is missing, or the server has no TLS.
+    denied_error(
+        server,
+        reason,
+        "set PGPASSWORD for a password, or sslmode=disable for a connection without TLS",
+    )
 }
 
 fn denied_error(server: &Server, reason: String, advice: &'static str) -> StoreError {

@@ -1,4 +1,5 @@
-//! Reads rows of a PostgreSQL schema, in batches.
+//! Reads rows of a PostgreSQL schema, in batches. A position is a transaction's block number and
+//! index in one `i64`. A short hash is the first eight bytes of a hash.
 
 use super::Postgres;
 use super::session::{read_hash, read_value};
@@ -204,19 +205,21 @@ impl ReadRows for Postgres {
             &[&keys, &earliest, &from, &to, &limit],
         )?;
         let mut postings = Postings::new(to);
-        // The key of the previous row, and the number of the key's lists within the range so far.
-        let mut count_of_key: Option<(PostingKey, usize)> = None;
+        let mut current_key: Option<PostingKey> = None;
+        // The number of lists of the current key within the range so far.
+        let mut list_count = 0;
         for row in &rows {
-            let (key, first, rest) =
-                (read_value(row, 0)?, read_value(row, 1)?, read_value(row, 2)?);
-            let count = count_of_key
-                .filter(|(counted_key, _)| *counted_key == key)
-                .map_or(0, |(_, count)| count);
-            if first >= from && count == lists_max {
+            let key: PostingKey = read_value(row, 0)?;
+            let (first, rest): (i64, &[u8]) = (read_value(row, 1)?, read_value(row, 2)?);
+            if current_key != Some(key) {
+                (current_key, list_count) = (Some(key), 0);
+            }
+            let begins_within_range = first >= from;
+            if begins_within_range && list_count == lists_max {
                 postings.stop_before(first);
                 continue;
             }
-            count_of_key = Some((key, count + usize::from(first >= from)));
+            list_count += usize::from(begins_within_range);
             postings.add((first, rest), (from, to));
         }
         Ok(postings.finish(keys.len()))

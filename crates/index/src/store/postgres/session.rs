@@ -183,8 +183,8 @@ impl Session {
         format!("{LOCK_CLASS}, hashtext('{}')", self.schema())
     }
 
-    /// Begins a snapshot. The next query also sends the statement that begins it. This saves a
-    /// round trip.
+    /// Begins a snapshot. The statement that begins it is sent together with the next query. This
+    /// saves a round trip.
     pub(super) fn begin_snapshot(&self) {
         self.begins_snapshot.set(true);
     }
@@ -197,9 +197,9 @@ impl Session {
         self.run("COMMIT")
     }
 
-    /// Makes changes in one transaction, which takes the writer's lock again. The attempt fails if
-    /// a connection pooler has moved the writer to another session without the lock. Nothing is
-    /// written then.
+    /// Makes changes in one transaction, which takes the writer's lock again. If a connection
+    /// pooler has moved the writer to another session, the previous session still holds the lock.
+    /// The method then fails and writes nothing.
     pub(super) fn write<T>(
         &self,
         make_changes: impl FnOnce(&Session) -> Result<T, StoreError>,

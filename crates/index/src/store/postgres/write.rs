@@ -1,4 +1,5 @@
-//! Writes rows of a PostgreSQL schema.
+//! Writes rows of a PostgreSQL schema. A position is a transaction's block number and index in one
+//! `i64`. A short hash is the first eight bytes of a hash.
 
 use std::collections::BTreeSet;
 
@@ -198,7 +199,7 @@ fn truncate_lists(session: &Session, keys: &[PostingKey], end: i64) -> Result<()
     update_lists(session, shortened_lists)
 }
 
-/// Replaces the positions after the first in the rows of these posting lists.
+/// Replaces all positions except the first in the rows of these posting lists.
 fn update_lists(
     session: &Session,
     lists: impl IntoIterator<Item = EncodedList>,

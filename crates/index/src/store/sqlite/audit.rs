@@ -1,4 +1,5 @@
-//! Checks if the tables of a SQLite file agree with each other.
+//! Checks if the tables of a SQLite file agree with each other. A position is a transaction's block
+//! number and index in one `i64`. A short hash is the first eight bytes of a hash.
 
 use rusqlite::OptionalExtension;
 

@@ -1,4 +1,5 @@
-//! Reads rows of a SQLite file.
+//! Reads rows of a SQLite file. A position is a transaction's block number and index in one `i64`.
+//! A short hash is the first eight bytes of a hash.
 
 use rusqlite::OptionalExtension;
 
@@ -122,7 +123,8 @@ impl ReadRows for Sqlite {
             if is_stopped {
                 break;
             }
-            // If the scan has not removed this position, no row exists at or after it.
+            // If the scan has not removed `from`, no row exists at or after it. Removing it lets
+            // the loop end.
             remaining.next_if_eq(&from);
         }
         Ok(())

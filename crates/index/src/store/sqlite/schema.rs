@@ -140,7 +140,8 @@ fn set_up_common(connection: &Connection, settings: Settings) -> Result<(), Stor
     connection.pragma_update(None, "cache_size", -kib)?;
     let mmap_bytes = i64::try_from(settings.mmap_bytes).unwrap_or(i64::MAX);
     connection.pragma_update(None, "mmap_size", mmap_bytes)?;
-    // The timeout for a lock of another process, whose checkpoint takes milliseconds.
+    // The timeout for a lock that another process holds. A checkpoint of that process takes
+    // milliseconds.
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     connection.set_prepared_statement_cache_capacity(32);
     // Without this setting, SQLite plans a statement again if the bounds of a range change. The

@@ -1,4 +1,5 @@
-//! Writes rows of a SQLite file.
+//! Writes rows of a SQLite file. A position is a transaction's block number and index in one `i64`.
+//! A short hash is the first eight bytes of a hash.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use crate::store::rows::{
     NewBlock, collect_hash_entries, collect_posting_lists, short_hash, to_signed, truncate_rest,
 };
 
-/// The statement that replaces the positions of a posting list after the first.
+/// The statement that replaces all positions of a posting list except the first.
 const UPDATE_LIST: &str = "UPDATE log_postings SET rest = ?3 WHERE key = ?1 AND first = ?2";
 
 impl WriteRows for Sqlite {

@@ -9,11 +9,11 @@ use super::bit_ring::BitRing;
 /// Maximum number of recent blocks whose first arrival is stored.
 const ARRIVALS_MAX: usize = 8192;
 
-/// Maximum number of recent blocks of a connection with which a new block is compared to find
-/// duplicates.
+/// Maximum number of stored recent blocks per connection. A new block that equals one of them is a
+/// duplicate.
 const RECENT_MAX: usize = 256;
-/// Size of the window: the number of heights, counted down from the highest, at which a late block
-/// can still fill a gap.
+/// Size of the window in heights. The window ends at the highest height so far. A late block can
+/// fill a gap only within the window.
 const WINDOW_HEIGHTS: u64 = 1024;
 
 /// The relation of a block to the blocks that the connection received before.
@@ -36,7 +36,7 @@ pub(super) enum HeadEvent {
 /// The recent blocks of a connection.
 #[derive(Debug, Default)]
 pub(super) struct HeadTracker {
-    /// Ids of recent blocks. The id of a block is a hash of 64 bits of its block hash.
+    /// Ids of recent blocks. The id of a block has 64 bits and is computed from its block hash.
     recent: VecDeque<u64>,
     /// The height of the first block, and the highest height. `None` before the first block.
     range: Option<(u64, u64)>,
@@ -64,8 +64,8 @@ impl HeadTracker {
         };
         if number > highest {
             let skipped = number - highest - 1;
-            (number - skipped.min(WINDOW_HEIGHTS)..number)
-                .for_each(|height| self.received.clear(height));
+            let first_skipped_in_window = number - skipped.min(WINDOW_HEIGHTS);
+            (first_skipped_in_window..number).for_each(|height| self.received.clear(height));
             self.range = Some((first, number));
             self.received.set(number);
             return HeadEvent::Next(skipped);

@@ -44,7 +44,7 @@ pub(super) struct LogTable {
 impl LogTable {
     /// Returns the entry of a log. Adds the entry when the log first arrives. Also returns the
     /// oldest entry if it was removed to make room. The caller must settle the removed entry for
-    /// each connection before it adds the new one to a tracker.
+    /// each connection before the caller adds the new entry to a tracker.
     pub(super) fn find_or_add(
         &mut self,
         id: u64,

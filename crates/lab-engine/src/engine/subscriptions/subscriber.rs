@@ -59,7 +59,7 @@ pub(super) struct Counts {
 
 /// One connection with its subscription.
 pub(super) struct Subscriber {
-    /// Index of the subscription in the plan, and of its group.
+    /// Index of the subscription in the plan, which is also the index of its group.
     pub(super) group_index: usize,
     pub(super) state: State,
     pub(super) connection: Option<Connection<TcpStream>>,
@@ -162,8 +162,8 @@ impl Subscriber {
                     masking.encode(&mut frame, Opcode::Pong, payload);
                     let connection = self.connection.as_mut();
                     let sent = connection.map(|connection| connection.send(&frame, traffic));
-                    // A server that sends pings but does not read would fill the buffer of unsent
-                    // bytes.
+                    // The connection ends, because a server that sends pings but does not read
+                    // would fill the buffer of unsent bytes.
                     let has_unsent =
                         self.connection.as_ref().is_some_and(|connection| !connection.sent_all());
                     if has_unsent || sent.is_none_or(|sent| sent.is_err()) {

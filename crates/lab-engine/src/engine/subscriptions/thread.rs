@@ -111,10 +111,11 @@ impl SubscriptionThread {
                 self.dial_next();
                 self.end_expired();
             }
-            let timeout = match self.read_queue.is_empty() {
-                true if until_start > 0 => until_start.min(WAIT_MAX_NS),
-                true => WAIT_MAX_NS,
-                false => 0,
+            let has_unread = !self.read_queue.is_empty();
+            let timeout = match until_start {
+                _ if has_unread => 0,
+                0 => WAIT_MAX_NS,
+                _ => until_start.min(WAIT_MAX_NS),
             };
             self.world.wait(&mut events, timeout)?;
             for event in events.drain(..) {
@@ -251,7 +252,8 @@ impl SubscriptionThread {
     /// Handles received bytes.
     fn feed(&mut self, index: usize, mut bytes: &[u8]) {
         let now = self.world.now();
-        // The bytes that followed the handshake, if it has just completed.
+        // The bytes that followed the WebSocket handshake. The code after the loop runs only if the
+        // handshake has ended in it.
         let frames;
         loop {
             let subscriber = &mut self.subscribers[index];

@@ -1,9 +1,10 @@
 //! Sends the calls of one thread, classifies their responses and counts them. `thread/read.rs`
 //! reads the responses.
 //!
-//! An iteration sends one request per step of its scenario's mix. A request holds one call, or
-//! several as a batch. A sampled call is one whose response is compared with that of a reference
-//! node. Times of type `u64` are nanoseconds since the start of the run.
+//! A worker (k6: VU) runs one iteration at a time. An iteration sends one request per step of its
+//! scenario's mix. A request holds one call, or several as a batch. A sampled call is sent to a
+//! reference node too, and the two responses are compared. Times of type `u64` are nanoseconds
+//! since the start of the run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +23,7 @@ use crate::engine::world::World;
 use crate::engine::{Sample, Shared};
 
 impl<W: World> EngineThread<W> {
-    /// Sends the worker's call, on a new connection if it has none.
+    /// Sends the worker's call, on a new connection if the worker has none.
     pub(super) fn start_call(&mut self, worker_id: u32) {
         let now = self.clock.read();
         let worker = &self.workers[worker_id as usize];
@@ -102,8 +103,8 @@ impl<W: World> EngineThread<W> {
             Reuse::Never => true,
             Reuse::Requests(requests_max) => connection.uses >= requests_max,
         };
-        // If the reuse limit is reached, the client would close the connection too. So the close
-        // does not count as the server's.
+        // If the reuse limit is reached, the client would close the connection too. So the close is
+        // not counted as a close by the server.
         if server_closed {
             self.recorder.interval.traffic.closed_by_server += u64::from(!uses_exhausted);
             self.close_connection(worker_id);
@@ -159,8 +160,8 @@ impl<W: World> EngineThread<W> {
         }
         let worker = &mut self.workers[worker_id as usize];
         if worker.state == WorkerState::Dialing {
-            // The request was not built yet. It is built now, because the calls are counted by
-            // method.
+            // The request was not built yet. Building it determines the methods, by which the calls
+            // are counted.
             worker.compose(&mut self.composer);
             self.gauges.in_flight += worker.request.calls as u64;
         }
@@ -184,8 +185,9 @@ impl<W: World> EngineThread<W> {
             ended_at > self.scenarios[usize::from(worker.request.key.scenario)].end();
         let after_stage = ended_at > self.stage_ends[usize::from(stage)];
         for (index, &outcome) in self.outcomes.iter().enumerate() {
-            let method = worker.request.kind.method();
-            let method = method.or_else(|| worker.methods.get(index).copied()).unwrap_or_default();
+            // The calls of a batch have a method each.
+            let batch_method = || worker.methods.get(index).copied();
+            let method = worker.request.kind.method().or_else(batch_method).unwrap_or_default();
             self.recorder.record_call(stage, method, outcome, latency_ns, service_ns);
             if after_scenario || after_stage {
                 let slot = Slot { stage, method, class: outcome.class };

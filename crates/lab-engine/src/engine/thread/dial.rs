@@ -1,5 +1,7 @@
-//! Opens and closes the connections of one thread. A draining connection no longer belongs to a
-//! worker. The thread keeps it open for a moment, so that the server can close it first.
+//! Opens and closes the connections of one thread. Over HTTP/1.1 and WebSockets, each worker (k6:
+//! VU) has its own connection. Over HTTP/2, workers share pooled connections (`h2_pool.rs`). A
+//! draining connection no longer belongs to a worker. The thread keeps it open for a moment, so
+//! that the server can close it first.
 
 use lab_model::record::Class;
 use rustix::io::Errno;
@@ -29,8 +31,9 @@ impl<W: World> EngineThread<W> {
         self.dial_next(worker_id);
     }
 
-    /// Starts a connect to the next address that this connect attempt has not tried. Fails the call
-    /// if no address is left or no local port is free.
+    /// Starts a connect to the next address that the worker has not tried since
+    /// [`EngineThread::dial`]. Fails the call if no address is left, if no local port is free, or
+    /// if the socket cannot be watched.
     fn dial_next(&mut self, worker_id: u32) {
         let traffic = &mut self.recorder.interval.traffic;
         while self.workers[worker_id as usize].addresses_failed < self.addresses.len() {

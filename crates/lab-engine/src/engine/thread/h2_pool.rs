@@ -1,5 +1,5 @@
-//! The HTTP/2 connections of one thread. Workers share the connections, and each worker uses one
-//! stream at a time.
+//! The HTTP/2 connections of one thread. Workers (k6: VUs) share the connections, and each worker
+//! uses one stream at a time.
 //!
 //! Each connection has an additional entry in the list of workers, with an id above the ids of the
 //! real workers. So connects and TLS handshakes use the same code as for HTTP/1.1. An exchange is a
@@ -55,7 +55,7 @@ struct PooledConnection<S> {
     waiting: Vec<u32>,
     /// Number of open streams.
     streams: u32,
-    /// Number of exchanges so far, including the ones that wait for the connection.
+    /// Number of exchanges so far, including the exchanges that wait for the connection.
     uses: u32,
 }
 
@@ -194,8 +194,8 @@ impl<W: World> EngineThread<W> {
         if pool.current == Some(pooled_id) {
             pool.current = None;
         }
-        // An event's token has the generation (number) of its connection. So events of the dropped
-        // connection are ignored.
+        // The token of an event has the generation (number) of its connection. With a new
+        // generation, events of the dropped connection are ignored.
         let worker = &mut self.workers[pooled_id as usize];
         worker.generation = worker.generation.wrapping_add(1);
     }
@@ -310,24 +310,22 @@ impl<W: World> EngineThread<W> {
         let waker = &pool.wakers[worker_id as usize];
         let Some((_, exchange)) = &mut pool.exchanges[worker_id as usize] else { return };
         let progress = exchange.advance(waker, self.response_bytes_max);
-        let class = match progress {
-            Progress::Incomplete => return,
-            Progress::Broken => Some(Class::Reset),
-            Progress::TooLong => Some(Class::Malformed),
-            Progress::Complete { .. } => None,
-        };
+        if progress == Progress::Incomplete {
+            return;
+        }
         let now = self.clock.read();
         let exchange = pool.exchanges[worker_id as usize].take();
         let Some((pooled_id, exchange)) = exchange else { return };
         self.on_stream_closed(pooled_id);
-        match (progress, class) {
-            (_, Some(class)) => self.fail_request(worker_id, class, now),
-            (Progress::Complete { status, retry_after }, None) => {
+        match progress {
+            Progress::Incomplete => {}
+            Progress::Broken => self.fail_request(worker_id, Class::Reset, now),
+            Progress::TooLong => self.fail_request(worker_id, Class::Malformed, now),
+            Progress::Complete { status, retry_after } => {
                 self.classify_response(worker_id, status, exchange.received(), now);
                 self.recorder.record_response(status, retry_after);
                 self.finish_request(worker_id, now);
             }
-            _ => {}
         }
     }
 

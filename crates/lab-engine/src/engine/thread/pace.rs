@@ -53,15 +53,16 @@ enum Executor {
         queue: VecDeque<Arrival>,
         /// Maximum number of queued iterations.
         queue_max: usize,
-        /// Free workers: id, and time when the worker became free. The last freed worker is used
-        /// first, which keeps the number of connections low.
+        /// Free workers: id, and time when the worker became free. The worker that was freed last
+        /// is used first, which keeps the number of connections low.
         free_workers: Vec<(u32, u64)>,
     },
     /// Each active worker starts an iteration as soon as its previous one has ended.
     Closed {
         /// The changes after `next`.
         changes: Changes,
-        /// The next change of the number of active workers; `None` after the last one.
+        /// The next change of the number of active workers. `None` after the last change, which
+        /// sets the number to 0 at the end of the scenario.
         next: Option<Change>,
         /// Number of active workers over all threads.
         active: usize,
@@ -82,8 +83,8 @@ enum Executor {
     },
 }
 
-/// Returns the nanoseconds of `time`. A time that is too long becomes half the maximum, so that a
-/// sum of two times does not overflow.
+/// Returns the nanoseconds of `time`. If they do not fit into a `u64`, returns half of its maximum,
+/// so that the sum of two times does not overflow.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
 }
@@ -271,7 +272,8 @@ impl<W: World> EngineThread<W> {
         let unsent = state.transactions.as_ref().map(TransactionQueue::unsent);
         match &mut state.executor {
             // A sender account has at most one transaction in flight. While all accounts wait for a
-            // response, the ready workers wait too.
+            // response, the ready workers wait too. Once all transactions are sent, the ready
+            // workers no longer wait: `start_closed_iteration` closes their connections.
             Executor::Closed { .. } if !can_send && unsent != Some(0) => Start::Nothing,
             Executor::Closed { ready, .. } => match ready.pop_front() {
                 Some((worker_id, ready_at)) => Start::Closed { worker_id, ready_at },
@@ -299,7 +301,8 @@ impl<W: World> EngineThread<W> {
                         iterations[usize::from(arrival.stage)].scheduled += 1;
                         return Start::Open { worker_id, freed_at, arrival, was_queued: false };
                     }
-                    // A queued iteration starts before this arrival. The next call of this function
+                    // The free worker could not start this arrival, because an earlier iteration is
+                    // queued. That iteration starts below, and the next call of this function
                     // handles the arrival.
                     if *queue_max > 0 && !free_workers.is_empty() && can_send {
                         break;
@@ -351,13 +354,15 @@ impl<W: World> EngineThread<W> {
         if worker.worker_index >= *active || *exhausted || all_sent {
             return self.close_connection(worker_id);
         }
-        // Without a limit, the threads take turns: with n threads, each thread has every n-th
-        // number. With a limit, the shared counter of remaining iterations gives the number.
+        // This is the number of the iteration. Without a limit, the threads take turns: with n
+        // threads, each thread has every n-th number. With a limit, the number follows from the
+        // shared counter of remaining iterations.
         let number = match &self.shared.remaining[scenario_index] {
             None => *started * *threads + *thread + 1,
             Some(remaining) => match decrement(remaining) {
-                Some(remaining) => {
-                    iterations_max.unwrap_or(remaining).saturating_sub(remaining) + 1
+                Some(remaining_before) => {
+                    let limit = iterations_max.unwrap_or(remaining_before);
+                    limit.saturating_sub(remaining_before) + 1
                 }
                 None => {
                     *exhausted = true;
@@ -368,11 +373,13 @@ impl<W: World> EngineThread<W> {
         *started += 1;
         let arrival = Arrival { at: ready_at, stage: stages.stage_at(ready_at), number };
         self.recorder.interval.iterations[usize::from(arrival.stage)].scheduled += 1;
-        self.start_iteration(scenario_index, worker_id, arrival, ready_at, false);
+        // Only queued iterations start after the scenario's end. A closed scenario has no queue.
+        let after_end = false;
+        self.start_iteration(scenario_index, worker_id, arrival, ready_at, after_end);
     }
 
-    /// Starts an iteration. `ready_at` is the earliest time at which it could have started.
-    /// `after_end` is true if a queued iteration starts after the scenario's planned end.
+    /// Starts an iteration. `ready_at` is the earliest time at which the iteration could have
+    /// started. `after_end` is true if a queued iteration starts after the scenario's planned end.
     fn start_iteration(
         &mut self,
         scenario_index: usize,
@@ -448,8 +455,8 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Makes an added worker ready for an iteration. A worker that was active before may still run
-    /// an iteration, pause, back off or be ready. It continues without a new activation.
+    /// Makes an added worker ready for an iteration. A worker can be added again while it still
+    /// runs an iteration, pauses, backs off or is ready. Then the function does nothing.
     fn activate(&mut self, scenario_index: usize, worker_id: u32, now: u64) {
         let is_idle = self.workers[worker_id as usize].state == WorkerState::Idle;
         let Executor::Closed { ready, .. } = &mut self.scenarios[scenario_index].executor else {
@@ -461,7 +468,7 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Makes the workers ready whose pause or back-off is over.
+    /// Ends the pauses and back-offs that are over, and makes their workers ready.
     fn end_pauses(&mut self, scenario_index: usize) {
         let now = self.clock.now;
         for queue in [FIRST_PAUSE_QUEUE + scenario_index, BACK_OFF_QUEUE] {
@@ -477,7 +484,7 @@ impl<W: World> EngineThread<W> {
 
     /// Returns the earliest time at which the thread must start an iteration, end a pause, or
     /// change the number of active workers. Returns 0 if an iteration can start now, and `u64::MAX`
-    /// without such a time.
+    /// if nothing is planned.
     pub(super) fn next_planned(&self) -> u64 {
         let next_of_scenario = |(scenario_index, state): (usize, &ScenarioState)| {
             let start = match &state.executor {

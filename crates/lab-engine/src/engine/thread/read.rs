@@ -2,7 +2,7 @@
 //!
 //! The thread reads and classifies a short response at once. It reads one piece of a long response
 //! and then sends the scheduled calls before it reads the next piece. So a long response delays no
-//! other call.
+//! other call. `h2_pool.rs` reads the responses over HTTP/2.
 
 use lab_model::record::Class;
 
@@ -42,7 +42,7 @@ impl<W: World> EngineThread<W> {
     }
 
     /// Reads until the response or the connection ends, the socket is empty, or the piece is full.
-    /// After a full piece, queues the connection for the next one.
+    /// After a full piece, queues the connection, so that the next piece is read later.
     fn read(&mut self, worker_id: u32) {
         let mut input = std::mem::take(&mut self.input);
         let mut remaining_bytes = PIECE_BYTES;
@@ -69,6 +69,8 @@ impl<W: World> EngineThread<W> {
                         Some(_) => self.feed_websocket(worker_id, &input[..count], server_closed),
                         None => self.feed(worker_id, &input[..count], server_closed),
                     };
+                    // A drained socket reports further data with an event. If the server has closed
+                    // its side, no event follows, so the thread reads up to the end.
                     if is_finished || (drained && !server_closed) {
                         break;
                     }

@@ -193,9 +193,10 @@ impl<W: World> EngineThread<W> {
         socket.body.reset();
     }
 
-    /// Finishes the worker's request after all frames were decoded, if it has a response or the
-    /// WebSocket has ended. `responded_at` is the time of the response, and `end` the reason for
-    /// the end of the WebSocket.
+    /// Finishes the worker's request after all frames were decoded, if a response arrived or the
+    /// WebSocket has ended. `responded_at` is the time of the response, or `None` if no response
+    /// arrived. `end` is the reason for the end of the WebSocket, or `None` if the WebSocket is
+    /// open.
     fn finish_frames(
         &mut self,
         worker_id: u32,
@@ -211,7 +212,10 @@ impl<W: World> EngineThread<W> {
             None if responded_at.is_some() && self.is_mismatched() => {
                 self.close_connection(worker_id)
             }
-            None if responded_at.is_some() => self.keep_or_close(worker_id, true, server_closed),
+            None if responded_at.is_some() => {
+                let keep_alive = true;
+                self.keep_or_close(worker_id, keep_alive, server_closed);
+            }
             None => return,
         }
         let has_call = self.workers[worker_id as usize].state != WorkerState::Idle;

@@ -40,8 +40,8 @@ pub(crate) struct Decoder {
 
 impl Default for Decoder {
     fn default() -> Decoder {
-        // The second argument is false because messages are not compressed.
-        let headers = HeaderReader::new(Role::Client, false);
+        let compression = false;
+        let headers = HeaderReader::new(Role::Client, compression);
         Decoder { headers, frame: None, in_message: false, control: Vec::new() }
     }
 }

@@ -33,7 +33,7 @@ const RESERVED: [&str; 7] = [
 
 /// Builds the requests that open WebSockets of one target.
 pub(crate) struct Opener {
-    /// The request up to the value of Sec-WebSocket-Key.
+    /// The request. The value of Sec-WebSocket-Key, the last field, is missing.
     head: String,
 }
 

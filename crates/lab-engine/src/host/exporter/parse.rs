@@ -12,8 +12,8 @@ pub(super) struct ParsedSample<'a> {
 }
 
 impl<'a> ParsedSample<'a> {
-    /// Returns the value of a label. Does not resolve escapes, because the labels that are read
-    /// have none.
+    /// Returns the value of a label, or `None` if the sample has no such label. Does not resolve
+    /// escapes, because the labels that are read have none.
     pub(super) fn label(&self, name: &str) -> Option<&'a str> {
         let mut unparsed = self.labels;
         loop {
@@ -32,7 +32,8 @@ pub(super) fn samples(page: &str) -> impl Iterator<Item = ParsedSample<'_>> {
     page.lines().filter_map(parse_line)
 }
 
-/// Parses a line: `name{labels} value timestamp`. Labels and timestamp are optional.
+/// Parses a line: `name{labels} value timestamp`. Labels and timestamp are optional. Returns `None`
+/// for a comment and for an invalid line.
 fn parse_line(line: &str) -> Option<ParsedSample<'_>> {
     if line.starts_with('#') {
         return None;
@@ -49,7 +50,7 @@ fn parse_line(line: &str) -> Option<ParsedSample<'_>> {
     Some(ParsedSample { name, labels, value })
 }
 
-/// Returns the position of the closing brace outside of quotes.
+/// Returns the position of the closing brace outside of quotes, or `None` if there is none.
 fn find_labels_end(text: &str) -> Option<usize> {
     let mut offset = 0;
     loop {
@@ -63,7 +64,8 @@ fn find_labels_end(text: &str) -> Option<usize> {
     }
 }
 
-/// Returns the position of the closing quote, which is the first quote that is not escaped.
+/// Returns the position of the closing quote, which is the first quote that is not escaped. Returns
+/// `None` if there is none.
 fn find_closing_quote(text: &str) -> Option<usize> {
     let mut is_escaped = false;
     text.bytes().position(|byte| {

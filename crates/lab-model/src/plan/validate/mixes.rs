@@ -39,7 +39,7 @@ impl Mixes {
         let is_used = |name: &String| file.scenario.iter().any(|scenario| *scenario.mix == *name);
         let mut mixes = Mixes { defined: Vec::new(), used: Vec::new(), warnings: Vec::new() };
         let has_no_mix = |scenario: &ScenarioTable| scenario.mix.valid_value().is_none();
-        // A scenario that names no valid mix may use any method.
+        // A scenario that names no valid mix may use methods that are not in the list.
         methods.is_incomplete = file.scenario.is_empty() || file.scenario.iter().any(has_no_mix);
         for (name, table) in file.mix.iter() {
             if let Err(message) = <Name as Scalar>::parse(Input::String(name)) {
@@ -125,7 +125,8 @@ pub(in crate::plan) fn read_mix(
     }
 }
 
-/// Reads mixes from tables and reports their problems.
+/// Reads mixes from tables and reports their problems. The functions return `None` for a part with
+/// a problem.
 struct MixReader<'a, 'r, 't> {
     environment: &'a Environment<'a>,
     methods: &'a mut Methods,

@@ -186,8 +186,8 @@ impl StageLevels {
             return Stage { index, name, duration, from, to };
         }
         let level = level_at(self.from, self.to, (step + 1) as f64, self.steps as f64);
-        // Rounding the start of each step to a nanosecond, instead of its length, makes the lengths
-        // add up to the duration of the stage.
+        // The start of each step is rounded to a nanosecond, and the length is the difference of
+        // two starts. So the lengths add up to the duration of the stage.
         let start_ns = |step: usize| self.duration.as_nanos() * step as u128 / self.steps as u128;
         let length_ns = start_ns(step + 1) - start_ns(step);
         let duration = Duration::from_nanos(u64::try_from(length_ns).unwrap_or(u64::MAX));
@@ -196,16 +196,16 @@ impl StageLevels {
 }
 
 /// Reads the levels of a stage, or reports its problem and returns `None`. `previous_level` is the
-/// level at the end of the previous stage. The function replaces it by the level at the end of this
-/// stage. A spike leaves it unchanged.
+/// level at the end of the previous stage. The function sets `previous_level` to the level at the
+/// end of this stage, except for a spike.
 fn read_levels(
     stage: &StageTable,
     is_closed: bool,
     previous_level: &mut Option<f64>,
     report: &mut Report<'_>,
 ) -> Option<StageLevels> {
-    // The key of a constant level in this model, the same key for the other model, and the name of
-    // this model.
+    // The key of a constant level in this model, the corresponding key of the other model, and the
+    // name of this model.
     let (constant_key, wrong_key, model) = match is_closed {
         true => (&stage.workers, &stage.rate, "closed"),
         false => (&stage.rate, &stage.workers, "open"),

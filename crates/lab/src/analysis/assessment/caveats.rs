@@ -70,8 +70,10 @@ fn add_caveats_of_system(evidence: &Evidence, system: usize, caveats: &mut Vec<C
     for (source, run) in runs.iter().filter(|(_, run)| is_valid(run.verdict.outcome)) {
         let few_calls = || run.methods.iter().filter(|row| (1..CALLS_MIN).contains(&row.calls));
         sources.extend(few_calls().next().map(|_| *source));
-        for row in few_calls().filter(|row| !methods.contains(&row.method)).collect::<Vec<_>>() {
-            methods.push(row.method.clone());
+        for row in few_calls() {
+            if !methods.contains(&row.method) {
+                methods.push(row.method.clone());
+            }
         }
         let bottleneck = run.bottleneck.as_ref();
         caveats.extend(bottleneck.and_then(|bottleneck| cause_caveat(*source, bottleneck)));

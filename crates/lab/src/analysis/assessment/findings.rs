@@ -1,4 +1,5 @@
-//! Findings of runs, capacity searches and comparisons, and the conclusions that they allow.
+//! Findings of runs, capacity searches and comparisons, and the conclusions that they allow. A soak
+//! is a long run that checks if a capacity lasts.
 
 use lab_model::metrics::Unit;
 use lab_model::results::capacity::{Boundary, CapacityResult, EndReason};
@@ -27,9 +28,9 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
     let mut add = |kind: FindingKind, source: Source| {
         let is_same = |finding: &&mut Finding| {
             let system = finding.sources.first().and_then(|source| source.system());
-            system == source.system() && is_same_kind(&finding.kind, &kind)
+            system.is_some() && system == source.system() && is_same_kind(&finding.kind, &kind)
         };
-        match findings.iter_mut().find(is_same).filter(|_| source.system().is_some()) {
+        match findings.iter_mut().find(is_same) {
             Some(finding) => finding.sources.push(source),
             None => findings.push(Finding { kind, sources: vec![source] }),
         }

@@ -21,8 +21,8 @@ pub struct Bottleneck {
 }
 
 impl Bottleneck {
-    /// Returns the confidence: high if `doubts` is empty, medium for one doubt, low for two or more
-    /// or if the limit is unknown.
+    /// Returns the confidence: high without doubts, medium with one doubt, low with more. It is
+    /// always low for an unknown limit.
     pub fn confidence(&self) -> Confidence {
         match (&self.claim, self.doubts.len()) {
             (Claim::Unknown(_), _) => Confidence::Low,
@@ -124,10 +124,10 @@ pub enum Evidence {
     // The generator.
     /// Share of the time in which the generator's threads were busy.
     GeneratorBusy { share: f64 },
-    /// Time for which the generator's threads were ready to run without a core.
+    /// Time for which the generator's threads were runnable but waited for a core.
     GeneratorStarved { seconds_per_second: f64 },
-    /// p99 delay of sends, and the rise of the p99 latency that this delay explains. Both are in
-    /// milliseconds.
+    /// p99 delay of sends, and rise of the p99 latency, in milliseconds. The delay is at least half
+    /// of the rise.
     LateSends { delay_ms: f64, latency_rise_ms: f64 },
     /// Number of connections of the run that failed because no local port was free.
     PortsExhausted { connections: u64 },
@@ -137,8 +137,8 @@ pub enum Evidence {
     // Connections to the target.
     /// Number of TCP connects in the run, and their mean duration in milliseconds.
     Connects { count: u64, mean_ms: f64 },
-    /// Number of TLS handshakes in the run, either full or resumed ones, and their mean duration in
-    /// milliseconds.
+    /// Number of TLS handshakes in the run, and their mean duration in milliseconds. Counts the
+    /// resumed handshakes if `resumed` is true, otherwise the full ones.
     Handshakes { resumed: bool, count: u64, mean_ms: f64 },
     /// Number of connections in the target's accept queue, and number of all connections to the
     /// target.
@@ -147,8 +147,8 @@ pub enum Evidence {
     AcceptQueueMax { connections: f64 },
     /// Number of connections per second that were refused because an accept queue was full.
     AcceptQueueOverflows { per_second: f64 },
-    /// Share of the calls that failed without a connection, and share that failed for another
-    /// reason.
+    /// Share of the calls that failed without a connection, and share of the calls that failed for
+    /// another reason.
     FailedCalls { connection_share: f64, other_share: f64 },
     /// Numbers of connections in the run that were opened, that failed to open, and that the server
     /// closed.
@@ -168,11 +168,11 @@ pub enum Evidence {
     /// Number of cores that the target used, and number of cores that it may use. The target was
     /// not busy.
     CpuIdle { cores_used: f64, cores_allowed: f64 },
-    /// Number of calls inside the target, which it has received and not yet answered. Number of
-    /// connections on which the target waited for a response of its upstream. `share` is the second
-    /// number divided by the first, at most 1.
+    /// `calls_inside` is the number of calls that the target has received but not yet answered.
+    /// `upstream_waits` is the number of connections on which the target waited for a response of
+    /// its upstream. `share` is `upstream_waits` ÷ `calls_inside`, at most 1.
     WaitedForUpstream { calls_inside: f64, upstream_waits: f64, share: f64 },
-    /// Longest wait of the target for a response of its upstream, in milliseconds; mean of samples.
+    /// Each sample has the target's longest wait for an upstream response; `ms` is their mean.
     LongestUpstreamWait { ms: f64 },
     /// CPU use of an upstream's process, and of its busiest thread as a share of a core.
     UpstreamCpu { name: String, cores_used: f64, busiest_thread: f64 },
@@ -185,8 +185,8 @@ pub enum Evidence {
     MemoryLimitUsed { share: f64 },
     /// Share of a cgroup's disk limit that was used since the rise.
     DiskLimitUsed { share: f64 },
-    /// Share of the time in which a process's busiest thread ran since the rise, and cores that its
-    /// other threads used or waited for.
+    /// Share of the time since the rise in which a process's busiest thread ran, and number of
+    /// cores that the other threads used or waited for.
     ThreadBusy { share: f64, other_cores: f64 },
     /// Name of a process's busiest thread, and the share of a core that it used since the rise.
     BusiestThread { name: String, share: f64 },
@@ -196,15 +196,15 @@ pub enum Evidence {
     MemoryUsed { share: f64 },
     /// Page faults of the host per second that had to read a disk.
     MajorPageFaults { per_second: f64 },
-    /// Share of the time in which a disk was busy since the rise, and number of its queued
+    /// Share of the time since the rise in which a disk was busy, and number of its queued
     /// requests.
     DiskBusy { device: String, share: f64, queue: f64 },
     /// Mean duration of a disk request in milliseconds.
     DiskTime { mean_ms: f64 },
-    /// Share of the line rate of a network device that was used since the rise.
+    /// Used share of a network device's line rate since the rise.
     LineRate { device: String, share: f64 },
-    /// Share of the time in which cores were busy since the rise. `awaited_only` is true for the
-    /// cores that the target's threads waited for, and false for all cores that it may use.
+    /// Share of the time since the rise in which cores were busy. If `awaited_only` is true, these
+    /// are the cores that the target's threads waited for, otherwise all cores that it may use.
     CoresBusy { awaited_only: bool, share: f64 },
     /// Number of busy cores of the host that target and generator share. The other fields are the
     /// numbers of cores that the target, the generator and other processes used.
@@ -212,17 +212,17 @@ pub enum Evidence {
     /// Rank correlation of the resource's waiting time with the load, between -1 and 1.
     LoadCorrelation { rank: f64 },
     // The software of the target, and its host.
-    /// Number of calls inside the target, which it has received and not yet answered.
+    /// Number of calls that the target has received but not yet answered.
     CallsInside { calls: f64 },
     /// Number of cores that the target used, and number of cores that it may use. `busiest_thread`
     /// is the share of a core that its busiest thread used. `run_delay` is the time for which its
-    /// threads were ready to run without a core, in seconds per second.
+    /// threads were runnable but waited for a core, in seconds per second.
     TargetCpu { cores_used: f64, cores_allowed: f64, busiest_thread: f64, run_delay: f64 },
     /// Several threads of the target used about one core together, as if one lock serialized them.
     ThreadsSerialized,
     /// Utilisation and pressure of the target's host.
     Host(HostShares),
-    /// Share of the CPU time of the target's host that was busy before the load started.
+    /// CPU utilisation of the target's host before the load started, between 0 and 1.
     BusyBeforeLoad { share: f64 },
     /// Iowait was high although hardly any task waited for a disk, so it is no evidence.
     IowaitWithoutDiskWait,
@@ -268,7 +268,7 @@ pub enum Waiting {
 pub enum Doubt {
     /// p99 delay of sends, in milliseconds.
     LateSends(f64),
-    /// There was no time without load.
+    /// The load was never low.
     NoBaseline,
     /// The load did not vary.
     ConstantLoad,

@@ -45,7 +45,7 @@ pub(super) fn check_generator(context: &Context<'_>) -> Option<Bottleneck> {
         context.generator_mean(host!("process.*.thread_max_delay").of("generator")).unwrap_or(0.0);
     let process_delay =
         context.generator_mean(host!("process.*.run_delay").of("generator")).unwrap_or(0.0);
-    // Seconds per second for which threads were ready to run without a core.
+    // Time for which threads were runnable but waited for a core, in seconds per second.
     let seconds_per_second = thread_delay.max(process_delay);
     if seconds_per_second >= STARVED_MIN && !context.in_process {
         evidence.push(Evidence::GeneratorStarved { seconds_per_second });
@@ -101,8 +101,8 @@ fn count_calls(context: &Context<'_>, is_counted: impl Fn(Class) -> bool) -> (f6
     (counted, total)
 }
 
-/// Returns the end of the first second after the warm-up in which the counted classes made up at
-/// least `share` of the calls.
+/// Returns the end of the first second in which the counted classes made up at least `share` of the
+/// calls. Ignores the warm-up.
 fn first_second_with(
     context: &Context<'_>,
     is_counted: impl Fn(Class) -> bool,
@@ -303,7 +303,7 @@ fn check_limit_code(context: &Context<'_>, failed: f64, total: f64) -> Option<Bo
 }
 
 /// Returns a cause if the target's calls spend most of their time waiting for an upstream of the
-/// target.
+/// target. A resource of the target that saturated before the breach takes precedence.
 pub(super) fn check_upstream(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
     if saturated
         .iter()

@@ -83,7 +83,8 @@ pub(super) fn saturated_resources(context: &Context<'_>) -> Vec<Saturated> {
 pub(super) fn find_first(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
     let before_breach = || saturated.iter().filter(|resource| resource.precedes_breach(context));
     // A used-up quota also shows as a lack of CPU. A small lack of CPU appears as soon as several
-    // threads of the target are runnable, so it may come first. The quota is the cause even then.
+    // threads of the target are runnable. So it may appear before the quota is used up, but the
+    // quota is still the cause.
     let has_quota = before_breach().any(|resource| resource.claim.cause() == Cause::CpuQuota);
     let follows_load = |resource: &&Saturated| {
         resource.correlation.is_none_or(|correlation| correlation >= CORRELATION_MIN)
@@ -164,8 +165,9 @@ pub(super) fn check_software(context: &Context<'_>, saturated: &[Saturated]) -> 
     Some(Bottleneck { at: Some(context.broken_at), claim: Claim::Software, evidence, doubts })
 }
 
-/// Returns the number of calls inside the target. `None` if they are fewer than half of all calls
-/// in flight, or if at least 30 % of them wait for an upstream.
+/// Returns the number of calls that are inside the target. `None` if the number is unknown, below
+/// 1, or less than half of all calls in flight. `None` also if at least 30 % of the calls inside
+/// the target wait for an upstream.
 fn calls_inside(context: &Context<'_>) -> Option<f64> {
     // `waiting` counts the sockets that carry a call, and `unclear` those that may carry one.
     let sum_with_unclear = |waiting: &HostMetric, unclear: &HostMetric| {
@@ -173,7 +175,8 @@ fn calls_inside(context: &Context<'_>) -> Option<f64> {
         context.generator_mean(waiting).map(|waiting| waiting + unclear)
     };
     let in_flight = context.mean_second(|second| second.in_flight as f64)?;
-    // A socket whose state is unclear may carry no call, so the calls in flight are an upper bound.
+    // The sum also counts unclear sockets, which may carry no call. So it is capped at the number
+    // of calls in flight.
     let inside = sum_with_unclear(host!("target.waiting_in"), host!("target.unclear_in"))?;
     let inside = inside.min(in_flight);
     let at_upstream = sum_with_unclear(host!("target.waiting_out"), host!("target.unclear_out"));
@@ -219,7 +222,8 @@ pub(super) fn host_evidence(context: &Context<'_>) -> Vec<Evidence> {
     evidence
 }
 
-/// Returns the number of cores that the target used or waited for in the window.
+/// Returns the number of cores that the target used or waited for in the window. `None` if the
+/// target's processes are not observed.
 fn runnable_cores(context: &Context<'_>) -> Option<f64> {
     Some(
         context.target_mean(host!("process.*.run_delay"))?
@@ -235,6 +239,7 @@ pub(super) fn waits_for_cores(context: &Context<'_>) -> bool {
 }
 
 /// Returns the share of the target's runnable time, in the window, in which it waited for a core.
+/// `None` if the target's processes are not observed.
 fn cpu_wait_share(context: &Context<'_>) -> Option<f64> {
     let waited = context.target_mean(host!("process.*.run_delay"))?;
     let used = context.target_mean(host!("process.*.cpu"))?;
@@ -247,11 +252,11 @@ struct Candidate<'a> {
     /// Waiting time or queue length.
     wait: &'a TimeSeries,
     /// Smallest rise of `wait` that counts.
-    step: f64,
+    rise_min: f64,
     /// Utilisation.
     used: &'a TimeSeries,
-    /// Smallest utilisation that is high.
-    high: f64,
+    /// Utilisation from which the resource counts as highly used.
+    used_min: f64,
 }
 
 impl Candidate<'_> {
@@ -265,12 +270,12 @@ impl Candidate<'_> {
         evidence: impl Fn(Rise, f64) -> Vec<Evidence>,
     ) -> Option<Saturated> {
         let smoothed = self.used.smooth();
-        let keep_if_high = |wait, used| if used >= self.high { wait } else { 0.0 };
+        let keep_if_high = |wait, used| if used >= self.used_min { wait } else { 0.0 };
         let wait = self.wait.zip_with(&smoothed, keep_if_high);
-        let rise = find_rise(&wait, &context.load, self.step, context.end)?;
+        let rise = find_rise(&wait, &context.load, self.rise_min, context.end)?;
         let used = self.used.mean(rise.at, context.end.max(rise.at + WINDOW_AFTER))?;
         let doubts = rise.before.is_none().then_some(Doubt::NoBaseline).into_iter().collect();
-        (used >= self.high).then(|| Saturated {
+        (used >= self.used_min).then(|| Saturated {
             at: rise.at,
             correlation: load_correlation(&wait, &context.load, context.end),
             claim,
@@ -287,8 +292,9 @@ fn check_quota(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let used = used.zip_with(&limit, |used, limit| used / limit.max(1e-9));
     let cores = limit.mean(f64::MIN, context.end)?;
     let wait = context.generator_host.get(host!("cgroup.*.throttled_periods").of(name));
-    // Other processes of the cgroup share the quota, so half of it is already high for the target.
-    let candidate = Candidate { wait: &wait, step: 0.1, used: &used, high: 0.5 };
+    // Other processes of the cgroup share the quota. So the process's utilisation of the quota is
+    // high from one half on.
+    let candidate = Candidate { wait: &wait, rise_min: 0.1, used: &used, used_min: 0.5 };
     candidate.if_saturated(context, Claim::CpuQuota(name.to_owned(), cores), |rise, share| {
         let used = Evidence::QuotaUsed { name: name.to_owned(), share };
         vec![Evidence::Rose(Waiting::Quota, rise), used]
@@ -302,7 +308,7 @@ fn check_memory_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let used = used.zip_with(&limit, |used, limit| used / limit.max(1.0));
     let cgroup_pressure = context.generator_host.get(host!("cgroup.*.psi_memory_some").of(name));
     let wait = cgroup_pressure.larger(&context.generator_host.get(host!("psi_memory_some")));
-    let candidate = Candidate { wait: &wait, step: 0.05, used: &used, high: MEMORY_MIN };
+    let candidate = Candidate { wait: &wait, rise_min: 0.05, used: &used, used_min: MEMORY_MIN };
     candidate.if_saturated(context, Claim::MemoryLimit(name.to_owned()), |rise, share| {
         vec![Evidence::Rose(Waiting::Memory, rise), Evidence::MemoryLimitUsed { share }]
     })
@@ -313,7 +319,7 @@ fn check_io_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let used = context.generator_host.get(host!("cgroup.*.io_util").of(name));
     let cgroup_pressure = context.generator_host.get(host!("cgroup.*.psi_io_some").of(name));
     let wait = cgroup_pressure.larger(&context.generator_host.get(host!("psi_io_some")));
-    let candidate = Candidate { wait: &wait, step: 0.1, used: &used, high: USED_MIN };
+    let candidate = Candidate { wait: &wait, rise_min: 0.1, used: &used, used_min: USED_MIN };
     candidate.if_saturated(context, Claim::DiskLimit(name.to_owned()), |rise, share| {
         vec![Evidence::Rose(Waiting::Disks, rise), Evidence::DiskLimitUsed { share }]
     })
@@ -339,8 +345,9 @@ fn check_thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let (ran, waited) = (ran.mean(rise.at, window_end)?, waited.mean(rise.at, window_end)?);
     let mean_since_rise =
         |metric: &HostMetric| context.generator_host.get(metric.of(name)).mean(rise.at, window_end);
-    // `other_cores` is the CPU time that the other threads used or waited for. If they need a core
-    // too, or if the thread itself often waits for one, the CPU is the limit.
+    // `other_cores` is the CPU time that the other threads used or waited for. If they need more
+    // than half a core, or if the busiest thread itself often waits for a core, the CPU is the
+    // limit.
     let other_cores = mean_since_rise(host!("process.*.cpu"))?
         + mean_since_rise(host!("process.*.run_delay"))?
         - ran
@@ -390,7 +397,7 @@ fn check_memory(context: &Context<'_>) -> Option<Saturated> {
     // Zipping a series with itself maps its values.
     let used = available.zip_with(&available, |available, _| 1.0 - available);
     let wait = context.target_host.get(host!("psi_memory_some"));
-    let candidate = Candidate { wait: &wait, step: 0.05, used: &used, high: MEMORY_MIN };
+    let candidate = Candidate { wait: &wait, rise_min: 0.05, used: &used, used_min: MEMORY_MIN };
     candidate.if_saturated(context, Claim::HostMemory, |rise, share| {
         let rose = [Evidence::Rose(Waiting::Memory, rise), Evidence::MemoryUsed { share }];
         let faults = context.host_mean(host!("major_faults"));
@@ -405,7 +412,7 @@ fn check_disk(context: &Context<'_>) -> Option<Saturated> {
     let devices = context.target_host.by_owner(host!("disk.*.util"));
     let saturated = devices.into_iter().filter_map(|(device, used)| {
         let queue = context.host_mean(host!("disk.*.queue").of(device))?;
-        let candidate = Candidate { wait: &wait, step: 0.1, used, high: USED_MIN };
+        let candidate = Candidate { wait: &wait, rise_min: 0.1, used, used_min: USED_MIN };
         // A queue of less than one request means no saturation, even if the utilisation is high.
         if queue < 1.0 || !uses_disk(context) {
             return None;
@@ -449,7 +456,7 @@ fn check_network(context: &Context<'_>) -> Option<Saturated> {
         let drops = context.target_host.get(host!("net.*.drops").of(device));
         // Ten dropped packets per second count as much as 1 % of retransmitted segments.
         let wait = retransmitted.larger(&drops.zip_with(&drops, |drops, _| drops / 1_000.0));
-        let candidate = Candidate { wait: &wait, step: 0.01, used, high: USED_MIN };
+        let candidate = Candidate { wait: &wait, rise_min: 0.01, used, used_min: USED_MIN };
         candidate.if_saturated(context, Claim::Network(device.to_owned()), |rise, share| {
             let used = Evidence::LineRate { device: device.to_owned(), share };
             vec![Evidence::Rose(Waiting::Network, rise), used]
@@ -465,8 +472,8 @@ fn check_cpu(context: &Context<'_>) -> Option<Saturated> {
     let is_target_observed = !context.target_names.is_empty();
     let mut wait = context.target_host.get(host!("psi_cpu_some"));
     if is_target_observed {
-        // The run delay of the target's threads is the time for which they were ready to run
-        // without a core. It measures a lack of CPU directly.
+        // The run delay of the target's threads is the time for which they were runnable but waited
+        // for a core. It measures a lack of CPU directly.
         let mut delay = TimeSeries::default();
         let mut ran = TimeSeries::default();
         for name in &context.target_names {
@@ -483,10 +490,12 @@ fn check_cpu(context: &Context<'_>) -> Option<Saturated> {
         for name in context.target_names.iter().filter(|name| !has_quota(context, name)) {
             used = used.larger(&busiest_thread_core_use(context, name));
         }
-        // The run delay is sampled less often than the utilisation. Only common times are kept.
+        // The run delay is sampled less often than the utilisation. Only times that both series
+        // have are kept.
         used = used.zip_with(&wait, |used, _| used);
     }
-    let candidate = Candidate { wait: &wait, step: CPU_WAIT_MIN, used: &used, high: BUSY_MIN };
+    let candidate =
+        Candidate { wait: &wait, rise_min: CPU_WAIT_MIN, used: &used, used_min: BUSY_MIN };
     // On a busy host a nearly idle target also waits for cores during its short runnable time. A
     // target lacks CPU only if at least one of its threads is runnable nearly all the time.
     let lacks_cpu =

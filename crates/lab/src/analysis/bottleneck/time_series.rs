@@ -10,13 +10,13 @@ use lab_model::results::run::{HostSample, StageRow};
 use crate::analysis::statistics::ranks::spearman;
 use crate::analysis::statistics::{mean, median};
 
-/// Smallest number of samples under low load ([`LOW_LOAD_SHARE`]) for a baseline. It is low because
-/// hosts are observed only for a short time before a run.
+/// Smallest number of samples under low load ([`LOW_LOAD_SHARE`]) for a baseline. The number is
+/// small, because hosts are observed only for a short time before a run.
 const BASELINE_MIN: usize = 2;
 /// A rise is sustained if at least this share of the later samples exceeds the baseline by more
 /// than the allowance that [`find_rise`] describes.
 const SUSTAINED_SHARE: f64 = 0.6;
-/// Smallest number of samples since a rise for the rise to count as sustained.
+/// A rise is sustained only if there are at least this many samples since its start.
 const SUSTAINED_MIN: usize = 3;
 
 /// Values of one metric: pairs of time, in seconds since the start of the run, and value. The times
@@ -93,11 +93,11 @@ pub struct Rise {
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     stages: Vec<RelativeStage>,
-    /// The largest sum of all stages' levels before the threshold was broken.
+    /// Maximum of the load before the threshold was broken. The load is the sum of all levels.
     maximum: f64,
 }
 
-/// A stage whose levels are shares of the largest level of all stages of the same model.
+/// A stage of the plan. A level is a share of the largest level of any stage with the same model.
 #[derive(Clone, Copy, Debug)]
 struct RelativeStage {
     /// Start in seconds since the start of the run.
@@ -170,8 +170,8 @@ const LOW_LOAD_SHARE: f64 = 0.2;
 /// It sums how far the values exceed the baseline plus an allowance, and keeps the sum at zero or
 /// above. If the sum reaches an alarm level, the rise began where the sum last left zero.
 ///
-/// The baseline is the median of the samples under low load, or 0 with too few of them. The
-/// allowance is three standard deviations of these samples, and at least half of `step`. The
+/// The baseline is the median of the samples under low load, or 0 with too few of these samples.
+/// The allowance is three standard deviations of these samples, and at least half of `step`. The
 /// standard deviation is estimated as 1.4826 times the median absolute deviation.
 pub(super) fn find_rise(series: &TimeSeries, load: &Load, step: f64, end: f64) -> Option<Rise> {
     let values: Vec<(f64, f64)> = series.0.iter().copied().filter(|(at, _)| *at <= end).collect();
@@ -212,8 +212,8 @@ pub(super) fn find_rise(series: &TimeSeries, load: &Load, step: f64, end: f64) -
 }
 
 /// Returns Spearman's rank correlation of a metric with the load until `end`, from -1 to 1. `None`
-/// if fewer than two samples are under low load or under higher load, or if the metric or the load
-/// does not vary.
+/// unless at least two samples are under low load and two under higher load. `None` also if the
+/// metric or the load does not vary.
 pub(super) fn load_correlation(series: &TimeSeries, load: &Load, end: f64) -> Option<f64> {
     let until_end = series.0.iter().filter(|(at, _)| *at <= end);
     let (loads, values): (Vec<f64>, Vec<f64>) =

@@ -45,8 +45,8 @@ pub struct ClassifiedDifference {
 pub enum Spelling {
     /// Upper and lower case of hexadecimal digits.
     LetterCase,
-    /// Leading zeros of a hexadecimal quantity. One side has an odd number of digits, so it cannot
-    /// be bytes.
+    /// Leading zeros of a hexadecimal quantity. One side has an odd number of digits, so the value
+    /// is not a byte string.
     Padding,
     /// A hexadecimal quantity, and the same number as a word of 32 bytes.
     Word,

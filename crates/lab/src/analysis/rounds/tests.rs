@@ -45,22 +45,22 @@ fn a_latin_square_balances_positions_and_predecessors() {
 fn each_limit_ends_the_study_and_only_when_it_is_reached() {
     let limits =
         Limits { rounds_min: 4, rounds_max: 10, time_max: Duration::from_secs(1_000), block: 2 };
-    let start = Progress { next_round: Duration::from_secs(100), ..Progress::default() };
-    let at = |rounds| Progress { rounds, usable: rounds, ..start };
-    let precise = |rounds| Progress { precise: true, ..at(rounds) };
+    let start = StudyProgress { next_round: Duration::from_secs(100), ..StudyProgress::default() };
+    let at = |rounds| StudyProgress { rounds, usable: rounds, ..start };
+    let precise = |rounds| StudyProgress { precise: true, ..at(rounds) };
     let check = |progress, expected| assert_eq!(end(progress, limits), expected, "{progress:?}");
     check(start, None);
-    check(Progress { elapsed: Duration::from_secs(5_000), ..start }, None);
+    check(StudyProgress { elapsed: Duration::from_secs(5_000), ..start }, None);
     check(at(9), None);
     check(at(10), Some(EndReason::RoundsMax));
     check(precise(3), None);
     check(precise(4), Some(EndReason::Precision));
     check(precise(5), None);
-    check(Progress { usable: 3, ..precise(6) }, None);
-    check(Progress { elapsed: Duration::from_secs(900), ..at(2) }, None);
-    check(Progress { elapsed: Duration::from_secs(901), ..at(2) }, Some(EndReason::TimeMax));
-    check(Progress { failed_rounds: 2, ..at(3) }, None);
-    check(Progress { failed_rounds: 3, ..at(3) }, Some(EndReason::Faults));
+    check(StudyProgress { usable: 3, ..precise(6) }, None);
+    check(StudyProgress { elapsed: Duration::from_secs(900), ..at(2) }, None);
+    check(StudyProgress { elapsed: Duration::from_secs(901), ..at(2) }, Some(EndReason::TimeMax));
+    check(StudyProgress { failed_rounds: 2, ..at(3) }, None);
+    check(StudyProgress { failed_rounds: 3, ..at(3) }, Some(EndReason::Faults));
 }
 
 #[test]

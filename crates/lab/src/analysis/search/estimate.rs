@@ -20,8 +20,9 @@ const CAPACITIES_PER_DOUBLING: f64 = 8.0;
 /// Estimates the number of probes of a search and their total cost. The capacities of the simulated
 /// targets range from half the first rate to twice the largest rate.
 ///
-/// `cost(kind, rate, drains)` is the cost of one probe and of the pause before it, which has
-/// `drains` drain times. A target that is noisy or slow to recover costs more than the estimate.
+/// `cost(kind, rate, drains)` is the cost of one probe and of the pause before it. The pause is
+/// `drains` times as long as the plan's drain time. A target that is noisy or slow to recover costs
+/// more than the estimate.
 pub fn estimate(settings: &Settings, cost: impl Fn(Kind, f64, u32) -> f64) -> Estimate {
     let mut probes = (usize::MAX, 0);
     let mut costs = (f64::INFINITY, 0.0_f64);

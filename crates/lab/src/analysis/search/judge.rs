@@ -26,9 +26,9 @@ pub struct ProbeRun<'a> {
     pub rate: f64,
     /// End of the warm-up, in seconds since the start.
     pub warmup: f64,
-    /// End of the load, in seconds since the start; later seconds are the grace period.
+    /// End of the load, in seconds since the start; later, only calls in flight end.
     pub end: f64,
-    /// Smallest share of the scheduled iterations that must have started. A started iteration
+    /// At least this share of the scheduled iterations must have started. A started iteration
     /// counts as delivered.
     pub delivered_min: f64,
     /// The run's own verdict.
@@ -65,7 +65,7 @@ pub struct ProbeVerdict {
     pub delivered_share: f64,
     /// Growth of the backlog in iterations per second; 0 if it may be chance.
     pub backlog_growth: f64,
-    /// Iterations per second that ended.
+    /// Number of iterations that ended per second.
     pub rate_ended: f64,
     /// Mean number of iterations in flight, that is, of busy workers.
     pub iterations_in_flight: f64,
@@ -107,9 +107,9 @@ pub struct BindingLimit {
 pub enum Limit {
     /// A threshold of the plan, as it is written.
     Threshold(String),
-    /// The smallest share of the scheduled iterations that must start.
+    /// The lower limit on the share of the scheduled iterations that start.
     Delivered,
-    /// The largest allowed growth of the backlog, as a share of the planned rate.
+    /// The upper limit on the growth of the backlog, as a share of the planned rate.
     BacklogGrowth,
     /// No method may fail completely. This limit is named if the run failed without another broken
     /// limit, and more than half of a method's calls failed.
@@ -118,13 +118,14 @@ pub enum Limit {
     Verdict,
 }
 
-/// Largest p-value of a trend that counts. At this level, one of twenty steady probes shows a trend
-/// by chance.
+/// A trend counts if its p-value is at most this. At this level, one of twenty steady probes shows
+/// a trend by chance.
 const TREND_P: f64 = 0.05;
-/// Smallest growth over a whole probe that counts, in iterations. A smaller growth may be rounding.
+/// A backlog that grows by fewer iterations than this over a whole probe counts as constant,
+/// because the growth may be rounding.
 const GROWTH_MIN: f64 = 3.0;
-/// Maximum number of values from which the slope is computed, because it takes quadratic time.
-/// Neighbours in longer series are averaged first.
+/// The slope is computed from at most this many values, because its computation takes quadratic
+/// time. Neighbours in longer series are averaged first.
 const GROWTH_VALUES_MAX: usize = 1000;
 
 /// Judges one probe.
@@ -132,8 +133,8 @@ pub fn judge(probe: ProbeRun<'_>) -> ProbeVerdict {
     let seconds = measured_seconds(&probe);
     let scheduled: u64 = seconds.iter().map(|second| second.scheduled).sum();
     let started: u64 = seconds.iter().map(|second| second.started).sum();
-    // Iterations that were scheduled in the warm-up may start now, so more may start than are
-    // scheduled.
+    // Iterations that were scheduled in the warm-up may start after it. So more iterations may
+    // start than are scheduled.
     let delivered_share =
         if scheduled > 0 { (started as f64 / scheduled as f64).min(1.0) } else { 1.0 };
     let values_of = |value: fn(&Second) -> u64| -> Vec<f64> {
@@ -142,7 +143,7 @@ pub fn judge(probe: ProbeRun<'_>) -> ProbeVerdict {
     let backlog = values_of(|second| second.workers_busy + second.waiting);
     let seconds_per_point = aggregate::point_seconds(probe.seconds);
     let growth = growth_per_second(&backlog, seconds_per_point);
-    // The backlog may grow by the share of the rate that need not start.
+    // A share of the iterations need not start. The backlog may grow by the same share of the rate.
     let growth_share_max = 1.0 - probe.delivered_min;
 
     let of_run = probe.verdict.reasons.iter().cloned();
@@ -180,8 +181,8 @@ pub fn judge(probe: ProbeRun<'_>) -> ProbeVerdict {
         }
         _ => outcome,
     };
-    if outcome == ProbeOutcome::Invalid {
-        reasons.splice(0..0, few_calls);
+    if let Some(reason) = few_calls.filter(|_| outcome == ProbeOutcome::Invalid) {
+        reasons.insert(0, reason);
     }
     let spare_share = (delivered_share - probe.delivered_min).min(growth_share_max - growth_share);
     let delivery_margin = spare_share / growth_share_max.max(1e-6);
@@ -200,7 +201,7 @@ pub fn judge(probe: ProbeRun<'_>) -> ProbeVerdict {
     }
 }
 
-/// Smallest number of calls that must lie beyond a percentile.
+/// At least this many calls must lie beyond a percentile.
 pub(crate) const BEYOND_MIN: f64 = 10.0;
 
 /// Returns the expected number of calls above the percentile of a threshold. `None` if the
@@ -288,16 +289,16 @@ fn growth_per_second(backlog: &[f64], seconds_per_point: f64) -> f64 {
 }
 
 /// Returns the smallest margin of all thresholds and of the delivery, clamped to ±1. A margin is
-/// the distance to a limit, as a share of the limit. Its sign agrees with the outcome.
+/// the distance to a limit, as a share of the limit. Its sign agrees with the probe's outcome.
 fn smallest_margin(
     probe: ProbeRun<'_>,
     delivery_margin: f64,
     outcome: ProbeOutcome,
 ) -> Option<f64> {
-    let relative_margin = |(threshold, outcome): (&Threshold, &ThresholdOutcome)| {
+    let margin_of = |(threshold, outcome): (&Threshold, &ThresholdOutcome)| {
         relative_margin(threshold, outcome.observed?)
     };
-    let margins = probe.thresholds.iter().zip(probe.outcomes).filter_map(relative_margin);
+    let margins = probe.thresholds.iter().zip(probe.outcomes).filter_map(margin_of);
     let smallest = margins.chain([delivery_margin]).fold(1.0, f64::min).clamp(-1.0, 1.0);
     match outcome {
         ProbeOutcome::Pass => Some(smallest.max(0.0)),
@@ -321,9 +322,12 @@ fn relative_margin(threshold: &Threshold, observed: f64) -> Option<f64> {
     }
 }
 
-/// Returns the limit that a failed probe broke: the threshold that broke first. If several broke at
-/// the same time, it is the threshold farthest outside its limit. Without a broken threshold it is
-/// `delivery_limit`, then a failing method, then the run's own verdict.
+/// Returns the limit that a failed probe broke. This is the first of these that exists:
+/// 1. the threshold that broke first. Of several that broke at the same time, the one that is
+///    farthest outside its limit;
+/// 2. `delivery_limit`;
+/// 3. a failing method;
+/// 4. the run's own verdict.
 fn find_binding_limit(probe: ProbeRun<'_>, delivery_limit: Option<BindingLimit>) -> BindingLimit {
     let broken = probe.thresholds.iter().zip(probe.outcomes).filter(|(_, outcome)| !outcome.kept);
     let first_broken = broken.min_by(|a, b| {

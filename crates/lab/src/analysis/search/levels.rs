@@ -1,6 +1,6 @@
 //! The probes of a search grouped by rate. A level is a rate with its probes; their majority
 //! outcome decides if the rate passes. A baseline is a probe at a low rate, and a soak is a long
-//! probe.
+//! probe. A margin is a probe's distance to the nearest limit, as a share of that limit.
 
 use lab_model::results::capacity::{Kind, ProbeOutcome};
 
@@ -24,8 +24,8 @@ pub(super) enum Majority {
 /// Counts of all probes at one rate, by outcome. `limited` counts the probes in which the generator
 /// was the limit.
 #[derive(Clone, Debug, Default)]
-struct Level {
-    rate: f64,
+pub(super) struct Level {
+    pub(super) rate: f64,
     passes: usize,
     fails: usize,
     limited: usize,
@@ -54,7 +54,7 @@ impl Level {
     }
 
     /// Returns the majority outcome. A soak that passed or failed overrules all other probes.
-    fn majority(&self) -> Majority {
+    pub(super) fn majority(&self) -> Majority {
         match self.soak {
             Some(ProbeOutcome::Pass) => return Majority::Pass,
             Some(ProbeOutcome::Fail) => return Majority::Fail,
@@ -108,7 +108,12 @@ impl Levels {
 
     /// Returns the lowest rate whose majority is a fail.
     pub(super) fn lowest_fail(&self) -> Option<f64> {
-        self.with_majority(Majority::Fail).next().map(|level| level.rate)
+        self.lowest_failed_level().map(|level| level.rate)
+    }
+
+    /// Returns the lowest level whose majority is a fail.
+    fn lowest_failed_level(&self) -> Option<&Level> {
+        self.with_majority(Majority::Fail).next()
     }
 
     /// Returns the highest rate that passed below the lowest fail.
@@ -118,21 +123,23 @@ impl Levels {
         passes.map(|level| level.rate).find(|rate| *rate < lowest_fail)
     }
 
-    /// Returns the ceiling of the search: the lowest rate above the highest pass whose majority is
-    /// [`Majority::Limited`] or [`Majority::Invalid`]. Its probes neither pass nor fail.
-    pub(super) fn ceiling(&self) -> Option<(f64, Majority)> {
+    /// Returns the ceiling of the search. Of all levels above the highest pass that have the
+    /// majority [`Majority::Limited`] or [`Majority::Invalid`], this is the lowest. Its probes
+    /// neither pass nor fail.
+    pub(super) fn ceiling(&self) -> Option<&Level> {
         let highest_pass = self.highest_pass().unwrap_or(0.0);
         let is_ceiling = |level: &&Level| {
             let neither = matches!(level.majority(), Majority::Limited | Majority::Invalid);
             level.rate > highest_pass && neither
         };
-        self.0.iter().find(is_ceiling).map(|level| (level.rate, level.majority()))
+        self.0.iter().find(is_ceiling)
     }
 
-    /// Returns the upper end of the search interval: the lowest fail or the ceiling.
-    pub(super) fn upper(&self) -> Option<f64> {
-        let ceiling = self.ceiling().map(|(rate, _)| rate);
-        [self.lowest_fail(), ceiling].into_iter().flatten().min_by(f64::total_cmp)
+    /// Returns the upper end of the search interval: the lowest failed level or the ceiling,
+    /// whichever is lower.
+    pub(super) fn upper(&self) -> Option<&Level> {
+        let ends = [self.lowest_failed_level(), self.ceiling()].into_iter().flatten();
+        ends.min_by(|a, b| a.rate.total_cmp(&b.rate))
     }
 
     /// Returns the lowest rate whose only probe was invalid.
@@ -150,7 +157,7 @@ impl Levels {
     /// two rates, returns the undecided one with fewer probes. `None` without a contradiction, or
     /// once both rates are decided.
     pub(super) fn contradicted_rate(&self, repeats: usize) -> Option<f64> {
-        let fail = self.with_majority(Majority::Fail).next()?;
+        let fail = self.lowest_failed_level()?;
         let pass = self.with_majority(Majority::Pass).find(|level| level.rate > fail.rate)?;
         let undecided = [fail, pass].into_iter().filter(|level| !level.is_decided(repeats));
         undecided.min_by_key(|level| level.passes + level.fails).map(|level| level.rate)
@@ -161,7 +168,8 @@ impl Levels {
         self.level(rate).is_some_and(|level| level.is_decided(repeats))
     }
 
-    /// Returns the mean margin of the probes at a rate whose outcome agrees with the majority.
+    /// Returns the mean margin of those probes at a rate that have the majority's outcome. `None`
+    /// if the rate was not tried, or if these probes have no margin.
     pub(super) fn margin(&self, rate: f64) -> Option<f64> {
         let level = self.level(rate)?;
         let majority = match level.majority() {

@@ -257,8 +257,8 @@ fn a_target_that_never_recovers_is_reported() {
     };
     let (end, summary, history) = search(&SETTINGS, &mut target);
     assert_eq!(end, EndReason::Converged);
-    let (first, later) = summary.degraded.unwrap();
-    assert_eq!((first.p50_ms, later.p50_ms), (2.0, 9.0));
+    let degraded = summary.degraded.unwrap();
+    assert_eq!((degraded.first.p50_ms, degraded.latest.p50_ms), (2.0, 9.0));
     let baselines = history.iter().filter(|probe| probe.kind == Kind::Baseline).count();
     let fails = history.iter().filter(|probe| probe.outcome == ProbeOutcome::Fail).count();
     assert!(baselines <= fails + 1 + 4, "it is waited for only once");

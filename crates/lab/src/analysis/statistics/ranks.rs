@@ -138,9 +138,8 @@ pub fn hodges_lehmann(a: &[f64], b: &[f64]) -> Option<(f64, Option<Interval>)> {
     Some((shift, interval))
 }
 
-/// Returns the largest k for which the probability that U is below k is at most 2.5 %. U is the
-/// statistic of the Mann–Whitney test for samples of `n` and `m` different values. Returns 0 if
-/// there is no such k.
+/// Returns the largest k with P(U < k) ≤ 2.5 %. U is the statistic of the Mann–Whitney test for
+/// samples of `n` and `m` different values. Returns 0 if there is no such k.
 fn critical_rank(n: usize, m: usize) -> usize {
     let tail = (1.0 - super::CONFIDENCE) / 2.0;
     if n + m > EXACT_MAX {
@@ -162,8 +161,8 @@ fn critical_rank(n: usize, m: usize) -> usize {
 }
 
 /// Returns p-values that are corrected for the number of tests, in the same order. If no tested
-/// difference is real, the probability that any corrected p-value is below a level is at most this
-/// level (family-wise error rate). Source: Holm 1979.
+/// difference is real, P(any corrected p-value ≤ α) ≤ α for each level α (family-wise error rate).
+/// Source: Holm 1979.
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|x, y| p_values[*x].total_cmp(&p_values[*y]));

@@ -6,7 +6,7 @@ use lab_model::results::study::{Accesses, Bin, RateCross};
 
 use super::{Sample, SyncRun};
 
-/// Maximum number of bins of the default width.
+/// Maximum number of bins of the default width. One more bin may begin at the last height.
 const DEFAULT_BINS_MAX: u64 = 20;
 /// Smallest mean number of samples per bin of the default width. With fewer samples, one or two
 /// steps of the height would determine a rate.
@@ -14,12 +14,12 @@ const DEFAULT_SAMPLES_MIN: u64 = 4;
 /// Maximum number of bins of any width.
 pub const BINS_MAX: usize = 2_000;
 /// Two rates count as equal if they differ by at most this share of the lower rate.
-pub const EVEN: f64 = 0.01;
+const EQUAL_SHARE: f64 = 0.01;
 
 /// Returns the bins of a run from height 0 to its last height, with `width` blocks each; at most
 /// [`BINS_MAX`]. Bins without a sample are included, so bins with the same index cover the same
 /// heights in every run.
-pub fn bins(run: &SyncRun, width: u64) -> Vec<Bin> {
+pub fn compute_bins(run: &SyncRun, width: u64) -> Vec<Bin> {
     let width = width.max(1);
     let count = usize::try_from(run.last().height / width).unwrap_or(usize::MAX) + 1;
     let mut remaining = run.samples.as_slice();
@@ -58,8 +58,9 @@ fn compute_bin(from: u64, to: u64, samples: &[Sample]) -> Bin {
     }
 }
 
-/// Returns the default width for a run: 1, 2 or 5 × a power of ten. It gives at most 20 bins, with
-/// at least four samples on average. `samples` is the number of samples up to `height`.
+/// Returns the default width for a run up to `height`: 1, 2 or 5 × a power of ten. The blocks below
+/// `height` fill at most 20 bins; fewer if a bin would have less than four of the `samples` on
+/// average. If `height` is a multiple of the width, one more bin begins there.
 pub fn default_width(height: u64, samples: usize) -> u64 {
     let bins = (samples as u64 / DEFAULT_SAMPLES_MIN).clamp(1, DEFAULT_BINS_MAX);
     round_step(height.div_ceil(bins))
@@ -75,26 +76,28 @@ pub fn round_step(minimum: u64) -> u64 {
     steps.into_iter().find(|step| *step >= minimum.max(1)).unwrap_or(u64::MAX)
 }
 
-/// Returns the faster variant of each bin: true for the first variant, false for the second. `None`
-/// if their rates are within 1 % of each other, or unknown.
-pub fn faster_by_bin(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<Option<bool>> {
-    let is_first_faster = |(a, b): (&Option<f64>, &Option<f64>)| {
-        let (a, b) = (*a).zip(*b)?;
-        ((a - b).abs() > EVEN * a.min(b)).then_some(a > b)
+/// Compares the rates of two variants by bin. True if the first variant is faster, false if the
+/// second one is. `None` if their rates are within 1 % of each other, or unknown.
+pub fn faster_by_bin(first: &[Option<f64>], second: &[Option<f64>]) -> Vec<Option<bool>> {
+    let is_first_faster = |(first, second): (&Option<f64>, &Option<f64>)| {
+        let (first, second) = (*first).zip(*second)?;
+        ((first - second).abs() > EQUAL_SHARE * first.min(second)).then_some(first > second)
     };
-    a.iter().zip(b).map(is_first_faster).collect()
+    first.iter().zip(second).map(is_first_faster).collect()
 }
 
-/// Returns the heights at which the faster variant changes. Bins with equal rates are skipped.
+/// Returns the heights at which the faster variant changes. `faster` has an item for each bin of
+/// `width` blocks, as in [`faster_by_bin`]. Bins without a faster variant are skipped.
 pub fn rate_crosses(faster: &[Option<bool>], width: u64) -> Vec<RateCross> {
     let mut crosses = Vec::new();
-    let mut was_first_faster = None;
+    // The result of the last bin that was not skipped.
+    let mut previous: Option<bool> = None;
     for (index, is_first_faster) in faster.iter().enumerate() {
         let Some(is_first_faster) = *is_first_faster else { continue };
-        if was_first_faster.is_some_and(|previous: bool| previous != is_first_faster) {
+        if previous.is_some_and(|previous| previous != is_first_faster) {
             crosses.push(RateCross { height: index as u64 * width, to_first: is_first_faster });
         }
-        was_first_faster = Some(is_first_faster);
+        previous = Some(is_first_faster);
     }
     crosses
 }

@@ -1,13 +1,18 @@
-//! Compares how long two variants took to reach a height, over all runs of each variant.
+//! Compares how long two variants took to reach a height, and to sync a bin (a range of heights),
+//! over all runs of each variant.
 //!
 //! A variant is one of the compared nodes. Times are compared by ratio, with the rules of
 //! `analysis/compare.rs`. A lower time is better.
 
+use lab_model::results::ComparisonVerdict;
 use lab_model::results::compare::{Difference, Metric};
-use lab_model::results::study::{Against, StudyResult, TimeComparison, TimeRow};
+use lab_model::results::study::{
+    StudyResult, TimeComparison, TimeRow, VariantComparison, VariantRow,
+};
 
 use crate::analysis::compare::{Design, UnjudgedDifference, Values, compare, judge_all};
 use crate::analysis::statistics::{median, sorted};
+use crate::analysis::sync::bins::faster_by_bin;
 
 /// The metric that stands for a time in `analysis/compare.rs`. Like a time, it is compared by
 /// ratio, and lower is better.
@@ -32,21 +37,55 @@ pub struct Times {
 /// `None` for a height that a variant never reached.
 pub fn judge(heights: &[Times], random: &mut dyn FnMut() -> u64) -> Vec<Option<TimeComparison>> {
     let (main, others) = heights.split_at(heights.len().min(1));
-    let mut comparisons = Vec::with_capacity(heights.len());
-    for group in [main, others] {
-        let unjudged: Vec<Option<UnjudgedDifference>> =
-            group.iter().map(|times| compare_times(times, random)).collect();
-        // `judge_all` gets only the known differences, so it returns fewer items than the group
-        // has.
-        let is_known: Vec<bool> = unjudged.iter().map(Option::is_some).collect();
-        let mut judged = judge_all(unjudged.into_iter().flatten().collect()).into_iter();
-        let rows = group.iter().zip(is_known);
-        comparisons.extend(rows.map(|(times, is_known)| {
-            let difference = if is_known { judged.next() } else { None };
-            difference.map(|difference| time_comparison(times, &difference))
-        }));
+    [main, others].iter().flat_map(|group| judge_group(group, random)).collect()
+}
+
+/// Judges times of equal importance. All p-values are corrected for the number of known
+/// differences. `None` where a variant has no times.
+fn judge_group(group: &[Times], random: &mut dyn FnMut() -> u64) -> Vec<Option<TimeComparison>> {
+    let unjudged: Vec<Option<UnjudgedDifference>> =
+        group.iter().map(|times| compare_times(times, random)).collect();
+    // `judge_all` gets only the known differences, so it returns fewer items than the group has.
+    let is_known: Vec<bool> = unjudged.iter().map(Option::is_some).collect();
+    let mut judged = judge_all(unjudged.into_iter().flatten().collect()).into_iter();
+    let rows = group.iter().zip(is_known);
+    rows.map(|(times, is_known)| {
+        let difference = if is_known { judged.next() } else { None };
+        difference.map(|difference| time_comparison(times, &difference))
+    })
+    .collect()
+}
+
+/// Returns the faster variant of each bin: true for the first variant, false for the second. `None`
+/// if a rate is unknown, or if the runs do not show that one variant is faster. `paired` is true if
+/// run n of one variant forms a pair with run n of the other.
+///
+/// One run of a variant has no spread, so the rates of single runs are compared as they are.
+pub fn find_faster(
+    a: &VariantRow,
+    b: &VariantRow,
+    paired: bool,
+    random: &mut dyn FnMut() -> u64,
+) -> Vec<Option<bool>> {
+    if a.runs.len().min(b.runs.len()) < 2 {
+        return faster_by_bin(&a.rates, &b.rates);
     }
-    comparisons
+    let period = a.runs.iter().chain(&b.runs).map(|run| run.period).fold(0.0, f64::max);
+    let times_of = |variant: &VariantRow, index: usize| -> Vec<Option<f64>> {
+        let bins = variant.runs.iter().map(|run| run.bins.get(index));
+        bins.map(|bin| bin.and_then(|bin| Some((bin.to - bin.from) as f64 / bin.rate?))).collect()
+    };
+    let bins: Vec<Times> = (0..a.rates.len().min(b.rates.len()))
+        .map(|index| Times { a: times_of(a, index), b: times_of(b, index), paired, period })
+        .collect();
+    let is_first_faster = |comparison: Option<TimeComparison>| match comparison?.verdict {
+        ComparisonVerdict::Better => Some(false),
+        ComparisonVerdict::Worse => Some(true),
+        ComparisonVerdict::Same | ComparisonVerdict::Negligible | ComparisonVerdict::CannotTell => {
+            None
+        }
+    };
+    judge_group(&bins, random).into_iter().map(is_first_faster).collect()
 }
 
 /// Compares the times to one height. `None` if a variant never reached it.
@@ -108,7 +147,7 @@ fn time_comparison(times: &Times, difference: &Difference) -> TimeComparison {
 
 /// Returns the main result: the time to the highest height that every run reached. `against`
 /// compares one variant with the first.
-pub fn main_row<'a>(result: &StudyResult, against: &'a Against) -> Option<&'a TimeRow> {
+pub fn main_row<'a>(result: &StudyResult, against: &'a VariantComparison) -> Option<&'a TimeRow> {
     let runs = result.variants.iter().flat_map(|variant| &variant.runs);
     let common = runs.map(|run| run.height).min()?;
     against.times.iter().rev().find(|row| row.height <= common)
@@ -117,8 +156,6 @@ pub fn main_row<'a>(result: &StudyResult, against: &'a Against) -> Option<&'a Ti
 #[cfg(test)]
 mod tests {
     //! The reported values of few runs are consistent.
-
-    use lab_model::results::ComparisonVerdict;
 
     use super::*;
 

@@ -1,4 +1,5 @@
-//! Compares two sync runs: finds which run leads, by how many blocks and by how many seconds.
+//! Compares two sync runs, in which nodes download their chain: finds which run leads, by how many
+//! blocks and by how many seconds.
 //!
 //! A lead in blocks is positive if the first run is ahead. A lead in seconds has the opposite sign:
 //! it is positive if the second run reached the height earlier. The lead at the chain tip
@@ -81,11 +82,12 @@ pub fn largest_time_leads(leads: &[TimeLead]) -> (Option<TimeLead>, Option<TimeL
 
 /// Returns the changes of the leader. A run becomes the leader if it is ahead for
 /// [`LEAD_CHANGE_SAMPLES`] samples in a row. The change happens at the first of these samples. The
-/// first leader is not a change.
+/// choice of the first leader is not a change.
 pub fn find_lead_changes(first: &SyncRun, leads: &[BlockLead]) -> Vec<Cross> {
     let mut changes = Vec::new();
-    // `streak` has the first consecutive samples at which the same run was ahead. `is_first_leader`
-    // is true if the first run is the leader, and `None` before there is a leader.
+    // `streak` has the consecutive samples, up to `LEAD_CHANGE_SAMPLES`, at which the same run
+    // was ahead. `is_first_leader` is true if the first run is the leader, and `None` before there
+    // is a leader.
     let (mut is_first_leader, mut streak): (Option<bool>, Vec<&BlockLead>) = (None, Vec::new());
     for lead in leads {
         if lead.blocks == 0.0 {

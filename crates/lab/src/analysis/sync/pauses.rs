@@ -1,4 +1,5 @@
-//! Finds where the height of a run stops growing: stalls, and the chain tip.
+//! Finds where the height of a run stops growing: stalls, and the chain tip. From the tip on, a
+//! node only waits for new blocks.
 
 use lab_model::results::study::{Stall, Tip};
 

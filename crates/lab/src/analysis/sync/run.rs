@@ -1,5 +1,5 @@
-//! Analysis of one sync run: its sample period, heights by time, times by height, and its page
-//! cache.
+//! Analysis of one sync run, in which a node downloads its chain: its sample period, heights by
+//! time, times by height, and its page cache.
 
 use lab_model::results::study::{Accesses, CacheFull, Tip};
 
@@ -80,7 +80,7 @@ impl SyncRun {
     /// Returns when the cache was full: the first sample with at least 99.5 % of the largest size.
     /// `None` in three cases: the size is unknown, fewer than three samples have a full cache, or
     /// fewer than half of the samples since then have one. In the second case the cache was perhaps
-    /// still growing. In the third case it is emptied repeatedly.
+    /// still growing. In the third case the cache is emptied repeatedly.
     pub fn cache_full(&self) -> Option<CacheFull> {
         let ceiling = self.samples.iter().filter_map(|sample| sample.used).max()?;
         let full_size = ceiling as f64 * FULL_SHARE;

@@ -55,9 +55,9 @@ pub struct SyncRun {
     pub origin: f64,
     /// The samples, at least one. Their times rise, and their heights never fall.
     pub samples: Vec<Sample>,
-    /// Heights that peers announced, in the order of time. Each one is higher than all before it,
-    /// because lower heights come from peers that lag. The last one approximates the height of the
-    /// chain.
+    /// Heights that peers announced, in the order of time. Each height is above all earlier ones;
+    /// lower heights come from peers that lag and are left out. The last height approximates the
+    /// height of the chain.
     pub announced: Vec<Announced>,
     /// Blocks that peers did not deliver in time.
     pub timeouts: Vec<Timeout>,

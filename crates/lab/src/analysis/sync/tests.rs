@@ -4,7 +4,7 @@
 
 use lab_model::results::study::{Accesses, Align};
 
-use super::bins::{bins, default_width, faster_by_bin, rate_crosses, round_step};
+use super::bins::{compute_bins, default_width, faster_by_bin, rate_crosses, round_step};
 use super::lead::{block_leads, find_lead_changes, largest_block_leads, time_leads};
 use super::pauses::{find_stalls, find_tip, stalled_until};
 use super::*;
@@ -84,7 +84,7 @@ fn bins_count_their_own_samples() {
         let hit = 10 * index as u64;
         sample.accesses = Some(Accesses { hit, miss: 10, spill: 0 });
     }
-    let actual = bins(&run, 1_000);
+    let actual = compute_bins(&run, 1_000);
     assert_eq!(actual.len(), 4);
     assert_eq!((actual[0].blocks, actual[0].seconds, actual[0].rate), (900, 120.0, Some(7.5)));
     assert_eq!(actual[0].hit_ratio, Some(0.5));

@@ -1,5 +1,5 @@
 //! Evaluates the thresholds of subscriptions at the end of the run. A figure is the number that
-//! such a threshold limits: ended connections, missing or duplicate notifications, or their delay.
+//! such a threshold limits: ended connections, missing or duplicate notifications, or a delay.
 
 use lab_model::metrics::Unit;
 use lab_model::plan::{Plan, SubscriptionFigure, SubscriptionThreshold};

@@ -187,6 +187,21 @@ fn hang() -> FailurePeriod {
 }
 
 #[test]
+fn rejections_that_no_threshold_judges_are_warned_of() {
+    let case = || {
+        let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
+        Case::new(plan, &[(Class::Limited, 10_000)])
+    };
+    let (outcome, _, warnings) = case().kept(Metric::Failed).verdict();
+    assert_eq!(outcome, Outcome::Pass);
+    let expected = "50.0 % of the calls were rejected with status 429, which is no failure, and no \
+                    threshold judges that: add limited = \"rate<0.01\"";
+    assert_eq!(warnings, [expected]);
+    let (_, _, warnings) = case().kept(Metric::Limited).verdict();
+    assert!(warnings.is_empty(), "{warnings:?}");
+}
+
+#[test]
 fn a_run_without_failures_passes_if_it_has_thresholds_and_else_is_measured() {
     assert_eq!(Case::open().verdict(), (Outcome::Measured, Vec::new(), Vec::new()));
     let kept = Case::open().kept(Metric::Latency).verdict();

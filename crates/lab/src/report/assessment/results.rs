@@ -3,8 +3,8 @@
 //! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
 //! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
 //! row for each of `rows`. `text!["a ", code("b")]` joins texts. `cells![…]` creates the cells of a
-//! row. In a heading, lead or note, `[highest pass](capacity)` is a text that links to the glossary
-//! entry "capacity".
+//! row. In a heading, intro or note, `[highest pass](capacity)` is a text that links to the
+//! glossary entry "capacity".
 
 use lab_model::results::Finding;
 use lab_model::results::run::{Row, RunResult};
@@ -39,7 +39,7 @@ const AXIS_NAME_MAX: usize = 28;
 
 /// Returns the results: capacities, then methods and thresholds by plan, then charts.
 pub(super) fn results(assessed: &Assessed) -> Section {
-    let mut section = section("results", "Results per method").lead(
+    let mut section = section("results", "Results per method").intro(
         "Medians over the valid runs of each system, in milliseconds, all outcomes. A ~ marks a \
          figure with [too few calls](uncertain figures). A bar shows the share of the largest p99.",
     );
@@ -73,7 +73,7 @@ struct MethodRow {
     p99_ms: f64,
 }
 
-/// Returns the runs of a system that have these indexes.
+/// Returns the runs of a system whose indexes are in `runs`.
 fn runs_of<'a>(system: &'a System, runs: &[usize]) -> Vec<&'a RunResult> {
     runs.iter().map(|run| &system.runs[*run].result).collect()
 }
@@ -290,7 +290,7 @@ fn charts(assessed: &Assessed, mut section: Section) -> Section {
     section
 }
 
-/// Adds the blocks of another section on the page, below a heading.
+/// Adds a heading and the blocks of another section. They appear only on the page.
 fn add_blocks(section: Section, title: String, other: Section) -> Section {
     let mut section = section.on(PAGE, Block::Subheading(title));
     section.blocks.extend(other.only(PAGE).blocks);

@@ -6,7 +6,7 @@
 //! adds a block that only the HTML page has; `FILES` stands for Markdown and the page.
 //! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each
 //! of `rows`. `name(…)` and `code(…)` mark text from the input. `text!["a ", code("b")]` joins
-//! texts. In a heading, lead or note, `[seed](seed)` is a text that links to the glossary entry
+//! texts. In a heading, intro or note, `[seed](seed)` is a text that links to the glossary entry
 //! "seed".
 
 use lab_model::results::run::StageRow;
@@ -222,7 +222,7 @@ pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
         table.row(std::iter::once(Text::from(fact)).chain(values.iter().map(cell)).collect());
     }
     let section = section("setup", "Set-up and fingerprints")
-        .lead(
+        .intro(
             "Target and [generator](fingerprint) of each system. Values that differ between the \
              systems are coloured.",
         )
@@ -230,12 +230,19 @@ pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
     (!systems.is_empty()).then_some(section)
 }
 
+/// A plan, with the systems that it was run against.
+struct TestedPlan<'a> {
+    /// The first result of the plan.
+    result: ResultFacts<'a>,
+    systems: Vec<&'a str>,
+}
+
 /// Returns the section with the plans, and the rules of measurement and comparison.
 pub(super) fn method(assessed: &Assessed) -> Section {
-    // Each plan, with the systems that it was run against.
-    let mut plans: Vec<(ResultFacts<'_>, Vec<&str>)> = Vec::new();
+    let mut plans: Vec<TestedPlan<'_>> = Vec::new();
     for result in results(assessed) {
-        let is_same = |(other, _): &&mut (ResultFacts<'_>, Vec<&str>)| {
+        let is_same = |known: &&mut TestedPlan<'_>| {
+            let other = &known.result;
             other.plan.name == result.plan.name
                 && other.plan.seed == result.plan.seed
                 && other.plan.warmup == result.plan.warmup
@@ -243,15 +250,15 @@ pub(super) fn method(assessed: &Assessed) -> Section {
                 && other.thresholds == result.thresholds
         };
         match plans.iter_mut().find(is_same) {
-            Some((_, systems)) if systems.contains(&result.system) => {}
-            Some((_, systems)) => systems.push(result.system),
+            Some(known) if known.systems.contains(&result.system) => {}
+            Some(known) => known.systems.push(result.system),
             None => {
-                let system = result.system;
-                plans.push((result, vec![system]));
+                let systems = vec![result.system];
+                plans.push(TestedPlan { result, systems });
             }
         }
     }
-    let table = table!(&plans, |(result, systems)|
+    let table = table!(&plans, |TestedPlan { result, systems }|
         Column::text("plan") => name(&result.plan.name),
         Column::prose("load") => result.load.as_str(),
         Column::number("[seed](seed)") => result.plan.seed.to_string(),
@@ -282,14 +289,15 @@ pub(super) fn method(assessed: &Assessed) -> Section {
 
 /// Returns the texts of the plans as a block that is collapsed at first. `None` if no result has
 /// the text of its plan.
-fn plan_texts(plans: &[(ResultFacts<'_>, Vec<&str>)]) -> Option<Block> {
-    let plans = plans.iter().map(|(result, _)| result.plan);
+fn plan_texts(plans: &[TestedPlan<'_>]) -> Option<Block> {
+    let plans = plans.iter().map(|tested| tested.result.plan);
     let texts = plans.map(|plan| (&plan.name, &plan.text)).filter(|(_, text)| !text.is_empty());
     let blocks = distinct(texts)
         .into_iter()
         .flat_map(|(name, text)| [Block::Subheading(name.clone()), Block::Code(text.clone())]);
     let blocks: Vec<Block> = blocks.collect();
-    (!blocks.is_empty()).then(|| Block::Fold("Texts of the plans".to_owned(), false, blocks))
+    let summary = "Texts of the plans".to_owned();
+    (!blocks.is_empty()).then_some(Block::Fold { summary, open: false, blocks })
 }
 
 /// Returns each distinct warning once, after the names of the results that have it.

@@ -67,7 +67,7 @@ pub(crate) fn tidy(text: &str) -> String {
 }
 
 impl Axis {
-    /// Returns an axis with ticks at the multiples of `step`. `from` must be such a multiple.
+    /// Returns an axis with ticks at the multiples of `step`. `from` must be a multiple of `step`.
     pub(crate) fn stepped(from: f64, to: f64, step: f64, label: impl Fn(f64) -> String) -> Axis {
         let mut ticks = Vec::new();
         let mut at = from;
@@ -105,8 +105,8 @@ impl Axis {
         let minimum = if minimum.is_finite() && minimum > 0.0 { minimum } else { 1.0 };
         let maximum =
             if maximum.is_finite() && maximum > minimum { maximum } else { minimum * 10.0 };
-        // The ends are exponents, in multiples of 0.5. Each end is at least 0.05 outside of the
-        // exponents of the values.
+        // The ends are exponents of ten. Each end is a multiple of 0.5, and at least 0.05 beyond
+        // the exponent of its value.
         let start = (minimum.log10() * 2.0 - 0.1).floor() / 2.0;
         let end = ((maximum.log10() * 2.0 + 0.1).ceil() / 2.0).max(start + 1.0);
         let mut ticks = Vec::new();
@@ -130,8 +130,8 @@ impl Axis {
     }
 
     /// Returns an axis of quantiles by [`rarity`], on which 90 %, 99 % and 99.9 % are equally far
-    /// apart. It ends at the rarest quantile that this number of calls resolves, between 99 % and
-    /// 99.9999 %.
+    /// apart. The axis ends at the rarest quantile that this number of calls resolves, but not
+    /// below 99 % and not above 99.9999 %.
     pub(crate) fn quantile(calls: u64) -> Axis {
         // The number of nines of the last quantile: 99.9 % has three.
         let nines = (calls.max(10) as f64).log10().clamp(2.0, 6.0);

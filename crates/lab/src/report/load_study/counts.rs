@@ -62,7 +62,7 @@ pub(super) fn section(result: &LoadStudyResult) -> Option<Section> {
     for row in rows {
         table.row(formats.iter().map(|format_cell| format_cell(row)).collect());
     }
-    let section = Section::new("counts", "Counts").nav("Counts").lead(
+    let section = Section::new("counts", "Counts").nav("Counts").intro(
         "Medians over all runs, also those that the comparison leaves out. CPU is that of the target's \
          processes. The access log is compared with the generator's count: the difference over all \
          runs, and the largest difference in one second.",

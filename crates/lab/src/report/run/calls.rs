@@ -3,8 +3,8 @@
 //! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
 //! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
 //! row for each of `rows`. `text!["a ", code("b")]` joins texts. `cells![…]` creates the cells of a
-//! row. In a heading, lead or note, `[latency](latency)` is a text that links to the glossary entry
-//! "latency".
+//! row. In a heading, intro or note, `[latency](latency)` is a text that links to the glossary
+//! entry "latency".
 
 use lab_model::record::{Class, Times, Totals};
 use lab_model::results::Quantiles;
@@ -41,17 +41,17 @@ pub(super) fn methods(result: &RunResult) -> Section {
         let note = text![sign, format!(" uncertain: fewer than {min_calls} calls.{remark}")];
         rows.iter().any(is_uncertain).then_some(Block::Note(note))
     };
-    let lead = "Latency in milliseconds from the scheduled send, all outcomes; a timeout counts with \
-                its full time.";
+    let intro = "Latency in milliseconds from the scheduled send, all outcomes; a timeout counts \
+                 with its full time.";
     Section::new("methods", "Methods and outcomes")
         .nav("Methods")
-        .lead(
+        .intro(
             "[Latency](latency) in milliseconds. The first line of a method covers all its \
              [outcomes](outcome), where a timeout counts with its full time. The lines below it are \
              single outcomes, because errors may be faster than results. A ~ marks a figure with \
              [too few calls](uncertain figures).",
         )
-        .on(MARKDOWN, Block::Paragraph(lead.into()))
+        .on(MARKDOWN, Block::Paragraph(intro.into()))
         .on(TERMINAL, Block::Table(terminal_table))
         .on(FILES, Block::Table(table(&all_rows)))
         .on(TERMINAL, uncertain_note(&selected_rows, "~".into(), " A timeout counts with its full time."))
@@ -209,7 +209,7 @@ fn classes(result: &RunResult) -> Option<Block> {
     );
     let summary = "Latency by outcome, of methods with several".to_owned();
     let has_rows = !table.groups.is_empty();
-    has_rows.then(|| Block::Fold(summary, false, vec![Block::Table(table)]))
+    has_rows.then(|| Block::Fold { summary, open: false, blocks: vec![Block::Table(table)] })
 }
 
 /// Returns a chart of the latency by percentile, with a curve per method. `totals` refers to the
@@ -228,8 +228,8 @@ pub(super) fn spectrum(
     let highest_ms =
         histograms.iter().map(|(_, times)| quantile_ms(times, 1.0)).fold(0.0, f64::max);
     let calls = histograms.iter().map(|(_, times)| times.len()).max().unwrap_or(0);
-    // Each method has the same colour as in the charts over time, which leave out methods without
-    // calls.
+    // The charts over time leave out methods without calls. These methods are not counted here
+    // either, so each method has the same colour in all charts.
     let ink = |name: &str| {
         let called = result.methods.iter().filter(|row| row.calls > 0);
         Ink::Series(called.take_while(|row| row.method != name).count())
@@ -245,14 +245,14 @@ pub(super) fn spectrum(
     let axes = (Axis::quantile(calls), Axis::log_ms(lowest_ms, highest_ms));
     let chart = Chart::new("Latency by percentile", (WIDE, 320), axes, shapes);
     let legend = histograms.iter().map(|(name, _)| (ink(name), (*name).to_owned())).collect();
-    let section = Section::new("spectrum", "Percentile spectrum").lead(
+    let section = Section::new("spectrum", "Percentile spectrum").intro(
         "Latency of all outcomes, from the fastest to the slowest call: each step to the right is ten \
          times rarer. A curve ends at its slowest call. latency.hlog has the complete distribution.",
     );
     Some(section.on(PAGE, Block::Figure(chart, legend)))
 }
 
-/// Returns a quantile of a histogram, whose values are nanoseconds, in milliseconds.
+/// Returns a quantile in milliseconds. The values of the histogram are nanoseconds.
 fn quantile_ms(times: &Times, quantile: f64) -> f64 {
     times.value_at_quantile(quantile) as f64 / 1e6
 }
@@ -316,7 +316,7 @@ pub(super) fn stages(result: &RunResult) -> Section {
     let note = "The methods that failed are listed below their stage; methods.csv has all methods.";
     Section::new("stages", "Stages")
         .nav("Stages")
-        .lead(
+        .intro(
             "Planned and achieved load of each [stage](stage). A call belongs to the stage in which its \
              iteration was scheduled.",
         )

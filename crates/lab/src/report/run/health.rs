@@ -3,8 +3,8 @@
 //! the target's responses is compared with the reference's responses.
 //!
 //! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each
-//! of `rows`. `text!["a ", code("b")]` joins texts. In a heading, lead or note, `[busy](busy)` is a
-//! text that links to the glossary entry "busy".
+//! of `rows`. `text!["a ", code("b")]` joins texts. In a heading, intro or note, `[busy](busy)` is
+//! a text that links to the glossary entry "busy".
 
 use lab_model::results::run::RunResult;
 
@@ -72,7 +72,7 @@ pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
     ];
     Section::new("generator", "Generator")
         .nav("Generator")
-        .lead(
+        .intro(
             "The health of the load generator. If it was the limit, the verdict says so, and the other \
              numbers of this page do not describe the target.",
         )
@@ -153,12 +153,12 @@ pub(super) fn connections(result: &RunResult) -> Section {
         Column::number("p99 ms") => ms_or_empty(quantiles.count, quantiles.p99_ms),
         Column::number("max ms") => ms_or_empty(quantiles.count, quantiles.max_ms),
     );
-    let lead = format!(
+    let intro = format!(
         "{protocol}, connections: {reuse}. Times are of connections opened during the run."
     );
     Section::new("connections", "Connections")
         .nav("Connections")
-        .on(PAGE, Block::Lead(lead.into()))
+        .on(PAGE, Block::Intro(intro.into()))
         .on(PAGE, Block::Columns(vec![Block::Facts(facts), Block::Table(times)]))
         .on(MARKDOWN, Block::Paragraph(summary.into()))
 }
@@ -176,7 +176,7 @@ pub(super) fn compared(result: &RunResult) -> Option<Section> {
         count(compared.unanswered),
         count(compared.skipped)
     );
-    let lead = text![
+    let intro = text![
         "A sample of the responses, compared with those of ",
         code(&compared.reference),
         format!(": {} compared, ", count(compared.compared)),
@@ -196,7 +196,7 @@ pub(super) fn compared(result: &RunResult) -> Option<Section> {
         Column::prose("reference") => code(&example.reference),
     );
     let has_examples = !compared.examples.is_empty();
-    let section = Section::new("compared", "Compared responses").on(PAGE, Block::Lead(lead));
+    let section = Section::new("compared", "Compared responses").on(PAGE, Block::Intro(intro));
     let section = section.on(PAGE, Block::Table(methods));
     Some(section.on(PAGE, has_examples.then_some(Block::Table(examples))))
 }

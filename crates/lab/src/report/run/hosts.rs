@@ -4,7 +4,7 @@
 //! names and units of metrics.
 //!
 //! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each
-//! of `rows`. In a heading, lead or note, `[host samples](host samples)` is a text that links to
+//! of `rows`. In a heading, intro or note, `[host samples](host samples)` is a text that links to
 //! the glossary entry "host samples".
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub(super) fn hosts(result: &RunResult) -> Section {
     // In descending order of names, `target` comes before `generator`.
     hosts.sort_unstable_by(|a, b| b.cmp(a));
     hosts.dedup();
-    let lead = match hosts.is_empty() {
+    let intro = match hosts.is_empty() {
         true => "No host was sampled.".to_owned(),
         false => format!(
             "[Sampled](host samples) during the run, with the same time axis as the load.{} A point is \
@@ -46,7 +46,7 @@ pub(super) fn hosts(result: &RunResult) -> Section {
         ),
     };
     let watched = &result.watched;
-    let mut section = Section::new("hosts", "Hosts").lead(&lead).on(PAGE, processes(watched));
+    let mut section = Section::new("hosts", "Hosts").intro(&intro).on(PAGE, processes(watched));
     section = section.on(PAGE, missing(&watched.missing));
     section.nav = (!hosts.is_empty()).then_some("Hosts");
     for host in hosts {
@@ -75,12 +75,12 @@ fn processes(watched: &HostFacts) -> Option<Block> {
 /// Returns the list of metrics that were not sampled, or `None` if it is empty.
 fn missing(missing: &[String]) -> Option<Block> {
     let summary = format!("Missing metrics ({})", missing.len());
-    let list = vec![Block::List(List::of(missing))];
-    (!missing.is_empty()).then_some(Block::Fold(summary, false, list))
+    let blocks = vec![Block::List(List::of(missing))];
+    (!missing.is_empty()).then_some(Block::Fold { summary, open: false, blocks })
 }
 
-/// Identifies the charts of one kind of metrics: the index in [`KINDS`], which is the order on the
-/// page, and the title. There is a chart per unit.
+/// Identifies the charts of one kind of metrics, which has a chart per unit. The values are the
+/// index in [`KINDS`] and the title. The charts are in the order of the index.
 type Group = (usize, String);
 
 /// The curves of one host: by chart, then by name of the metric. A point is a time in seconds and a
@@ -104,7 +104,7 @@ fn charts(result: &RunResult, host: &str) -> Vec<Block> {
     if blocks.len() > EXPANDED_CHARTS {
         let collapsed = blocks.split_off(EXPANDED_CHARTS);
         let summary = format!("Further {} charts", collapsed.len());
-        blocks.push(Block::Fold(summary, false, collapsed));
+        blocks.push(Block::Fold { summary, open: false, blocks: collapsed });
     }
     if omitted > 0 {
         let note = format!("{omitted} further groups are in result.json.");

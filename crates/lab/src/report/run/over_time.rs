@@ -2,7 +2,7 @@
 //!
 //! All these charts have the same time axis and the same marks.
 //!
-//! In a heading, lead or note, `[limited](limited)` is a text that links to the glossary entry
+//! In a heading, intro or note, `[limited](limited)` is a text that links to the glossary entry
 //! "limited".
 
 use lab_model::results::run::RunResult;
@@ -60,7 +60,7 @@ pub(super) fn marks(result: &RunResult, width: i32) -> Vec<Shape> {
         }
         if has_label || stage.from > 0.0 {
             let text = has_label.then(|| stage.stage.clone());
-            shapes.push(Shape::Mark(stage.from, Ink::Stage, text));
+            shapes.push(Shape::Mark(stage.from, Ink::Annotation, text));
         }
     }
     if let Some(at) = result.bottleneck.as_ref().and_then(|finding| finding.at) {
@@ -114,14 +114,14 @@ pub(super) fn load(result: &RunResult, timeline: &Timeline) -> Section {
         timeline.points.iter().map(|point| point.scheduled.max(point.started).max(point.ok));
     let axes = (time_axis(result), Axis::up_to(maximum.fold(0.0, f64::max), Scale::Number));
     let chart = Chart::new("Iterations and results per second", (WIDE, 260), axes, shapes);
-    let lead = format!(
+    let intro = format!(
         "[Scheduled](scheduled, started, dropped) and [started](scheduled, started, dropped) iterations. \
          Where the curves differ, the load was not as planned.{}",
         marks_note(result)
     );
     Section::new("load", "Load: planned and achieved")
         .nav("Load")
-        .lead(&lead)
+        .intro(&intro)
         .on(PAGE, Block::Card(with_step_note(Block::Figure(chart, legend), timeline)))
 }
 
@@ -157,7 +157,7 @@ pub(super) fn latency(result: &RunResult, timeline: &Timeline) -> Section {
     let note = (omitted > 0).then(|| Block::Note(Text::from(note)));
     Section::new("latency", "Latency over time")
         .nav("Latency")
-        .lead(
+        .intro(
             "From the [scheduled send](latency), all outcomes, on a logarithmic scale. The strip above \
              each chart is red where calls [failed](failed), amber where they were [limited](limited).",
         )

@@ -1,7 +1,7 @@
 //! The section about subscriptions: their connections and notifications.
 //!
 //! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each
-//! of `rows`. In a heading, lead or note, `[age p50](block age)` is a text that links to the
+//! of `rows`. In a heading, intro or note, `[age p50](block age)` is a text that links to the
 //! glossary entry "block age". `tone("bad", text)` colours a text by a class of the style sheet; an
 //! empty class is the normal colour.
 
@@ -21,7 +21,7 @@ pub(super) fn subscriptions(result: &RunResult) -> Option<Section> {
     let any_ended = rows.iter().any(|row| !row.ended.is_empty());
     let section = Section::new("subscriptions", "Subscriptions")
         .nav("Subscriptions")
-        .lead(
+        .intro(
             "Notifications over WebSocket after the warm-up, in milliseconds. \
              [Delay](notification delay) counts from the first arrival on any connection of the \
              run. [Missing](missing notifications) notifications lie between two that arrived. \

@@ -1,8 +1,8 @@
 //! The section about signed transactions: sent, refused, and included in blocks.
 //!
 //! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each
-//! of `rows`. In a heading, lead or note, `[inclusion](inclusion time)` is a text that links to the
-//! glossary entry "inclusion time". `tone("bad", text)` colours a text by a class of the style
+//! of `rows`. In a heading, intro or note, `[inclusion](inclusion time)` is a text that links to
+//! the glossary entry "inclusion time". `tone("bad", text)` colours a text by a class of the style
 //! sheet; an empty class is the normal colour.
 
 use lab_model::results::run::RunResult;
@@ -17,7 +17,7 @@ pub(super) fn transactions(result: &RunResult) -> Option<Section> {
     let included = row.inclusion.as_ref();
     let section = Section::new("transactions", "Transactions")
         .nav("Transactions")
-        .lead(
+        .intro(
             "Signed transactions, each of which is sent once; those of a sender go in order of \
              their nonces. [Inclusion](inclusion time) times are in milliseconds, from the \
              scheduled send until a poll saw the transaction in a block.",

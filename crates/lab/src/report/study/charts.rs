@@ -1,7 +1,7 @@
 //! Charts of a sync study: heights, leads, rates and hit ratios. A lead is the number of blocks, or
 //! the time, by which one variant is ahead of the other.
 
-use lab_model::results::study::{Against, Bin, RunRow, StudyResult, VariantRow};
+use lab_model::results::study::{Bin, RunRow, StudyResult, VariantComparison, VariantRow};
 
 use super::super::chart::axis::{Axis, Scale, round_step, tidy};
 use super::super::chart::{Chart, Ink, Points, Shape, curve};
@@ -32,12 +32,13 @@ fn runs_of(result: &StudyResult) -> impl Iterator<Item = &RunRow> {
     result.variants.iter().flat_map(|variant| &variant.runs)
 }
 
-/// Draws the height of each run over time. A mark shows where the heights of the first runs cross.
+/// Draws the height of each run over time. Marks show where the first run of a variant crosses the
+/// first run of the first variant.
 pub(super) fn height(result: &StudyResult) -> Section {
     let first_pairs = result.against.iter().filter_map(|against| against.pairs.first());
     let crosses = first_pairs.flat_map(|pair| &pair.crosses).map(|cross| {
         let text = format!("heights cross at {}", count(cross.height));
-        Shape::Mark(cross.elapsed, Ink::Stage, Some(text))
+        Shape::Mark(cross.elapsed, Ink::Annotation, Some(text))
     });
     let mut shapes: Vec<Shape> = crosses.collect();
     for (index, variant) in result.variants.iter().enumerate() {
@@ -52,7 +53,7 @@ pub(super) fn height(result: &StudyResult) -> Section {
     let chart = Chart::new("Height", SIZE, axes, shapes);
     Section::new("height", "Heights over time")
         .nav("Heights")
-        .lead("From the start of each run.")
+        .intro("From the start of each run.")
         .on(PAGE, Block::Figure(chart, legend(&result.variants)))
 }
 
@@ -63,7 +64,7 @@ fn max_height(result: &StudyResult) -> f64 {
 
 /// Draws the other variant's lead over the first variant: in blocks over time, and in seconds over
 /// height. `index` is the position of `against` in the result.
-pub(super) fn leads(result: &StudyResult, index: usize, against: &Against) -> Section {
+pub(super) fn leads(result: &StudyResult, index: usize, against: &VariantComparison) -> Section {
     let (first, other, pairs) = (&against.first, &against.other, &against.pairs);
     let width = if pairs.len() > 1 { THIN } else { THICK };
     let figure =
@@ -94,10 +95,10 @@ pub(super) fn leads(result: &StudyResult, index: usize, against: &Against) -> Se
     // The zero line may end beyond the axis, because charts clamp every point to the axis.
     let by_height =
         figure("in time at equal height", heights, max_height * 2.0, time_curves, in_time);
-    let lead = format!("Above the line {other} is ahead, below it {first}.");
+    let intro = format!("Above the line {other} is ahead, below it {first}.");
     let mut section = Section::new(format!("lead-{index}"), format!("Lead of {other}"));
     section.nav = (index == 0).then_some("Leads");
-    section.on(PAGE, Block::Lead(lead.into())).on(PAGE, by_time).on(PAGE, by_height)
+    section.on(PAGE, Block::Intro(intro.into())).on(PAGE, by_time).on(PAGE, by_height)
 }
 
 /// Formats a lead in blocks.
@@ -164,14 +165,14 @@ pub(super) fn rates(result: &StudyResult) -> Section {
     let hits = figure("Hit ratio of the page cache", shares, |variant| &variant.hit_ratios, hit);
     let has_hit_ratios =
         result.variants.iter().any(|variant| variant.hit_ratios.iter().any(Option::is_some));
-    let lead = format!(
+    let intro = format!(
         "In bins of {} blocks. At equal height the variants process the same blocks, at equal time they do \
          not.",
         count(result.bin)
     );
     Section::new("rates", "Rates by height")
         .nav("Rates")
-        .on(PAGE, Block::Lead(lead.into()))
+        .on(PAGE, Block::Intro(intro.into()))
         .on(PAGE, rates)
         .on(PAGE, has_hit_ratios.then_some(hits))
 }

@@ -1,8 +1,9 @@
 //! Counts the load generator's requests in an access log that a server of a study writes.
 //!
 //! Each line begins with the time in seconds since 1970, the HTTP status and the User-Agent. In the
-//! log formats of nginx and of the gateway, these are `$msec $status $http_user_agent`. Lines of
-//! other clients are not counted, such as the calls that Weir makes before and after a run.
+//! log formats of nginx and of the gateway, these are `$msec $status $http_user_agent`. Only lines
+//! with the User-Agent of the load generator are counted. The calls that Weir makes before and
+//! after a run have another User-Agent.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom};
@@ -31,6 +32,14 @@ pub(super) struct AccessLog {
     start_offset: u64,
 }
 
+/// A second of the run, as the load generator counted it.
+struct Second {
+    /// End in seconds since the start of the run.
+    end: f64,
+    /// Number of requests that the generator counted in this second.
+    requests: u64,
+}
+
 impl AccessLog {
     /// Stores the size of the log before a run.
     pub(super) fn before_run(path: &Path) -> AccessLog {
@@ -48,8 +57,9 @@ impl AccessLog {
         let mut file = File::open(&self.path).map_err(|error| fault(&error))?;
         file.seek(SeekFrom::Start(self.start_offset)).map_err(|error| fault(&error))?;
         let lines = BufReader::new(file).split(b'\n');
-        let seconds: Vec<(f64, u64)> =
-            result.series.iter().map(|second| (second.at, second.requests)).collect();
+        let series = result.series.iter();
+        let seconds: Vec<Second> =
+            series.map(|point| Second { end: point.at, requests: point.requests }).collect();
         count_lines(lines, result.started_unix, &seconds).map_err(|error| fault(&error))
     }
 
@@ -73,16 +83,15 @@ fn file_size(path: &Path) -> u64 {
 }
 
 /// Counts the generator's lines in total and for each second of the run. `started` is the start of
-/// the run in seconds since 1970. `seconds` has one entry for each second of the run: the end of
-/// that second, in seconds since the start, and the number of requests that the generator counted
-/// in that second.
+/// the run in seconds since 1970.
 fn count_lines(
     lines: impl Iterator<Item = io::Result<Vec<u8>>>,
     started: f64,
-    seconds: &[(f64, u64)],
+    seconds: &[Second],
 ) -> Result<AccessLogCounts, String> {
     let mut counts = AccessLogCounts {
-        seconds: seconds.iter().map(|(_, generator)| (*generator, 0)).collect(),
+        // The generator's count, and the log's count. The log's count begins at 0.
+        seconds: seconds.iter().map(|second| (second.requests, 0)).collect(),
         ..AccessLogCounts::default()
     };
     for line in lines {
@@ -99,11 +108,12 @@ fn count_lines(
         }
         counts.requests += 1;
         counts.limited += u64::from(status == TOO_MANY_REQUESTS);
-        let second = seconds.partition_point(|(end, _)| *end < time - started);
+        let index = seconds.partition_point(|second| second.end < time - started);
         // A request that the server logs a little after the end of the run counts for the last
         // second.
-        if let Some(second) = counts.seconds.get_mut(second.min(seconds.len().saturating_sub(1))) {
-            second.1 += 1;
+        let last_index = seconds.len().saturating_sub(1);
+        if let Some((_, logged)) = counts.seconds.get_mut(index.min(last_index)) {
+            *logged += 1;
         }
     }
     Ok(counts)
@@ -122,7 +132,7 @@ mod tests {
     fn count(text: &str) -> Result<AccessLogCounts, String> {
         let lines = text.lines().map(|line| Ok(line.as_bytes().to_vec()));
         let started = 100.0;
-        let seconds = [(1.0, 2), (2.0, 1)];
+        let seconds = [(1.0, 2), (2.0, 1)].map(|(end, requests)| Second { end, requests });
         count_lines(lines, started, &seconds)
     }
 

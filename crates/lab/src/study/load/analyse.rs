@@ -21,7 +21,7 @@ use crate::wording::load_study as wording;
 /// How a run was made: `run.json` of its folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunFacts {
-    /// Start in seconds since 1970, before the start of servers.
+    /// Start in seconds since 1970. Servers that the run needs start after this time.
     pub started_unix: f64,
     /// Seconds that the run took, with the pause before it.
     pub seconds: f64,
@@ -78,7 +78,7 @@ pub(super) fn count_rounds(runs: &[FinishedRun]) -> usize {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StudyState {
     /// Input of [`rounds::end`], which decides if the study ends. The caller sets the elapsed time.
-    pub(super) progress: rounds::Progress,
+    pub(super) progress: rounds::StudyProgress,
     /// Largest half-width of an interval, as a share of the value. `None` if an interval is not
     /// known yet.
     pub(super) precision: Option<f64>,
@@ -99,19 +99,19 @@ pub(super) fn progress(
     let widths: Option<Vec<f64>> = plans.iter().map(|plan| plan.precision).collect();
     let precision = widths.map(|widths| widths.into_iter().fold(0.0, f64::max));
     StudyState {
-        progress: rounds::Progress {
+        progress: rounds::StudyProgress {
             rounds: count,
             usable: plans.iter().map(|plan| plan.rounds).min().unwrap_or_default(),
             failed_rounds: consecutive_faulty,
             precise: precision.is_some_and(|width| width <= *study.file.precision),
             next_round: study.round_time(),
-            ..rounds::Progress::default()
+            ..rounds::StudyProgress::default()
         },
         precision,
     }
 }
 
-/// Analyses the runs of a study, which are in the order of time.
+/// Analyses the runs of a study. `runs` are in the order of time.
 pub fn analyse(
     study: &LoadStudy,
     runs: &[FinishedRun],
@@ -160,6 +160,39 @@ fn started(run: &FinishedRun) -> String {
     calendar::rfc3339(run.facts.started_unix)
 }
 
+/// Rounds of a plan that are left out for the same reason.
+struct LeftOutRounds<'a> {
+    /// Numbers of the rounds, from 1.
+    rounds: Vec<String>,
+    /// The variants whose runs are unusable; of each round only the first.
+    variants: Vec<&'a str>,
+    reason: String,
+}
+
+impl<'a> LeftOutRounds<'a> {
+    /// Adds the round with this index to `groups`.
+    fn add(groups: &mut Vec<Self>, round: usize, variant: &'a str, reason: String) {
+        let number = (round + 1).to_string();
+        match groups.iter_mut().find(|group| group.reason == reason) {
+            Some(group) => {
+                group.rounds.push(number);
+                if !group.variants.contains(&variant) {
+                    group.variants.push(variant);
+                }
+            }
+            None => groups.push(Self { rounds: vec![number], variants: vec![variant], reason }),
+        }
+    }
+}
+
+impl std::fmt::Display for LeftOutRounds<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let noun = if self.rounds.len() == 1 { "round" } else { "rounds" };
+        let (rounds, variants) = (self.rounds.join(", "), self.variants.join(", "));
+        write!(f, "{noun} {rounds}: {variants}: {}", self.reason)
+    }
+}
+
 /// Compares the variants under one plan. A round with an unusable run is left out for all variants,
 /// because the runs of a round are compared with each other.
 fn compare_plan(
@@ -170,15 +203,14 @@ fn compare_plan(
 ) -> PlanResult {
     let mut variants: Vec<Variant> =
         study.variants.iter().map(|variant| Variant::named(&variant.name)).collect();
-    let mut left_out = Vec::new();
+    let mut left_out: Vec<LeftOutRounds<'_>> = Vec::new();
     let mut usable = 0;
     for round in 0..count_rounds(runs) {
         let round_runs: Vec<&FinishedRun> =
             runs.iter().filter(|run| run.id.round == round && run.id.plan == plan).collect();
         let unusable_run = round_runs.iter().find_map(|run| Some((run.id.variant, unusable(run)?)));
         if let Some((variant, reason)) = unusable_run {
-            let name = &study.variants[variant].name;
-            left_out.push(format!("round {}: {name}: {reason}", round + 1));
+            LeftOutRounds::add(&mut left_out, round, &study.variants[variant].name, reason);
             continue;
         }
         usable += 1;
@@ -205,11 +237,12 @@ fn compare_plan(
     let comparisons = [Some(&comparison), control.as_ref()];
     let widths: Option<Vec<f64>> =
         comparisons.into_iter().flatten().flat_map(|result| half_widths(result, metric)).collect();
+    // The precision is unknown if one of the intervals is unknown, or if there is no interval.
     let widths = widths.filter(|widths| !widths.is_empty());
     PlanResult {
         plan: study.plans[plan].clone(),
         rounds: usable,
-        left_out,
+        left_out: left_out.iter().map(LeftOutRounds::to_string).collect(),
         comparison,
         control,
         precision: widths.map(|widths| widths.into_iter().fold(0.0, f64::max)),
@@ -225,9 +258,9 @@ fn interleave(first: &Variant, second: &Variant) -> Variant {
 }
 
 /// Returns the half-width of each interval of a metric, as a share of the value. `None` means that
-/// a difference has no interval, or one that reaches down to −100 %. A comparison has either
-/// latencies or service times. For a latency, the intervals of the service time are therefore
-/// returned too.
+/// a difference has no interval, or an interval that reaches down to −100 %. A comparison has
+/// either latencies or service times. For a latency, the intervals of the service time are
+/// therefore returned too.
 fn half_widths(result: &CompareResult, metric: Metric) -> Vec<Option<f64>> {
     let service = match metric {
         Metric::LatencyP50 => Metric::ServiceP50,

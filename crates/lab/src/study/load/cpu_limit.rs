@@ -117,7 +117,7 @@ fn create_cgroup(folder: &Path, cpus: f64) -> io::Result<()> {
     outcome
 }
 
-/// Restricts this thread to a number of the cores that it may use now. The number is rounded up.
+/// Restricts this thread to `cpus` of the cores that it may use now. `cpus` is rounded up.
 fn restrict_this_thread(cpus: f64) -> io::Result<()> {
     let allowed = sched_getaffinity(None)?;
     let mut restricted = CpuSet::new();

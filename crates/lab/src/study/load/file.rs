@@ -3,9 +3,9 @@
 //!
 //! The tables below declare the keys of the file, one per line: `KEY: TYPE = DEFAULT;`. A
 //! `required` key must be set. `described "TEXT"` is an optional key, whose absence means TEXT. The
-//! tables are also the source of `docs/load-study-file.md`. A `choice!` declares the words that the
-//! file has for the variants of an enum. `file/check.rs` checks the values, and `runner.rs` runs a
-//! study.
+//! tables are also the source of `docs/load-study-file.md`. A `choice!` declares an enum, and the
+//! words that stand for its values in the file. `file/check.rs` checks the values, and `runner.rs`
+//! runs a study.
 
 use std::collections::BTreeSet;
 use std::path::Path;

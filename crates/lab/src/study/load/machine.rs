@@ -7,7 +7,7 @@ use aws_lc_rs::digest;
 
 use crate::analysis::statistics::median;
 
-/// Number of bytes that one computation hashes, which takes SHA-256 a few milliseconds.
+/// Number of bytes that one computation hashes. SHA-256 takes a few milliseconds for them.
 const HASHED_BYTES: usize = 4 << 20;
 /// Number of computations. Their median hides a single preemption by the scheduler.
 const REPEATS: usize = 7;

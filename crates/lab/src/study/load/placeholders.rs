@@ -62,7 +62,8 @@ pub(super) fn replace(text: &str, values: &PlaceholderValues) -> String {
         match name.and_then(|name| Some((name, values.get(name)?))) {
             Some((name, value)) => {
                 replaced.push_str(value);
-                remaining = &remaining[name.len() + 2..];
+                let braces = 2;
+                remaining = &remaining[name.len() + braces..];
             }
             None => {
                 replaced.push('{');

@@ -116,7 +116,7 @@ pub fn run(
             on_event(Event::RoundEnded { round: rounds, precision: state.precision });
         }
         let elapsed = earlier_time + start.elapsed();
-        let timed_progress = rounds::Progress { elapsed, ..state.progress };
+        let timed_progress = rounds::StudyProgress { elapsed, ..state.progress };
         if let Some(end) = rounds::end(timed_progress, study.limits()) {
             return Ok(LoadStudyRuns { runs, end });
         }
@@ -158,7 +158,7 @@ struct Session<'a> {
 
 impl Session<'_> {
     /// Runs a round. `round` is its number from 0, or `None` for a warm-up round, which returns no
-    /// runs. If the study is stopped, returns the runs that were finished before.
+    /// runs. If the study is stopped, returns the runs that were finished before the stop.
     fn run_round(
         &mut self,
         round: Option<usize>,
@@ -166,52 +166,49 @@ impl Session<'_> {
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<Vec<FinishedRun>, StudyFault> {
         let study = self.study;
-        let order = study.order(round.unwrap_or(0));
+        // A warm-up round has the order and the number of the first round.
+        let round_index = round.unwrap_or(0);
+        let order = study.order(round_index);
         let names = order.iter().map(|variant| study.variants[*variant].name.as_str());
         let (number, variants) = (round.map(|round| round + 1), names.collect());
         on_event(Event::RoundBegins { round: number, variants });
         self.servers.before_round();
-        let mut finished = Vec::new();
+        let mut finished_runs = Vec::new();
         for plan in 0..study.plans.len() {
-            for variant in &order {
+            for variant in order.iter().copied() {
                 self.stop.wait(*study.file.pause);
                 if self.stop.is_requested() {
-                    return Ok(finished);
+                    return Ok(finished_runs);
                 }
-                let id = RunId { round: round.unwrap_or(0), plan, variant: *variant };
-                let (run, finished_run) = self.run(id, on_event)?;
+                let id = RunId { round: round_index, plan, variant };
+                let (run, output) = self.run(id, on_event)?;
                 if self.stop.is_requested() {
-                    return Ok(finished);
+                    return Ok(finished_runs);
                 }
-                let name = &study.variants[*variant].name;
+                let name = &study.variants[variant].name;
                 on_event(Event::RunEnded {
                     plan: &study.plans[plan],
                     variant: name,
-                    result: finished_run.as_ref().map(|finished| &finished.result),
+                    result: output.as_ref().map(|output| &output.result),
                     left_out: unusable(&run),
                 });
-                match round {
-                    None | Some(0) if run.facts.fault.is_some() => {
-                        let reason = run.facts.fault.unwrap_or_default();
-                        return Err(StudyFault::Operation(format!("variant {name:?}: {reason}")));
-                    }
-                    None => {}
-                    Some(_) => {
-                        let methods = &study.variants[*variant].plans[plan].methods;
-                        let result = finished_run.as_ref().map(|finished| {
-                            (&finished.result, &finished.totals, methods.as_slice())
-                        });
-                        self.store.write_run(study, &run, result, write_run)?;
-                        finished.push(run);
-                    }
+                // A failed run ends the study only in a warm-up round or in the first round.
+                if round_index == 0
+                    && let Some(reason) = &run.facts.fault
+                {
+                    return Err(StudyFault::Operation(format!("variant {name:?}: {reason}")));
+                }
+                if round.is_some() {
+                    self.store.write_run(study, &run, output.as_ref(), write_run)?;
+                    finished_runs.push(run);
                 }
             }
         }
-        Ok(finished)
+        Ok(finished_runs)
     }
 
-    /// Executes a run. Returns the facts about it, and its result. If the run failed, the facts
-    /// have the reason, and the result is `None`.
+    /// Executes a run. Returns the facts about the run, and its output. If the run failed, the
+    /// facts have the reason, and the output is `None`.
     fn run(
         &mut self,
         id: RunId,
@@ -246,7 +243,7 @@ impl Session<'_> {
         if outcome.is_err() {
             self.servers.stop_variants();
         }
-        let (result, counts, fault) = match outcome {
+        let (output, counts, fault) = match outcome {
             Ok((finished, counts)) => (Some(finished), Some(counts), None),
             Err(fault) => (None, None, Some(fault)),
         };
@@ -258,8 +255,8 @@ impl Session<'_> {
             counts,
         };
         let run =
-            result.as_ref().map(|finished| variant::run_of_result(&label(round), &finished.result));
-        Ok((FinishedRun { id, facts, run }, result))
+            output.as_ref().map(|output| variant::run_of_result(&label(round), &output.result));
+        Ok((FinishedRun { id, facts, run }, output))
     }
 
     /// Returns the plan of a run, with the variant's target.

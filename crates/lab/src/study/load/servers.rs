@@ -3,13 +3,14 @@
 //!
 //! Servers of one variant have their own folder and their own ports. Shared servers serve all
 //! variants. The A/A control repeats the first variant, to show how large chance differences are.
-//! The control uses the servers of the first variant. Only if servers restart before each run does
-//! it have servers of its own.
+//! If servers restart before each run, the control has servers of its own. Otherwise it uses the
+//! servers of the first variant.
 //!
 //! Texts of the study file may contain placeholders, such as `{dir}` or `{port.NAME}`. A case is a
 //! plan with values for such placeholders. If the study has cases, `plan` is the index of a case.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
@@ -22,7 +23,8 @@ use settings::url::NodeUrl;
 use socket2::{Domain, Socket, Type};
 
 use super::cpu_limit::CpuLimiter;
-use super::file::{LoadStudy, ServerTable};
+use super::file::cases::Case;
+use super::file::{LoadStudy, ServerTable, StudyVariant};
 use super::placeholders::{self, PlaceholderValues};
 use super::store::Store;
 use crate::run::Stop;
@@ -44,21 +46,23 @@ pub(super) struct Servers<'a> {
     weir_binary: &'a Path,
     stop: &'a Stop,
     groups: &'a ProcessGroups,
-    /// Sockets that reserve the ports of all servers until they are dropped.
+    /// Sockets that reserve the ports of all servers. A port is reserved until its socket is
+    /// dropped.
     port_reservations: Vec<Socket>,
     /// Values of the placeholders of the shared servers.
     shared_values: PlaceholderValues,
-    /// Values of the placeholders of each variant's servers, by the index of the variant.
-    values: Vec<PlaceholderValues>,
+    /// Values of the placeholders of each variant's servers, by the index of the variant. The
+    /// values of the cases are not included.
+    variant_values: Vec<PlaceholderValues>,
     /// The running shared servers.
-    shared: Vec<Process>,
+    shared_servers: Vec<Process>,
     /// Running servers by the index of the variant that owns them.
-    running: BTreeMap<usize, Vec<Process>>,
-    /// CPU limits of the running servers, by the same index. Rust drops fields in order, and a
-    /// limit must be dropped after its processes. This field therefore comes after `running`.
+    variant_servers: BTreeMap<usize, Vec<Process>>,
+    /// CPU limits of `variant_servers`, by the same index. Rust drops fields in order, and a limit
+    /// must be dropped after its processes. This field therefore comes after `variant_servers`.
     limiters: BTreeMap<usize, CpuLimiter>,
-    /// Index of the plan or case of the previous run. `None` before the first run.
-    previous_plan: Option<usize>,
+    /// Case of the previous run. `None` before the first run, and in a study without cases.
+    previous_case: Option<&'a Case>,
 }
 
 impl<'a> Servers<'a> {
@@ -78,64 +82,67 @@ impl<'a> Servers<'a> {
             groups,
             port_reservations: Vec::new(),
             shared_values: PlaceholderValues::new(),
-            values: Vec::new(),
-            shared: Vec::new(),
-            running: BTreeMap::new(),
+            variant_values: Vec::new(),
+            shared_servers: Vec::new(),
+            variant_servers: BTreeMap::new(),
             limiters: BTreeMap::new(),
-            previous_plan: None,
+            previous_case: None,
         };
-        servers.reserve_ports()?;
-        let folder = servers.store.shared_folder();
-        let values = with_folder(&servers.shared_values, &folder);
-        servers.shared = servers.start_all("", &study.file.server, &folder, &values, None)?;
+        servers.set_values()?;
+        let (folder, values) = (store.shared_folder(), &servers.shared_values);
+        servers.shared_servers =
+            servers.start_all(None, &study.file.server, &folder, values, None)?;
         Ok(servers)
     }
 
-    /// Reserves a port for each placeholder `{port.NAME}`, and sets the values of placeholders.
-    fn reserve_ports(&mut self) -> Result<(), StudyFault> {
+    /// Sets the values of the placeholders of all servers. Reserves their ports.
+    fn set_values(&mut self) -> Result<(), StudyFault> {
+        let study = self.study;
         let weir = ("weir".to_owned(), self.weir_binary.to_string_lossy().into_owned());
-        let mut port_reservations = Vec::new();
-        // Returns the existing values, with a new port for each `{port.NAME}` that has no value.
-        let mut add_ports = |texts: &mut dyn Iterator<Item = &str>,
-                             existing: &PlaceholderValues| {
-            let mut values = existing.clone();
-            for name in texts.flat_map(placeholders::names) {
-                if let Some(port) = placeholders::port_name(name)
-                    && !values.contains_key(&placeholders::port_placeholder(port))
-                {
-                    let (socket, number) = reserve_port()
-                        .map_err(|error| StudyFault::Operation(format!("no free port: {error}")))?;
-                    port_reservations.push(socket);
-                    values.insert(placeholders::port_placeholder(port), number.to_string());
-                }
-            }
-            Ok::<_, StudyFault>(values)
-        };
-        let mut texts = self.study.file.server.iter().flat_map(ServerTable::texts);
-        self.shared_values = add_ports(&mut texts, &PlaceholderValues::from([weir]))?;
-        self.shared_values.insert("variant".to_owned(), String::new());
-        for (index, variant) in self.study.variants.iter().enumerate() {
-            // A control that shares the servers of its original also shares their values. The
-            // original comes before its control.
-            if self.owner(index) != index {
-                let values = self.values[self.owner(index)].clone();
-                self.values.push(values);
+        let texts = study.file.server.iter().flat_map(ServerTable::texts);
+        self.shared_values = self.add_ports(PlaceholderValues::from([weir]), texts)?;
+        set_variant_and_folder(&mut self.shared_values, "", &self.store.shared_folder());
+        for (index, variant) in study.variants.iter().enumerate() {
+            let owner = self.owner(index);
+            if owner != index {
+                // A control that shares the servers of its original also shares their values. These
+                // are in the list already, because the original comes first.
+                self.variant_values.push(self.variant_values[owner].clone());
                 continue;
             }
-            let texts = variant.servers.iter().flat_map(ServerTable::texts);
-            let case_values = self.study.cases.iter().flat_map(|case| case.values.values());
-            let mut texts =
-                texts.chain(variant.target.as_deref()).chain(case_values.map(String::as_str));
-            let mut values = add_ports(&mut texts, &self.shared_values)?;
-            values.insert("variant".to_owned(), variant.name.clone());
-            self.values.push(values);
+            let server_texts = variant.servers.iter().flat_map(ServerTable::texts);
+            let case_values = study.cases.iter().flat_map(|case| case.values.values());
+            let texts = server_texts
+                .chain(variant.target.as_deref())
+                .chain(case_values.map(String::as_str));
+            let mut values = self.add_ports(self.shared_values.clone(), texts)?;
+            let folder = self.store.server_folder(&variant.name);
+            set_variant_and_folder(&mut values, &variant.name, &folder);
+            self.variant_values.push(values);
         }
-        self.port_reservations = port_reservations;
         Ok(())
     }
 
-    /// Returns the index of the variant whose servers this variant uses. This is its own index, or
-    /// for an A/A control the index of the variant that it repeats.
+    /// Reserves a port for each placeholder `{port.NAME}` in the texts, unless it has a value
+    /// already. Returns `values` with the new ports.
+    fn add_ports<'t>(
+        &mut self,
+        mut values: PlaceholderValues,
+        texts: impl Iterator<Item = &'t str>,
+    ) -> Result<PlaceholderValues, StudyFault> {
+        for port in texts.flat_map(placeholders::names).filter_map(placeholders::port_name) {
+            if let Entry::Vacant(value) = values.entry(placeholders::port_placeholder(port)) {
+                let (socket, number) = reserve_port()
+                    .map_err(|error| StudyFault::Operation(format!("no free port: {error}")))?;
+                self.port_reservations.push(socket);
+                value.insert(number.to_string());
+            }
+        }
+        Ok(values)
+    }
+
+    /// Returns the index of the variant whose servers this variant uses. This is the variant's own
+    /// index, unless the variant is an A/A control that shares the servers of its original.
     fn owner(&self, variant: usize) -> usize {
         match self.study.variants[variant].control_of {
             Some(original) if *self.study.file.restart != Restart::Run => original,
@@ -143,27 +150,31 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// Returns the values of the placeholders of a variant under a plan or case, and the folder of
-    /// its servers.
-    fn values_and_folder(&self, plan: usize, variant: usize) -> (PlaceholderValues, PathBuf) {
-        let owner = self.owner(variant);
-        let folder = self.store.server_folder(&self.study.variants[owner].name);
-        let mut values = with_folder(&self.values[owner], &folder);
-        self.study.cases.get(plan).iter().for_each(|case| case.add_values(&mut values));
-        (values, folder)
+    /// Returns the case with the index `plan`, or `None` if the study has plans instead of cases.
+    fn case(&self, plan: usize) -> Option<&'a Case> {
+        self.study.cases.get(plan)
+    }
+
+    /// Returns the values of the placeholders of a variant under a plan or case.
+    fn values(&self, plan: usize, variant: usize) -> PlaceholderValues {
+        let mut values = self.variant_values[variant].clone();
+        if let Some(case) = self.case(plan) {
+            case.add_values(&mut values);
+        }
+        values
     }
 
     /// Returns the URL of a variant's target, or `None` if the plan's target is used.
     pub(super) fn target(&self, plan: usize, variant: usize) -> Option<String> {
         let target = self.study.variants[variant].target.as_deref()?;
-        Some(placeholders::replace(target, &self.values_and_folder(plan, variant).0))
+        Some(placeholders::replace(target, &self.values(plan, variant)))
     }
 
     /// Returns the access log of a variant's servers, or `None` if no server has one.
     pub(super) fn access_log(&self, plan: usize, variant: usize) -> Option<PathBuf> {
         let servers = &self.study.variants[variant].servers;
         let path = servers.iter().find_map(|server| server.access_log.as_deref())?;
-        Some(placeholders::replace(path, &self.values_and_folder(plan, variant).0).into())
+        Some(placeholders::replace(path, &self.values(plan, variant)).into())
     }
 
     /// Returns the CPU limit of a variant's running servers, or `None` if they have no limit.
@@ -185,76 +196,76 @@ impl<'a> Servers<'a> {
     /// # Errors
     /// Fails if a server cannot be started, or if a running server has ended.
     pub(super) fn before_run(&mut self, plan: usize, variant: usize) -> Result<(), StudyFault> {
-        check_running("", &self.study.file.server, &mut self.shared)?;
-        let owner = self.owner(variant);
-        let restart = *self.study.file.restart;
-        if restart == Restart::Run || self.needs_other_servers(plan) {
+        check_running(None, &self.study.file.server, &mut self.shared_servers)?;
+        let restarts_each_run = *self.study.file.restart == Restart::Run;
+        let case = self.case(plan);
+        let needs_other_servers = match (self.previous_case, case) {
+            (Some(previous), Some(next)) => !next.can_use_servers_of(previous),
+            // This is the first run, or the study has no cases.
+            (None, _) | (_, None) => false,
+        };
+        if restarts_each_run || needs_other_servers {
             self.stop_variants();
         }
-        self.previous_plan = Some(plan);
-        let owners: Vec<usize> = match restart {
-            Restart::Run => vec![owner],
-            // The servers of all variants run all the time, so that the conditions on the machine
-            // are the same for all variants.
-            Restart::Never | Restart::Round => {
-                let indexes = 0..self.study.variants.len();
-                indexes.filter(|index| self.owner(*index) == *index).collect()
+        self.previous_case = case;
+        if restarts_each_run {
+            return self.ensure_running(plan, variant);
+        }
+        // The servers of all variants run all the time, so that the conditions on the machine are
+        // the same for all variants.
+        for index in 0..self.study.variants.len() {
+            if self.owner(index) == index {
+                self.ensure_running(plan, index)?;
             }
-        };
-        for owner in owners {
-            let study = self.study;
-            let variant = &study.variants[owner];
-            if let Some(running) = self.running.get_mut(&owner) {
-                check_running(&variant.name, &variant.servers, running)?;
-                continue;
-            }
-            let (values, folder) = self.values_and_folder(plan, owner);
-            let cpus = study.cases.get(plan).and_then(|case| case.cpus);
-            let limiter = cpus.map(|cpus| CpuLimiter::new(cpus, owner));
-            let started =
-                self.start_all(&variant.name, &variant.servers, &folder, &values, limiter.as_ref());
-            self.limiters.extend(limiter.map(|limiter| (owner, limiter)));
-            self.running.insert(owner, started?);
-            self.await_target(plan, owner)?;
         }
         Ok(())
     }
 
-    /// Returns true if the servers of the previous run's case cannot serve the case of a run.
-    fn needs_other_servers(&self, plan: usize) -> bool {
-        let case = |plan: usize| self.study.cases.get(plan);
-        let previous = self.previous_plan.and_then(case);
-        previous.zip(case(plan)).is_some_and(|(previous, next)| !next.has_servers_of(previous))
+    /// Starts the servers of a variant, and waits for the variant's target. If the servers run
+    /// already, only checks that none of them has ended. The variant must own its servers.
+    fn ensure_running(&mut self, plan: usize, variant: usize) -> Result<(), StudyFault> {
+        let study = self.study;
+        let StudyVariant { name, servers, .. } = &study.variants[variant];
+        if let Some(running) = self.variant_servers.get_mut(&variant) {
+            return check_running(Some(name), servers, running);
+        }
+        let folder = self.store.server_folder(name);
+        let values = self.values(plan, variant);
+        let cpus = self.case(plan).and_then(|case| case.cpus);
+        let limiter = cpus.map(|cpus| CpuLimiter::new(cpus, variant));
+        let started = self.start_all(Some(name), servers, &folder, &values, limiter.as_ref());
+        self.limiters.extend(limiter.map(|limiter| (variant, limiter)));
+        self.variant_servers.insert(variant, started?);
+        self.await_target(plan, variant)
     }
 
     /// Stops the servers of all variants. The next run starts them again.
     pub(super) fn stop_variants(&mut self) {
-        self.running.clear();
+        self.variant_servers.clear();
         self.limiters.clear();
     }
 
     /// Waits until the target of a variant accepts connections. Does nothing if the variant has no
     /// target of its own, or no servers.
     fn await_target(&self, plan: usize, variant: usize) -> Result<(), StudyFault> {
-        let variant_settings = &self.study.variants[variant];
-        let target = self.target(plan, variant);
-        let Some(target) = target.filter(|_| !variant_settings.servers.is_empty()) else {
+        let StudyVariant { name, servers, .. } = &self.study.variants[variant];
+        if servers.is_empty() {
             return Ok(());
-        };
-        let url = NodeUrl::parse_remote(&target).map_err(|error| {
-            StudyFault::Operation(format!("variant {:?}: {error}", variant_settings.name))
-        })?;
-        let description = format!("the target of variant {:?}", variant_settings.name);
+        }
+        let Some(target) = self.target(plan, variant) else { return Ok(()) };
+        let url = NodeUrl::parse_remote(&target)
+            .map_err(|error| StudyFault::Operation(format!("variant {name:?}: {error}")))?;
+        let description = format!("the target of variant {name:?}");
         let address = format!("{}:{}", url.host(), url.port());
         self.await_connection(&description, &address, TARGET_READY_TIMEOUT, None)
     }
 
     /// Starts servers one after another. If a server has an address for `ready`, waits until it
-    /// accepts connections there. `variant` is the variant's name for messages; it is empty for
+    /// accepts connections there. `variant` is the variant's name for messages, or `None` for
     /// shared servers. `folder` is emptied first.
     fn start_all(
         &self,
-        variant: &str,
+        variant: Option<&str>,
         servers: &[ServerTable],
         folder: &Path,
         values: &PlaceholderValues,
@@ -267,30 +278,18 @@ impl<'a> Servers<'a> {
         empty_folder(folder)?;
         for server in servers {
             let description = describe_server(variant, server);
+            let fault = |what: String| StudyFault::Operation(format!("{description}: {what}"));
             for (name, text) in server.files.iter() {
                 write_private(&folder.join(name), &placeholders::replace(text, values))?;
             }
             let ready = server.ready.as_deref().map(|text| placeholders::replace(text, values));
-            if let Some(address) = ready.as_deref().filter(|address| accepts_connections(address)) {
-                return Err(StudyFault::Operation(format!(
-                    "{description}: another program accepts connections at {address} already"
-                )));
+            if let Some(address) = &ready
+                && accepts_connections(address)
+            {
+                let what = format!("another program accepts connections at {address} already");
+                return Err(fault(what));
             }
-            let command: Vec<String> =
-                server.command.iter().map(|word| placeholders::replace(word, values)).collect();
-            let replace = |(name, value): (&String, &String)| {
-                (name.clone(), placeholders::replace(value, values))
-            };
-            let env: BTreeMap<String, String> = server.env.iter().map(replace).collect();
-            let start = |command: &[String]| Process::start(command, &env, self.groups);
-            let started = match limiter {
-                Some(limiter) => limiter.start(&command, start),
-                None => start(&command),
-            };
-            let process = started.map_err(|error| {
-                let program = command.first().map_or("", String::as_str);
-                StudyFault::Operation(format!("{description}: cannot start {program:?}: {error}"))
-            })?;
+            let process = self.start_process(server, values, limiter).map_err(fault)?;
             self.store.add_process(process.id());
             running.push(process);
             if let Some(address) = ready {
@@ -299,6 +298,30 @@ impl<'a> Servers<'a> {
             }
         }
         Ok(running)
+    }
+
+    /// Starts the process of a server, under the CPU limit if there is one.
+    fn start_process(
+        &self,
+        server: &ServerTable,
+        values: &PlaceholderValues,
+        limiter: Option<&CpuLimiter>,
+    ) -> Result<Process, String> {
+        let command: Vec<String> =
+            server.command.iter().map(|word| placeholders::replace(word, values)).collect();
+        let replace = |(name, value): (&String, &String)| {
+            (name.clone(), placeholders::replace(value, values))
+        };
+        let env: BTreeMap<String, String> = server.env.iter().map(replace).collect();
+        let start = |command: &[String]| Process::start(command, &env, self.groups);
+        let started = match limiter {
+            Some(limiter) => limiter.start(&command, start),
+            None => start(&command),
+        };
+        started.map_err(|error| {
+            let program = command.first().map_or("", String::as_str);
+            format!("cannot start {program:?}: {error}")
+        })
     }
 
     /// Waits until an address accepts connections. Also returns `Ok` if the user stops the study,
@@ -330,9 +353,9 @@ impl<'a> Servers<'a> {
     }
 }
 
-/// Fails if a server has ended.
+/// Fails if a server has ended. `variant` is `None` for shared servers.
 fn check_running(
-    variant: &str,
+    variant: Option<&str>,
     servers: &[ServerTable],
     running: &mut [Process],
 ) -> Result<(), StudyFault> {
@@ -345,27 +368,25 @@ fn check_running(
     Ok(())
 }
 
-/// Describes a server for messages. `variant` is empty for a shared server.
-fn describe_server(variant: &str, server: &ServerTable) -> String {
+/// Describes a server for messages. `variant` is `None` for a shared server.
+fn describe_server(variant: Option<&str>, server: &ServerTable) -> String {
     match variant {
-        "" => format!("server {:?}", server.name),
-        _ => format!("server {:?} of variant {variant:?}", server.name),
+        None => format!("server {:?}", server.name),
+        Some(variant) => format!("server {:?} of variant {variant:?}", server.name),
     }
 }
 
-/// Adds the value of the placeholder `{dir}`.
-fn with_folder(values: &PlaceholderValues, folder: &Path) -> PlaceholderValues {
-    let mut values = values.clone();
+/// Sets the values of the placeholders `{variant}` and `{dir}`. `variant` is empty for the shared
+/// servers.
+fn set_variant_and_folder(values: &mut PlaceholderValues, variant: &str, folder: &Path) {
+    values.insert("variant".to_owned(), variant.to_owned());
     values.insert("dir".to_owned(), folder.to_string_lossy().into_owned());
-    values
 }
 
 /// Returns true if a program accepts connections at an address.
 fn accepts_connections(address: &str) -> bool {
-    let addresses = address.to_socket_addrs().into_iter().flatten();
-    addresses
-        .into_iter()
-        .any(|address| TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok())
+    let mut addresses = address.to_socket_addrs().into_iter().flatten();
+    addresses.any(|address| TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok())
 }
 
 /// Creates a folder, or removes its contents if it exists.
@@ -384,7 +405,7 @@ fn write_private(path: &Path, text: &str) -> Result<(), StudyFault> {
         .map_err(|error| StudyFault::Operation(format!("cannot write {}: {error}", path.display())))
 }
 
-/// Reserves a port of 127.0.0.1 for a server until the socket is dropped.
+/// Reserves a port of 127.0.0.1 for a server until the returned socket is dropped.
 ///
 /// The socket is bound but does not listen. A server that sets `SO_REUSEADDR`, as nearly all
 /// servers do, can still listen on the port. While the socket is open, Linux does not choose the

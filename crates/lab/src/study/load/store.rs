@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::analyse::{FinishedRun, RunFacts, RunId};
 use super::file::LoadStudy;
 use crate::import;
+use crate::run::Finished;
 use crate::study::runner::process::signal;
 use crate::study::{StudyFault, remove_folder};
 
@@ -124,7 +125,7 @@ impl Store {
         runs.join(&study.plans[id.plan]).join(label(id.round))
     }
 
-    /// Stores a finished run. `result` is `None` if the run failed.
+    /// Stores a finished run. `output` is `None` if the run failed.
     ///
     /// # Errors
     /// Fails if a file cannot be written.
@@ -132,7 +133,7 @@ impl Store {
         &self,
         study: &LoadStudy,
         run: &FinishedRun,
-        result: Option<(&RunResult, &Totals, &[Box<str>])>,
+        output: Option<&Finished>,
         write_result: WriteRun<'_>,
     ) -> Result<(), StudyFault> {
         let folder = self.run_folder(study, run.id);
@@ -143,7 +144,8 @@ impl Store {
         let unfinished = self.base.join(UNFINISHED_RUN_FOLDER);
         remove_folder(&unfinished).map_err(io_fault)?;
         fs::create_dir(&unfinished).map_err(io_fault)?;
-        if let Some((result, totals, methods)) = result {
+        if let Some(Finished { result, totals }) = output {
+            let methods = study.variants[run.id.variant].plans[run.id.plan].methods.as_slice();
             write_result(&unfinished, result, totals, methods).map_err(fault)?;
         }
         let bytes = serde_json::to_vec_pretty(&run.facts).expect("facts are plain JSON");
@@ -153,8 +155,8 @@ impl Store {
         fs::rename(&unfinished, &folder).map_err(io_fault)
     }
 
-    /// Reads the runs of all complete rounds, and removes the runs of the incomplete round after
-    /// them.
+    /// Reads the runs of all complete rounds, and removes the runs of the incomplete round that
+    /// follows them.
     ///
     /// # Errors
     /// Fails if a finished run cannot be read.

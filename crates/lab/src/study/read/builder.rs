@@ -9,8 +9,8 @@ use crate::wording::number::count;
 /// Memory limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunLimits {
-    /// Number of stored samples at which each two neighbouring samples are merged into one. Must be
-    /// at least two.
+    /// Maximum number of stored samples. When it is reached, neighbouring samples are merged in
+    /// pairs. Must be at least two.
     pub(crate) samples: usize,
     /// Maximum number of stored timeouts: blocks that a peer did not deliver in time.
     pub(crate) timeouts: usize,
@@ -37,11 +37,11 @@ pub(crate) struct RunBuilder {
     /// Number of original samples that are merged into one stored sample. It doubles each time that
     /// the number of stored samples reaches the limit.
     stride: usize,
-    /// A sample that is not stored yet, and the number of original samples that are merged in it.
-    pending: Option<(Sample, usize)>,
+    /// `None` if all samples are stored.
+    pending: Option<PendingSample>,
     /// The last original sample.
     last_sample: Option<Sample>,
-    /// The last cumulative counters. `None` before the first.
+    /// The last cumulative counters. `None` before the first counters.
     counters: Option<Accesses>,
     /// Number of samples whose height was below the previous height.
     falls: u64,
@@ -53,6 +53,14 @@ pub(crate) struct RunBuilder {
     /// Number of timeouts beyond the limit.
     timeouts_omitted: u64,
     notes: Vec<String>,
+}
+
+/// A sample that is not stored yet.
+#[derive(Clone, Copy, Debug)]
+struct PendingSample {
+    sample: Sample,
+    /// Number of original samples that are merged into `sample`.
+    merged_count: usize,
 }
 
 impl RunBuilder {
@@ -117,19 +125,23 @@ impl RunBuilder {
     fn store(&mut self, sample: Sample) {
         let is_same_instant = |previous: &Sample| previous.at >= sample.at;
         self.pending = match self.pending.take() {
-            Some((previous, merged_count)) => {
-                Some((merge_samples(previous, sample), merged_count + 1))
-            }
+            Some(PendingSample { sample: previous, merged_count }) => Some(PendingSample {
+                sample: merge_samples(previous, sample),
+                merged_count: merged_count + 1,
+            }),
             None if self.samples.last().is_some_and(is_same_instant) => {
-                self.samples.pop().map(|previous| (merge_samples(previous, sample), self.stride))
+                self.samples.pop().map(|previous| PendingSample {
+                    sample: merge_samples(previous, sample),
+                    merged_count: self.stride,
+                })
             }
-            None => Some((sample, 1)),
+            None => Some(PendingSample { sample, merged_count: 1 }),
         };
         // The first sample is never merged, because all times are relative to its time.
         if self.samples.is_empty()
-            || self.pending.is_some_and(|(_, merged_count)| merged_count >= self.stride)
+            || self.pending.is_some_and(|pending| pending.merged_count >= self.stride)
         {
-            self.samples.extend(self.pending.take().map(|(sample, _)| sample));
+            self.samples.extend(self.pending.take().map(|pending| pending.sample));
         }
         if self.samples.len() >= self.limits.samples {
             let (first_sample, others) = self.samples.split_at(1);
@@ -184,7 +196,7 @@ impl RunBuilder {
 
     /// Returns the run, or `None` if it has no sample.
     pub(crate) fn finish(mut self, label: &str) -> Option<SyncRun> {
-        self.samples.extend(self.pending.take().map(|(sample, _)| sample));
+        self.samples.extend(self.pending.take().map(|pending| pending.sample));
         let first = self.samples.first()?;
         let mut notes = self.notes;
         if self.stride > 1 {

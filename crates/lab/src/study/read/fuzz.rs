@@ -17,7 +17,7 @@ const TIGHT: Limits =
     Limits { line_bytes: 4_000, run: RunLimits { samples: 8, timeouts: 3, announced: 3 } };
 /// Limits with the same length of a line. They allow so many samples that no samples are merged.
 const ROOMY: Limits = Limits { line_bytes: TIGHT.line_bytes, run: RunLimits::DEFAULT };
-/// Largest length of an error or a note, in bytes, because people read them.
+/// Largest length of an error or a note, in bytes. People read these texts.
 const MESSAGE_BYTES_MAX: usize = 1_000;
 
 /// Reads bytes as a file of each format. The resulting run must be ordered and bounded, and must
@@ -68,7 +68,8 @@ fn run_of(
     read(Path::new("fuzz"), &mut BufReader::with_capacity(chunk_bytes, bytes), form, limits)
 }
 
-/// Converts a result to a form that can be compared, because [`StudyFault`] cannot.
+/// Converts the error of a result to its message. Messages can be compared, but values of
+/// [`StudyFault`] cannot.
 fn comparable(read: &Result<SyncRun, StudyFault>) -> Result<&SyncRun, String> {
     read.as_ref().map_err(ToString::to_string)
 }

@@ -1,5 +1,5 @@
 //! Reads logs in which a node writes one line for each new block. Such a line becomes a *sample*:
-//! the height, which is the number of the block, and the time. For example, geth writes:
+//! the time, and the height (the number of the block). For example, geth writes:
 //!
 //! ```text
 //! INFO [12-31|23:59:59.500] Imported new potential chain segment number=18,000,000 hash=0b0b0b…
@@ -47,8 +47,8 @@ pub struct LogFormat {
 struct LineFormat {
     /// Regular expression with the groups `height`, `time` and, in some formats, `cache_mib`.
     pattern: String,
-    /// The compiled pattern. It is compiled at its first use, because every command of the program
-    /// loads the formats.
+    /// The compiled pattern. Every command of the program loads the formats, and most commands use
+    /// none. The pattern is therefore compiled at its first use.
     #[serde(skip)]
     compiled: OnceLock<Regex>,
     /// True if the times have no year.

@@ -68,10 +68,10 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
     let max_bytes = lines.limits.line_bytes;
     while let Some(line) = lines.next()? {
         if let Some(mut statistic) = open.take() {
-            let timestamp = split_timestamp(line);
             // A line with a time inside the object means that the object is incomplete, for example
             // after a restart.
-            if timestamp.is_none() && statistic.text.len() + line.len() < max_bytes {
+            let has_time = split_timestamp(line).is_some();
+            if !has_time && statistic.text.len() + line.len() < max_bytes {
                 statistic.text.push_str(line);
                 statistic.text.push('\n');
                 if line != "}" {
@@ -90,6 +90,7 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
                 continue;
             }
             broken += 1;
+            // This line may announce the next statistic, so it is also read below.
         }
         let Some((at, message)) = split_timestamp(line) else { continue };
         if message.starts_with("Statistic for last") {

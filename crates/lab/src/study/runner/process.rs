@@ -102,8 +102,8 @@ impl Process {
                 // The children of the process must not continue during the next run.
                 signal(self.child.id(), Signal::KILL);
                 self.groups.0.lock().retain(|id| *id != self.child.id());
-                // The last lines of output may still be in the pipe. The wait ends when the thread
-                // that reads them has dropped its reference.
+                // The last lines of output may still be in the pipe. The thread that reads them
+                // drops its reference at the end. The loop waits for that for a short time.
                 let wait_start = Instant::now();
                 while wait_start.elapsed() < POLL_INTERVAL * 10
                     && Arc::strong_count(&self.last_lines) > 1

@@ -10,8 +10,8 @@ use lab_model::results::study::{About, Conclusion, RunRow, VariantRow};
 use super::conclusion;
 use crate::wording::number::{count, percent, short};
 
-/// A variant starts slowly if the other variant's rate is at least this many times its own rate in
-/// the first bins. The second ratio applies only if the rates in the first bin do not reach the
+/// A variant starts slowly if, in the first bins, the other variant's rate is at least this many
+/// times its own rate. The second ratio is tried only if the very first bin does not reach the
 /// first ratio.
 const SLOW_RATIOS: [f64; 2] = [1.5, 1.1];
 /// Two variants do the same work in a bin if their page accesses per block differ by at most this
@@ -23,23 +23,26 @@ const SAME_BINS_MIN: f64 = 0.8;
 const FEWER_READS_RATIO: f64 = 1.25;
 
 /// States if a cold cache explains that `slow` starts slower than `quick`. A cold cache has a lower
-/// hit ratio at the start than later. `bin` is the width of a bin in blocks. `None` if `slow` does
+/// hit ratio at the start than later. `bin_width` is in blocks. `is_slow_faster` has a value per
+/// bin: true if `slow` is faster there, `None` if neither variant is. Returns `None` if `slow` does
 /// not start slower, if it is faster in no later bin, or if hit ratios are unknown.
 pub(super) fn explain_slow_start(
-    bin: u64,
+    bin_width: u64,
     slow: &VariantRow,
     quick: &VariantRow,
+    is_slow_faster: &[Option<bool>],
 ) -> Option<Conclusion> {
     let rates = |index: usize| value_at(&slow.rates, index).zip(value_at(&quick.rates, index));
     let start_bins = SLOW_RATIOS.into_iter().find_map(|factor| {
-        let is_slower =
-            |index: &usize| rates(*index).is_some_and(|(slow, quick)| quick >= factor * slow);
-        let bins = (0..slow.rates.len()).take_while(is_slower).count();
+        let is_slower = |index: &usize| {
+            is_slow_faster[*index] == Some(false)
+                && rates(*index).is_some_and(|(slow, quick)| quick >= factor * slow)
+        };
+        let bins = (0..is_slow_faster.len()).take_while(is_slower).count();
         (bins > 0).then_some(bins)
     })?;
     // A variant that is slower in all bins is slow, but it has no slow start.
-    let is_faster = |index| rates(index).is_some_and(|(slow, quick)| slow > quick);
-    if !(start_bins..slow.rates.len()).any(is_faster) {
+    if !is_slow_faster[start_bins..].contains(&Some(true)) {
         return None;
     }
     let (start_low, start_high) = range_of(slow.hit_ratios.iter().take(start_bins))?;
@@ -47,7 +50,7 @@ pub(super) fn explain_slow_start(
     let rate_ratio = rate_over(quick, start_bins)? / rate_over(slow, start_bins)?;
     let observation = format!(
         "below height {}, {} is {rate_ratio:.1} times slower than {}",
-        count(start_bins as u64 * bin),
+        count(start_bins as u64 * bin_width),
         slow.name,
         quick.name
     );
@@ -116,33 +119,35 @@ pub(super) fn compare_work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion>
         count(bin.from),
         count(bin.to)
     );
-    let text = match () {
-        () if same_work.len() == total => format!(
+    let text = if same_work.len() == total {
+        format!(
             "the work per block is the same: page accesses per block agree within {largest_same} in every \
              bin, so differences in blocks/s are real"
-        ),
-        () if same_work.len() as f64 >= SAME_BINS_MIN * total as f64 => format!(
+        )
+    } else if same_work.len() as f64 >= SAME_BINS_MIN * total as f64 {
+        format!(
             "the work per block is the same: page accesses per block agree within {largest_same} in {} of {total} \
              bins ({largest_difference}), so differences in blocks/s are real there",
             same_work.len()
-        ),
-        () => format!(
+        )
+    } else {
+        format!(
             "the work per block is not the same: page accesses per block agree within {} in only \
              {} of {total} bins ({largest_difference}), so differences in blocks/s may come from \
              different work",
             percent(SAME_WORK_MAX),
             same_work.len()
-        ),
+        )
     };
     Some(conclusion(About::Work, text))
 }
 
 /// Names the variant that reads fewer pages per block, and states if it is faster in the bins in
-/// which it reads fewer. `bin` is the width of a bin in blocks. `faster` has a value per bin: true
-/// if variant `a` is faster there, `None` if both are equally fast. `None` if a run has no
-/// counters, or if the runs of a variant added no block.
+/// which it reads fewer. `bin_width` is in blocks. `faster` has a value per bin: true if variant
+/// `a` is faster there, `None` if neither variant is. Returns `None` if a run has no counters, or
+/// if the runs of a variant added no block.
 pub(super) fn compare_reads(
-    bin: u64,
+    bin_width: u64,
     a: &VariantRow,
     b: &VariantRow,
     faster: &[Option<bool>],
@@ -188,7 +193,7 @@ pub(super) fn compare_reads(
     let slower_bins: Vec<String> = bins
         .iter()
         .filter(|index| faster[**index] == Some(!a_reads_less))
-        .map(|index| count(*index as u64 * bin))
+        .map(|index| count(*index as u64 * bin_width))
         .collect();
     let mut text = format!(
         "{} reads {factor}fewer pages per block than {} ({} compared with {})",

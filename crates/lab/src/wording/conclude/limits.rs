@@ -5,7 +5,7 @@
 //!
 //! `clock` formats a time as `1:02:03`, and `span` as `1 h 2 min`.
 
-use lab_model::results::study::{About, Against, Conclusion, RunRow, StudyResult};
+use lab_model::results::study::{About, Conclusion, RunRow, StudyResult, VariantComparison};
 
 use super::conclusion;
 use crate::wording::number::{clock, count, join_first, plural, span};
@@ -26,14 +26,14 @@ fn runs_with_names(result: &StudyResult) -> impl Iterator<Item = (String, &RunRo
     })
 }
 
-/// Names the variant that reached the tip first, and its lead. `against` compares a study's first
-/// variant with another variant. `None` if a run of the two variants did not reach the tip.
+/// Names the variant that reached the tip first, and its lead. `comparison` compares a study's
+/// first variant with another variant. `None` if a run of the two variants did not reach the tip.
 ///
 /// In `lead`, `first` and `other` are the times of the two variants to the tip. `seconds` is
 /// positive if the first variant was earlier.
-pub(super) fn tip_lead(against: &Against) -> Option<Conclusion> {
-    let lead = against.tip?;
-    let (first, other) = (&against.first, &against.other);
+pub(super) fn tip_lead(comparison: &VariantComparison) -> Option<Conclusion> {
+    let lead = comparison.tip?;
+    let (first, other) = (&comparison.first, &comparison.other);
     let text = match lead.seconds {
         0.0 => format!("{first} and {other} reached the tip after {}", clock(lead.first)),
         seconds => {
@@ -52,8 +52,8 @@ pub(super) fn tip_lead(against: &Against) -> Option<Conclusion> {
     Some(conclusion(About::Tip, text))
 }
 
-/// Describes the tip in up to three conclusions: the runs that reached it, the target heights above
-/// it, and the runs that stopped below it.
+/// Describes the tip in up to three conclusions: the runs that reached the tip, the study's heights
+/// above the tip, and the runs that stopped below it.
 pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
     let mut conclusions = Vec::new();
     let runs_at_tip: Vec<String> = runs_with_names(result)

@@ -217,7 +217,8 @@ fn csv_row(log: &[u8]) -> String {
     fields.join(",") + "\n"
 }
 
-/// Formats a JSON string as a field of CSV. Only a malformed log needs quotes.
+/// Formats a JSON string as a field of CSV. The field is empty if `raw` is `None` or not a string.
+/// Only a field of a malformed log needs quotes.
 fn csv_field(raw: Option<&[u8]>) -> String {
     let text = raw.and_then(JsonString::from_value).map(|text| text.decode().into_owned());
     let text = String::from_utf8_lossy(&text.unwrap_or_default()).into_owned();

@@ -34,7 +34,7 @@ pub(super) struct Queue<T = Job> {
 /// The state of the queue, under one lock.
 struct Inner<T> {
     queued: VecDeque<T>,
-    /// Wakeups of the idle readers. The last reader of the list became idle last.
+    /// Wakeups of the idle readers, in the order in which the readers became idle.
     idle: Vec<Arc<Condvar>>,
     /// Number of readers that have the index open.
     ready: usize,
@@ -90,7 +90,7 @@ impl<T> Queue<T> {
         self.inner.lock().ready += 1;
     }
 
-    /// Deregisters a reader. The last one drops all queued lookups.
+    /// Deregisters a reader. If no reader remains, drops all queued lookups.
     pub(super) fn remove_reader(&self) {
         let mut inner = self.inner.lock();
         inner.ready -= 1;
@@ -99,7 +99,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Rejects further lookups. Readers still serve the queued ones.
+    /// Rejects further lookups. Readers still serve the queued lookups.
     pub(super) fn close(&self) {
         let mut inner = self.inner.lock();
         inner.closed = true;

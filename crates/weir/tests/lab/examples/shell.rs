@@ -27,6 +27,13 @@ struct Shell {
     output_file: NamedTempFile,
 }
 
+/// Why [`Shell::wait_for`] has stopped waiting.
+enum WaitEnd {
+    ConditionMet,
+    CommandEnded(ExitStatus),
+    TimedOut,
+}
+
 impl Shell {
     fn start(command: &str, folder: &Path, world: &World) -> Shell {
         let output_file = NamedTempFile::new().unwrap();
@@ -58,21 +65,20 @@ impl Shell {
             Command::new("kill").args([signal, "--", &group]).stderr(Stdio::null()).status();
     }
 
-    /// Waits until the output meets a condition or the command ends. Returns `Some(None)` in the
-    /// first case, `Some(Some(status))` in the second, and `None` after [`TIMEOUT`].
-    fn wait_for(&mut self, is_met: impl Fn(&str) -> bool) -> Option<Option<ExitStatus>> {
+    /// Waits until the output meets a condition or the command ends, for at most [`TIMEOUT`].
+    fn wait_for(&mut self, is_met: impl Fn(&str) -> bool) -> WaitEnd {
         let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             if is_met(&self.output()) {
-                return Some(None);
+                return WaitEnd::ConditionMet;
             }
             if let Some(status) = self.child.try_wait().unwrap() {
-                return Some(Some(status));
+                return WaitEnd::CommandEnded(status);
             }
             // Sleeps: between two checks of another process; the deadline bounds the loop.
             std::thread::park_timeout(Duration::from_millis(20));
         }
-        None
+        WaitEnd::TimedOut
     }
 }
 
@@ -184,16 +190,16 @@ fn expect_output(shell: &mut Shell, text: &str) -> Result<(), String> {
 
 fn expect(shell: &mut Shell, expected: &str, is_met: impl Fn(&str) -> bool) -> Result<(), String> {
     match shell.wait_for(is_met) {
-        Some(None) => Ok(()),
-        Some(Some(status)) => {
+        WaitEnd::ConditionMet => Ok(()),
+        WaitEnd::CommandEnded(status) => {
             Err(format!("ended with {status} before it said {expected:?}:\n{}", shell.output()))
         }
-        None => Err(format!("did not say {expected:?}:\n{}", shell.output())),
+        WaitEnd::TimedOut => Err(format!("did not say {expected:?}:\n{}", shell.output())),
     }
 }
 
 fn expect_end(shell: &mut Shell, codes: &[i32]) -> Result<(), String> {
-    let Some(Some(status)) = shell.wait_for(|_| false) else {
+    let WaitEnd::CommandEnded(status) = shell.wait_for(|_| false) else {
         return Err(format!("did not end:\n{}", shell.output()));
     };
     match status.code() {

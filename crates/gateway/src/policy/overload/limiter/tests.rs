@@ -278,7 +278,9 @@ impl Sim {
     fn end(&mut self, upstream: usize, call: usize) -> (f64, f64) {
         let call = self.calls[call];
         let served_by = &mut self.upstreams[upstream];
-        match served_by.waiting.pop_front() {
+        // A test may have reduced the number of slots below the number of busy ones.
+        let is_slot_free = served_by.busy <= served_by.slots;
+        match if is_slot_free { served_by.waiting.pop_front() } else { None } {
             Some(next) => self.begin(upstream, next),
             None => served_by.busy -= 1,
         }
@@ -506,6 +508,20 @@ fn the_limit_stays_within_its_bounds() {
     let measured = sim.run(5_000.0, 20.0);
     assert!(measured.limit_mean < 8.0, "{measured:?}");
     assert!(sim.limiter.limit >= 6);
+}
+
+#[test]
+fn the_limit_falls_after_a_collapse_at_the_highest_limit() {
+    let limits: Vec<f64> = (0..8)
+        .map(|step| {
+            let mut sim = Sim::new((2, 40), &[(40, 1.0)], &[fixed(1.0, 0.010)]);
+            sim.run(12_000.0, 20.0 + f64::from(step) * 0.25);
+            sim.upstreams[0].slots = 2;
+            sim.run(12_000.0, 20.0);
+            sim.run(12_000.0, 20.0).limit_mean
+        })
+        .collect();
+    assert!(limits.iter().all(|limit| *limit < 10.0), "{limits:?}");
 }
 
 #[test]

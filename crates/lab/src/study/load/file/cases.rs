@@ -51,7 +51,7 @@ pub struct Case {
 
 impl Case {
     /// Returns true if the servers of another case can serve this case.
-    pub fn has_servers_of(&self, other: &Case) -> bool {
+    pub fn can_use_servers_of(&self, other: &Case) -> bool {
         self.values == other.values && self.cpus == other.cpus
     }
 
@@ -80,7 +80,7 @@ impl Checker<'_, '_> {
         self.check_distinct(names, None, "another case has this name");
         let machine_cpus = machine_cpus();
         for table in file.case.iter() {
-            self.check_placeholders(&table.values.location, table.values.values());
+            self.check_placeholders(&table.values.location, table.values.values(), false);
             if let Some(cpus) = (*table.cpus).filter(|cpus| *cpus > machine_cpus) {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
                 let available = plural(machine_cpus as u64, "CPU");

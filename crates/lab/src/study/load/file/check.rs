@@ -48,7 +48,8 @@ impl Checker<'_, '_> {
     /// error.
     pub(super) fn check(&mut self, file: LoadStudyFile) -> LoadStudy {
         let cases_left_out = self.read_cases(&file);
-        file.server.iter().for_each(|server| self.check_server(server));
+        // Shared servers run for all cases, so their texts cannot use the values of one case.
+        file.server.iter().for_each(|server| self.check_server(server, false));
         let mut variants: Vec<StudyVariant> =
             file.variant.iter().map(|table| self.read_variant(table, &file)).collect();
         self.check_count(&file);
@@ -70,15 +71,16 @@ impl Checker<'_, '_> {
         LoadStudy { file, plans, cases, cases_left_out, variants, hash }
     }
 
-    /// Checks the command, the files and the address of a server.
-    fn check_server(&mut self, table: &ServerTable) {
+    /// Checks the command, the files and the address of a server. `has_case` is true if the
+    /// server runs for one case only, so that its texts may use the values of the case.
+    fn check_server(&mut self, table: &ServerTable, has_case: bool) {
         if table.command.is_empty() && table.command.is_set() {
             self.report.error(&table.command, "the command is empty", "at least one word");
         }
-        self.check_placeholders(&table.command.location, table.command.iter());
-        self.check_placeholders(&table.env.location, table.env.values());
-        self.check_placeholders(&table.ready.location, table.ready.iter());
-        self.check_placeholders(&table.access_log.location, table.access_log.iter());
+        self.check_placeholders(&table.command.location, table.command.iter(), has_case);
+        self.check_placeholders(&table.env.location, table.env.values(), has_case);
+        self.check_placeholders(&table.ready.location, table.ready.iter(), has_case);
+        self.check_placeholders(&table.access_log.location, table.access_log.iter(), has_case);
         for name in table.files.keys() {
             if !is_file_name(name) {
                 let message = format!("{name:?} is not the name of a file in {{dir}}");
@@ -99,18 +101,20 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Checks that all placeholders of texts are known. For `{case.NAME}`, every case must have a
-    /// value of this name.
+    /// Checks that all placeholders in texts are known. `{case.NAME}` is known if `has_case` is
+    /// true and every case has a value of this name.
     pub(super) fn check_placeholders<'t>(
         &mut self,
         location: &Location,
         texts: impl Iterator<Item = &'t String>,
+        has_case: bool,
     ) {
+        let cases = if has_case { self.cases.as_slice() } else { &[] };
         let names = texts.flat_map(|text| placeholders::names(text));
         let is_known = |name: &str| match placeholders::is_case_value(name) {
             true => {
                 let has_value = |case: &Case| case.values.contains_key(name);
-                !self.cases.is_empty() && self.cases.iter().all(has_value)
+                !cases.is_empty() && cases.iter().all(has_value)
             }
             false => placeholders::is_known(name),
         };
@@ -118,7 +122,7 @@ impl Checker<'_, '_> {
         for name in unknown {
             let names = placeholders::NAMES.join("}, {");
             let message = format!("unknown placeholder {{{name}}}");
-            let case_values = if self.cases.is_empty() { "" } else { ", {case.NAME} of all cases" };
+            let case_values = if cases.is_empty() { "" } else { ", {case.NAME} of all cases" };
             let allowed = format!("{{{names}}}, {{port.NAME}}{case_values}");
             self.report.error(location, message, allowed);
         }
@@ -126,7 +130,7 @@ impl Checker<'_, '_> {
 
     /// Checks a variant and reads its plans.
     fn read_variant(&mut self, table: &VariantTable, study: &LoadStudyFile) -> StudyVariant {
-        self.check_placeholders(&table.target.location, table.target.iter());
+        self.check_placeholders(&table.target.location, table.target.iter(), true);
         self.check_target_of_cases(table);
         let uses = self.plan_uses(table, study);
         let mut variables: BTreeMap<String, f64> = (*study.variables).clone();
@@ -144,7 +148,7 @@ impl Checker<'_, '_> {
                 self.read_plan(&plan.file, &plan.location, &plan_variables)
             })
             .collect();
-        table.server.iter().for_each(|server| self.check_server(server));
+        table.server.iter().for_each(|server| self.check_server(server, true));
         StudyVariant {
             name: table.name.to_string(),
             control_of: None,

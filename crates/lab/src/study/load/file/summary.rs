@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::LoadStudy;
 use crate::wording::number::{plural, span};
 
-/// Maximum number of rounds that a summary lists. A block, which is the number of rounds after
-/// which the orders repeat, is always listed completely.
+/// Maximum number of rounds that a summary lists. If the variants have more different orders than
+/// this, the summary lists every order once.
 const LISTED_MAX: usize = 12;
 
 impl LoadStudy {
@@ -62,12 +62,14 @@ impl LoadStudy {
             0 => String::new(),
             count => format!("{} for warm-up, then ", plural(count as u64, "round")),
         };
+        // The text of a metric is its name, a comma and the unit.
+        let metric = file.precision_of.metric().as_str().split(',').next().unwrap_or_default();
         format!(
             "{warm_up}{} to {}, {}, until the intervals of {} are ±{} % or {} have passed",
             *file.rounds_min,
             *file.rounds_max,
             file.order.as_str(),
-            file.precision_of.metric().as_str().split(',').next().unwrap_or_default(),
+            metric,
             (*file.precision * 1000.0).round() / 10.0,
             span(file.time_max.as_secs_f64()),
         )

@@ -335,7 +335,7 @@ fn cases_have_their_own_plans_values_and_limits() {
     let level =
         |study: &LoadStudy, plan: usize| study.variants[0].plans[plan].scenarios[0].stages[0].to;
     assert_eq!((level(&study, 0), level(&study, 1)), (7.0, 9.0), "the case's variables count");
-    assert!(!study.cases[0].has_servers_of(&study.cases[1]));
+    assert!(!study.cases[0].can_use_servers_of(&study.cases[1]));
     let summary = study.summary();
     for part in
         ["a: {case.url}, starts s", "cases      one, two", "left out   huge: needs 1000 CPUs"]
@@ -366,6 +366,19 @@ fn faulty_cases_are_refused_with_their_reasons() {
               11 | target = "http://h/***"
                  |          ^^^^^^^^^^^^^^
                  allowed: {dir}, {variant}, {weir}, {port.NAME}, {case.NAME} of all cases
+        "#]],
+    );
+    // A shared server runs for all cases.
+    faults(
+        &format!(
+            "{HEAD}[[server]]\nname = 's'\ncommand = ['p', '{{case.x}}']\n\
+             [[case]]\nname = 'one'\nvalues = {{ x = '1' }}\n{TWO}"
+        ),
+        expect![[r#"
+            s.toml:6:11: server.command = ['p', '{case.x}']: unknown placeholder {case.x}
+               6 | command = ['p', '{case.x}']
+                 |           ^^^^^^^^^^^^^^^^^
+                 allowed: {dir}, {variant}, {weir}, {port.NAME}
         "#]],
     );
     faults(
