@@ -128,7 +128,7 @@ fn the_five_connection_modes_differ_in_their_handshakes() {
     let folder = TempDir::new().unwrap();
     write_plans(&folder, &["connection-modes.toml"]);
     let study = shipped("five-modes.toml");
-    let study = replace(&study, "seconds = 20", "seconds = 1, connections = 8");
+    let study = replace(&study, "seconds = 10", "seconds = 1, connections = 8");
     let study = replace(
         &study,
         "rounds_min = 4\nrounds_max = 8",
