@@ -115,8 +115,8 @@ impl ChainState {
             None => {
                 // The exchange fails if another upstream has reported an id. That id stays, so the
                 // result is ignored.
-                let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
-                let _ = self.id_plus_one.compare_exchange(0, 1, success, failure);
+                let _ =
+                    self.id_plus_one.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
             }
         }
     }

@@ -117,7 +117,8 @@ pub enum Reason {
     /// The responses to `wrong` of `calls` compared calls of a method differ from the reference's
     /// responses. `first` is the first difference.
     Wrong { method: String, calls: u64, wrong: u64, reference: String, first: Option<Difference> },
-    /// This share of the calls was rejected with status 429, and no threshold judges it.
+    /// This share of the calls was rejected with status 429, and no threshold over all methods
+    /// judges it.
     UnjudgedRejections(f64),
     /// No response could be compared. `unanswered` calls had no response from the reference, and
     /// the reference was too slow for `skipped` calls.
@@ -507,13 +508,13 @@ const FAILED_CALLS_MIN: f64 = 10.0;
 const UNJUDGED_REJECTIONS_MAX: f64 = 0.01;
 
 /// Warns of many calls with status 429. Such a call is no failure, so only a threshold about them
-/// can fail the run.
+/// can fail the run. A threshold about one method does not judge the others.
 fn find_unjudged_rejections(input: VerdictInput<'_>) -> Option<Reason> {
     let share = input.overall.limited_share;
-    let is_judged =
-        input.plan.thresholds.iter().any(|threshold| {
-            matches!(threshold.selector.metric, Metric::Limited | Metric::Goodput)
-        });
+    let is_judged = input.plan.thresholds.iter().any(|threshold| {
+        let selector = &threshold.selector;
+        selector.method.is_none() && matches!(selector.metric, Metric::Limited | Metric::Goodput)
+    });
     (share > UNJUDGED_REJECTIONS_MAX && !is_judged).then_some(Reason::UnjudgedRejections(share))
 }
 

@@ -296,6 +296,7 @@ impl Parameters<'_> {
         let (a, b) = (&result.variants[0], &result.variants[other_index]);
         let pairs = first.runs.iter().zip(&other.runs);
         let pairs = pairs.map(|(x, y)| self.compare_runs(x, y)).collect();
+        let times = self.compare_times((a, b), random);
         let faster = find_faster(a, b, self.options.paired, random);
         let tips = |variant: &VariantRow| -> Vec<Option<f64>> {
             variant.runs.iter().map(|run| run.tip.map(|tip| tip.elapsed)).collect()
@@ -305,7 +306,7 @@ impl Parameters<'_> {
             other: other.name.clone(),
             pairs,
             tip: lead::tip_lead(&tips(a), &tips(b)),
-            times: self.compare_times((a, b), random),
+            times,
             rate_crosses: bins::rate_crosses(&faster, self.bin),
             faster,
         }

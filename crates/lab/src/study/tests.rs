@@ -322,7 +322,22 @@ fn rates_that_differ_no_more_than_equal_runs_do_are_not_called_different() {
     let by_medians = faster_by_bin(quiet, noisy);
     assert!(by_medians.iter().flatten().count() > 5, "{by_medians:?}");
     assert_eq!(result.against[0].faster, vec![None; result.against[0].faster.len()]);
-    assert_concludes(&result, "rates: in no bin do the runs show whether quiet or noisy is faster");
+    assert_concludes(&result, "rates: in no bin do the runs show that quiet or noisy is faster");
+}
+
+/// Runs that wait at height 0 and then jump to 10,000 have no rate in the bins below it.
+#[test]
+fn a_bin_in_which_all_runs_stand_still_is_not_compared() {
+    let runs = |step: u64| -> Vec<SyncRun> {
+        let run = |number: u64| {
+            let climb = (0..80).map(|index| 10_000 + index * (step + number));
+            run_of(&number.to_string(), &[0; 20].into_iter().chain(climb).collect::<Vec<_>>())
+        };
+        (1..=3).map(run).collect()
+    };
+    let result = study(&[variant("a", runs(250)), variant("b", runs(250))], &[]);
+    assert_eq!(result.variants[0].rates[0], Some(0.0), "the first bin must show the case");
+    assert_eq!(result.against[0].faster[0], None);
 }
 
 #[test]

@@ -265,19 +265,17 @@ fn describe_heights(against: &VariantComparison) -> Option<Conclusion> {
 
 /// Names the variant that syncs faster in the end, and the height from which on it is faster. If it
 /// takes the lead only at a greater height, the text has the number of blocks between both heights.
-/// If the rates never cross, returns `None`, or states that several runs of each variant do not
-/// show in any bin which variant is faster.
+/// If the rates never cross, returns `None`, except if both variants have several runs that show no
+/// difference in any bin.
 fn describe_rates(result: &StudyResult, against: &VariantComparison) -> Option<Conclusion> {
     let (first, other) = (&against.first, &against.other);
     let crosses = &against.rate_crosses;
+    let mut compared = result.variants.iter().filter(|row| [first, other].contains(&&row.name));
+    let has_repeats = compared.all(|row| row.runs.len() >= 2);
     let Some(last_cross) = crosses.last() else {
-        let has_repeats = result.variants.iter().all(|variant| variant.runs.len() >= 2);
-        let is_open = has_repeats && against.faster.iter().all(Option::is_none);
-        let text = format!(
-            "in no bin do the runs show whether {first} or {other} is faster: runs of the same variant differ as \
-             much"
-        );
-        return is_open.then(|| conclusion(About::Rates, text));
+        let shows_nothing = has_repeats && against.faster.iter().all(Option::is_none);
+        let text = format!("in no bin do the runs show that {first} or {other} is faster");
+        return shows_nothing.then(|| conclusion(About::Rates, text));
     };
     // `to_first` is true if the first variant is faster from this height on.
     let first_ends_faster = last_cross.to_first;
@@ -298,6 +296,9 @@ fn describe_rates(result: &StudyResult, against: &VariantComparison) -> Option<C
     let mut text = format!("{name} is faster from height {} on", count(first_cross.height));
     if !exceptions.is_empty() {
         text += &format!(", except {}", exceptions.join(", "));
+    }
+    if has_repeats && against.faster.contains(&None) {
+        text += "; bins in which the runs show no difference do not count";
     }
     let height_crosses: Vec<f64> = against
         .pairs

@@ -111,7 +111,7 @@ impl Display for Reason {
             Reason::UnjudgedRejections(share) => write!(
                 f,
                 "{} of the calls were rejected with status 429, which is no failure, and no \
-                 threshold judges that: add limited = \"rate<0.01\"",
+                 threshold over all methods judges that: add the threshold limited rate<0.01",
                 percent(*share)
             ),
             Reason::NotCompared { reference, unanswered, skipped } => write!(

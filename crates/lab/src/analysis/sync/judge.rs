@@ -7,7 +7,7 @@
 use lab_model::results::ComparisonVerdict;
 use lab_model::results::compare::{Difference, Metric};
 use lab_model::results::study::{
-    StudyResult, TimeComparison, TimeRow, VariantComparison, VariantRow,
+    Bin, StudyResult, TimeComparison, TimeRow, VariantComparison, VariantRow,
 };
 
 use crate::analysis::compare::{Design, UnjudgedDifference, Values, compare, judge_all};
@@ -70,11 +70,15 @@ pub fn find_faster(
     if a.runs.len().min(b.runs.len()) < 2 {
         return faster_by_bin(&a.rates, &b.rates);
     }
-    let period = a.runs.iter().chain(&b.runs).map(|run| run.period).fold(0.0, f64::max);
-    let times_of = |variant: &VariantRow, index: usize| -> Vec<Option<f64>> {
-        let bins = variant.runs.iter().map(|run| run.bins.get(index));
-        bins.map(|bin| bin.and_then(|bin| Some((bin.to - bin.from) as f64 / bin.rate?))).collect()
+    // A run that stayed at one height has no time for the bin.
+    let time_of = |bin: &Bin| {
+        bin.rate.filter(|rate| *rate > 0.0).map(|rate| (bin.to - bin.from) as f64 / rate)
     };
+    let times_of = |variant: &VariantRow, index: usize| -> Vec<Option<f64>> {
+        variant.runs.iter().map(|run| run.bins.get(index).and_then(time_of)).collect()
+    };
+    // A rate is measured between two samples, so the period between samples does not limit it.
+    let period = 0.0;
     let bins: Vec<Times> = (0..a.rates.len().min(b.rates.len()))
         .map(|index| Times { a: times_of(a, index), b: times_of(b, index), paired, period })
         .collect();

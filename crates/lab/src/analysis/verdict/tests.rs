@@ -195,7 +195,7 @@ fn rejections_that_no_threshold_judges_are_warned_of() {
     let (outcome, _, warnings) = case().kept(Metric::Failed).verdict();
     assert_eq!(outcome, Outcome::Pass);
     let expected = "50.0 % of the calls were rejected with status 429, which is no failure, and no \
-                    threshold judges that: add limited = \"rate<0.01\"";
+                    threshold over all methods judges that: add the threshold limited rate<0.01";
     assert_eq!(warnings, [expected]);
     let (_, _, warnings) = case().kept(Metric::Limited).verdict();
     assert!(warnings.is_empty(), "{warnings:?}");

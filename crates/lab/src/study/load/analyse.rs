@@ -164,8 +164,8 @@ fn started(run: &FinishedRun) -> String {
 struct LeftOutRounds<'a> {
     /// Numbers of the rounds, from 1.
     rounds: Vec<String>,
-    /// The variants whose runs are unusable; of each round only the first.
-    variants: Vec<&'a str>,
+    /// The variant whose runs are unusable, the first one of each round.
+    variant: &'a str,
     reason: String,
 }
 
@@ -173,14 +173,10 @@ impl<'a> LeftOutRounds<'a> {
     /// Adds the round with this index to `groups`.
     fn add(groups: &mut Vec<Self>, round: usize, variant: &'a str, reason: String) {
         let number = (round + 1).to_string();
-        match groups.iter_mut().find(|group| group.reason == reason) {
-            Some(group) => {
-                group.rounds.push(number);
-                if !group.variants.contains(&variant) {
-                    group.variants.push(variant);
-                }
-            }
-            None => groups.push(Self { rounds: vec![number], variants: vec![variant], reason }),
+        let mut same = groups.iter_mut();
+        match same.find(|group| group.variant == variant && group.reason == reason) {
+            Some(group) => group.rounds.push(number),
+            None => groups.push(Self { rounds: vec![number], variant, reason }),
         }
     }
 }
@@ -188,8 +184,7 @@ impl<'a> LeftOutRounds<'a> {
 impl std::fmt::Display for LeftOutRounds<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let noun = if self.rounds.len() == 1 { "round" } else { "rounds" };
-        let (rounds, variants) = (self.rounds.join(", "), self.variants.join(", "));
-        write!(f, "{noun} {rounds}: {variants}: {}", self.reason)
+        write!(f, "{noun} {}: {}: {}", self.rounds.join(", "), self.variant, self.reason)
     }
 }
 

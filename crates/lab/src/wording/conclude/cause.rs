@@ -202,13 +202,11 @@ pub(super) fn compare_reads(
         short(fewest_pages),
         short(most_pages)
     );
-    match (faster_bins, bins.len()) {
-        (_, 0) => {}
-        (0, _) => text += "; it is faster in no bin in which it reads fewer",
-        (faster, all) => {
-            text +=
-                &format!("; it is faster in {faster} of the {all} bins in which it reads fewer");
-        }
+    if !bins.is_empty() {
+        let bin_count = bins.len();
+        text += &format!(
+            "; it is faster in {faster_bins} of the {bin_count} bins in which it reads fewer"
+        );
     }
     if !slower_bins.is_empty() && faster_bins > 0 {
         text += &format!(

@@ -280,7 +280,8 @@ impl Sim {
         let served_by = &mut self.upstreams[upstream];
         // A test may have reduced the number of slots below the number of busy ones.
         let is_slot_free = served_by.busy <= served_by.slots;
-        match if is_slot_free { served_by.waiting.pop_front() } else { None } {
+        let next = if is_slot_free { served_by.waiting.pop_front() } else { None };
+        match next {
             Some(next) => self.begin(upstream, next),
             None => served_by.busy -= 1,
         }
