@@ -107,8 +107,10 @@ pub(crate) fn profile_calls(
     let block = |index: u64| if kind == CallKind::Hit { 1 } else { 2 + index };
     // The warm-up opens connections and initializes lazy state, so the measured calls do not.
     (0..calls).try_for_each(|index| request_block(block(index)))?;
+    // The output of this program is dropped, because standard output is for results.
     let control = |option: &str| {
-        shell::run(Command::new("callgrind_control").args([option, &gateway.group().to_string()]))
+        let process = gateway.group().to_string();
+        shell::read_output(Command::new("callgrind_control").args([option, &process])).map(drop)
     };
     // Sets all counters to zero.
     control("--zero")?;
