@@ -347,11 +347,11 @@ fn check_thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
         |metric: &HostMetric| context.generator_host.get(metric.of(name)).mean(rise.at, window_end);
     // `other_cores` is the CPU time that the other threads used or waited for. If they need more
     // than half a core, or if the busiest thread itself often waits for a core, the CPU is the
-    // limit.
-    let other_cores = mean_since_rise(host!("process.*.cpu"))?
-        + mean_since_rise(host!("process.*.run_delay"))?
-        - ran
-        - waited;
+    // limit. The process and its threads are sampled one after the other, so the difference may be
+    // slightly below zero.
+    let process_cores =
+        mean_since_rise(host!("process.*.cpu"))? + mean_since_rise(host!("process.*.run_delay"))?;
+    let other_cores = (process_cores - ran - waited).max(0.0);
     if ran + waited < BUSY_MIN || waited > 0.5 * ran || other_cores > 0.5 {
         return None;
     }

@@ -376,6 +376,19 @@ fn a_saturated_thread_is_named() {
 }
 
 #[test]
+fn the_other_threads_never_use_less_than_no_core() {
+    let mut scene = Scene::local();
+    // The two metrics are sampled one after the other, so the thread may seem to use more than its
+    // process.
+    scene
+        .set("process.geth.cpu", from_five(0.1, 0.96))
+        .set("process.geth.thread_max", from_five(0.08, 0.97));
+    let finding = scene.find();
+    check(&finding, Cause::Thread, Confidence::High);
+    assert_evidence(&finding, &["the others used or waited for 0.00 cores"]);
+}
+
+#[test]
 fn one_busy_thread_on_one_core_is_a_lack_of_cpu() {
     let mut scene = Scene::local();
     scene.watched.target_cores = Some(1.0);
