@@ -121,8 +121,9 @@ pub(crate) struct UpstreamResponse {
     pub(crate) upstream: Option<usize>,
     /// How the cache was involved. `Bypass` until `resolve.rs` or a cache tier sets another status.
     pub(crate) cache_status: CacheStatus,
-    /// The decision whether to cache the response; `None` before the decision.
-    pub(crate) cache_decision: Option<CacheDecision>,
+    /// The decision whether to cache the response; `None` before the decision. It is boxed, because
+    /// a response from the cache has none and is moved several times.
+    pub(crate) cache_decision: Option<Box<CacheDecision>>,
     /// The cache tier that the response comes from; `None` for the memory tier and for upstreams.
     pub(crate) tier: Option<CacheTier>,
     /// How certain it is that the response is complete. An incomplete response may lack logs.

@@ -71,15 +71,15 @@ pub(crate) struct Request<'a> {
     pub(crate) subscribe_context: SubscribeContext<'a>,
 }
 
-/// Serves one request.
-pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &Request<'a>) -> Reply<'a> {
+/// Serves one request. Sets its `prefetched` key.
+pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &mut Request<'a>) -> Reply<'a> {
     cx.counters.requests.add(1);
     // The processor loads the table entry of the first limit's key while this thread decodes the
     // body. The methods of the calls are not known yet, hence `""` and `None`.
     let limits = cx.snapshot.limits.as_ref();
-    let prefetched =
+    request.prefetched =
         limits.and_then(|limits| limits.prefetch_key(&build_limited_call(cx, request, "", None)));
-    let request = &Request { prefetched, ..*request };
+    let request = &*request;
     let single_reply =
         |call_reply: Option<CallReply<'a>>| call_reply.map_or(Reply::Empty, Reply::Single);
     match decode(request.body, &cx.snapshot.config.call_limits) {

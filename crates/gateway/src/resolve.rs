@@ -450,6 +450,8 @@ fn store(
     // A response of the index has no decision yet. It is never an error, hence `false`.
     let CacheDecision { facts, admission } = response
         .cache_decision
+        .as_deref()
+        .copied()
         .unwrap_or_else(|| CacheDecision::new(request, &response.payload, false, &view));
     // A response that may be incomplete is cached as long as other responses once upstreams have
     // returned an equal response for some time.

@@ -259,26 +259,49 @@ fn parse_method<'a>(
     let Some(text) = JsonString::from_value(raw) else {
         return Err("method must be a string".into());
     };
-    let Some(name) = text.to_str() else { return Err("method is not valid unicode".into()) };
+    let name = text.decode();
     if name.is_empty() {
         return Err("method is empty".into());
     }
     if name.len() > limits.method_bytes_max {
         return Err(describe_excess("method name", name.len(), limits.method_bytes_max).into());
     }
+    let valid_name = match &name {
+        Cow::Borrowed(name) => name_text(name).map(Cow::Borrowed),
+        Cow::Owned(name) => name_text(name).map(|name| Cow::Owned(name.to_owned())),
+    };
+    valid_name.ok_or_else(|| match std::str::from_utf8(&name) {
+        Ok(_) => "method holds a character other than A-Z, a-z, 0-9, _ and .".into(),
+        Err(_) => "method is not valid unicode".into(),
+    })
+}
+
+/// Returns the text of a method's name, or `None` if the name has an invalid byte.
+#[expect(unsafe_code, reason = "a second check of each byte would cost more than the first")]
+fn name_text(name: &[u8]) -> Option<&str> {
     // Nearly all names are valid, so all bytes must be checked. A loop without an early exit is
     // faster.
-    if !name.bytes().fold(true, |is_valid, byte| is_valid & is_name_byte(byte)) {
-        return Err("method holds a character other than A-Z, a-z, 0-9, _ and .".into());
-    }
-    Ok(name)
+    let is_valid = name.iter().fold(true, |is_valid, byte| is_valid & is_name_byte(*byte));
+    // SAFETY: all bytes of a valid name are ASCII, and ASCII is UTF-8.
+    is_valid.then(|| unsafe { std::str::from_utf8_unchecked(name) })
 }
 
 /// Returns true if a method's name may contain this byte. Nodes trim or ignore some other bytes.
 /// With such a byte, an access list could allow one method while the node calls another.
 pub fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.')
+    NAME_BYTES[usize::from(byte)]
 }
+
+/// The results of [`is_name_byte`] for all bytes. A lookup is faster than comparisons.
+const NAME_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128u8 {
+        table[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
+        byte += 1;
+    }
+    table
+};
 
 /// Returns the message for a subject that is larger than its limit.
 fn describe_excess(subject: &str, bytes: usize, bytes_max: usize) -> String {

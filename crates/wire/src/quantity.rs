@@ -67,38 +67,30 @@ pub fn write(out: &mut Vec<u8>, number: u64) {
 /// The decimal digits of a number.
 #[derive(Debug, Clone, Copy)]
 pub struct Decimal {
-    /// The digits at the end of the array. 2^64 - 1 has 20 digits.
+    /// The digits, followed by zero bytes. 2^64 - 1 has 20 digits.
     digits: [u8; 20],
-    /// The index of the first digit.
-    start: u8,
+    digit_count: u8,
 }
 
 impl Decimal {
     /// Formats `number`.
     pub fn new(number: u64) -> Decimal {
+        let mut buffer = itoa::Buffer::new();
+        let text = buffer.format(number).as_bytes();
         let mut digits = [0u8; 20];
-        let mut start = digits.len();
-        let mut remaining = number;
-        loop {
-            start -= 1;
-            digits[start] = b'0' + (remaining % 10) as u8;
-            remaining /= 10;
-            if remaining == 0 {
-                break;
-            }
-        }
-        Decimal { digits, start: start as u8 }
+        digits[..text.len()].copy_from_slice(text);
+        Decimal { digits, digit_count: text.len() as u8 }
     }
 
     /// Returns the digits, without leading zeros.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.digits[usize::from(self.start)..]
+        &self.digits[..usize::from(self.digit_count)]
     }
 }
 
 /// Appends the number in decimal.
 pub fn write_decimal(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(Decimal::new(number).as_bytes());
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 #[cfg(test)]

@@ -78,19 +78,16 @@ impl ClientResponse {
 
     /// Reserves memory for the body until it is written. If the budget is used up, the client
     /// receives a refusal with `Retry-After` instead.
-    pub(crate) fn with_reservation(
-        mut self,
-        budget: &Arc<Budget>,
-        account: &Rc<Account>,
-    ) -> ClientResponse {
+    pub(crate) fn reserve_memory(&mut self, budget: &Arc<Budget>, account: &Rc<Account>) {
         if self.body.len() > memory::UNCOUNTED_BYTES_MAX {
             let mut reservation = Reservation::for_connection(budget, Purpose::Response, account);
-            if reservation.set(self.body.len()).is_err() {
-                return ClientResponse { record: self.record, ..ClientResponse::refuse_memory() };
+            if reservation.set(self.body.len()).is_ok() {
+                self.reservation = Some(reservation);
+            } else {
+                let record = self.record.take();
+                *self = ClientResponse { record, ..ClientResponse::refuse_memory() };
             }
-            self.reservation = Some(reservation);
         }
-        self
     }
 
     /// Refuses a whole HTTP request. The text is sent as a JSON-RPC error, so that client libraries
@@ -192,7 +189,8 @@ fn build_single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> ClientRespon
             Body::from_bytes(body)
         }
     };
-    let mut response = ClientResponse { retry_after, ..ClientResponse::plain(status, body) };
+    let mut response = ClientResponse::plain(status, body);
+    response.retry_after = retry_after;
     if snapshot.config.downstream.answer_headers {
         response.cache = reply.cache_status.map(|cache_status| {
             // A tier is a cache behind the memory cache: Redis or the index. The tier is reported

@@ -123,7 +123,7 @@ pub(crate) async fn respond(
             protocol,
             call_records,
         });
-        let response = ClientResponse::from_reply(path::serve(cx, &request).await, snapshot);
+        let response = ClientResponse::from_reply(path::serve(cx, &mut request).await, snapshot);
         if let Some(served_request) = served_request {
             served_request.end();
         }
@@ -136,7 +136,8 @@ pub(crate) async fn respond(
         response.record =
             Some(log::start_record(head, caller, path, body.len(), protocol, call_records));
     }
-    response.with_reservation(&snapshot.registry.memory, account)
+    response.reserve_memory(&snapshot.registry.memory, account);
+    response
 }
 
 /// Begins the trace of a request; `None` if the request is not sampled and its client sent no trace

@@ -214,7 +214,6 @@ where
                 return self.stream.shutdown().await;
             }
             self.drop_request(body.range.end);
-            drop((body, response));
             // The result is ignored. A smaller reservation cannot fail. Only the bytes of pipelined
             // requests make the reservation larger, and these bytes are limited.
             let _reserved = self.reservation.set(self.buf.capacity() + self.read_ahead.capacity());

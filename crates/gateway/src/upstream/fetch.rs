@@ -118,7 +118,7 @@ fn decide_caching(
     request: &UpstreamRequest<'_>,
     attempt: &Attempt,
     view: &ChainView,
-) -> Option<CacheDecision> {
+) -> Option<Box<CacheDecision>> {
     let is_deterministic_error = match attempt.verdict {
         Verdict::Response => false,
         Verdict::DeterministicError => true,
@@ -127,7 +127,8 @@ fn decide_caching(
     if request.caching.rule == CacheRule::Never {
         return None;
     }
-    Some(CacheDecision::new(request, attempt.payload.as_ref()?, is_deterministic_error, view))
+    let payload = attempt.payload.as_ref()?;
+    Some(Box::new(CacheDecision::new(request, payload, is_deterministic_error, view)))
 }
 
 /// Returns true if the response is about a block that the served chain does not have. Also returns
@@ -138,7 +139,7 @@ fn is_out_of_sync(cx: &UpstreamContext, attempt: &Attempt, view: &ChainView) -> 
     if attempt.verdict != Verdict::Response {
         return false;
     }
-    match attempt.cache_decision.map(|decision| decision.admission) {
+    match attempt.cache_decision.as_ref().map(|decision| decision.admission) {
         Some(Err(RejectReason::Null)) => {
             let upstream_view = cx.topology.upstreams[attempt.upstream].in_view(view);
             upstream_view.is_none_or(|view| view.lag > 0 || !view.consistent)

@@ -58,7 +58,7 @@ pub(crate) struct Attempt {
     pub(crate) doubted_response: Option<DoubtedResponse>,
     /// The decision whether the response may be cached; `None` if the attempt failed or the method
     /// is never cached. `fetch.rs` sets this field.
-    pub(crate) cache_decision: Option<CacheDecision>,
+    pub(crate) cache_decision: Option<Box<CacheDecision>>,
 }
 
 /// Runs one attempt until `deadline` at the latest. If `new_connection` is true, opens a connection
