@@ -1,9 +1,9 @@
 //! SIMD search for the special bytes of strings on x86-64: quotes, backslashes, control characters
 //! and bytes that are not ASCII.
 //!
-//! A function with SIMD instructions may run only on a
-//! processor that supports them. All x86-64 processors support SSE2. Before the code uses AVX2, it
-//! checks that the processor supports AVX2. The code reads memory only through slices.
+//! A function with SIMD instructions may run only on a processor that supports them. All x86-64
+//! processors support SSE2. Before the code uses AVX2, it checks that the processor supports AVX2.
+//! The code reads memory only through slices.
 #![cfg(target_arch = "x86_64")]
 #![expect(unsafe_code, reason = "calls of functions that need SSE2 or AVX2")]
 
