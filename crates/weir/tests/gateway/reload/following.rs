@@ -6,6 +6,7 @@
 //! the gateway twice under load, and compares historical responses with the node's. It reads from
 //! the kernel which process holds the writer's lock.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -32,19 +33,26 @@ fn height(db: &Path) -> u64 {
     reader.and_then(|reader| reader.stored_range().unwrap()).map_or(0, |held| held.last)
 }
 
-/// Returns the ids of the processes that hold the writer's lock.
-fn writers(db: &Path) -> Vec<u64> {
+/// Returns the ids of the processes that hold the writer's lock, from the open files of all
+/// processes. `/proc/locks` does not serve for it: the kernel lists it page by page, so a lock
+/// appears twice or not at all if others are taken or released meanwhile.
+fn writers(db: &Path) -> BTreeSet<u64> {
     let lock = std::fs::metadata(format!("{}.lock", db.display())).unwrap().ino().to_string();
-    let locks = std::fs::read_to_string("/proc/locks").unwrap();
-    // In `7: FLOCK  ADVISORY  WRITE 4711 fe:00:65 0 EOF`, 4711 is the process id. Then the device
-    // and the inode follow.
+    // In `lock: 1: FLOCK  ADVISORY  WRITE 4711 fe:00:65 0 EOF`, 4711 is the process id. Then the
+    // device and the inode follow.
     let holder = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let is_writer_lock = words.get(1) == Some(&"FLOCK")
-            && words.get(5).is_some_and(|inode| inode.rsplit(':').next() == Some(&lock));
-        is_writer_lock.then(|| words[4].parse().unwrap())
+        let is_writer_lock = words.get(2) == Some(&"FLOCK")
+            && words.get(6).is_some_and(|inode| inode.rsplit(':').next() == Some(&lock));
+        is_writer_lock.then(|| words[5].parse::<u64>().unwrap())
     };
-    locks.lines().filter_map(holder).collect()
+    let entries = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries("/proc".into())
+        .flat_map(|process| entries(process.path().join("fdinfo")))
+        // A file may be closed and a process may end meanwhile.
+        .filter_map(|file| std::fs::read_to_string(file.path()).ok())
+        .flat_map(|file| file.lines().filter_map(holder).collect::<Vec<_>>())
+        .collect()
 }
 
 /// True if a process has ended or is a zombie.
@@ -124,7 +132,7 @@ fn an_upgrade_while_the_index_is_followed_costs_no_call_and_no_block() {
     let mut gateway = setup.start_gateway();
     wait_until("the index has the first blocks", || height(&db) >= FIRST_BLOCKS);
     let (admin, address) = (admin(&gateway).to_owned(), gateway.address.clone());
-    assert_eq!(writers(&db), [process_id(&admin)]);
+    assert_eq!(writers(&db), BTreeSet::from([process_id(&admin)]));
 
     let history = HistoryClient::default();
     history.last_block.store(height(&db) - FINAL_DEPTH, Ordering::Release);
@@ -149,12 +157,12 @@ fn an_upgrade_while_the_index_is_followed_costs_no_call_and_no_block() {
                 let after = process_id(&admin);
                 last_process = Some(Successor(after));
                 assert_ne!(after, before);
-                wait_until("the new process writes", || writers(&db) == [after]);
+                wait_until("the new process writes", || writers(&db) == BTreeSet::from([after]));
                 wait_until("the index grows", || height(&db) >= height_before + GROWTH);
                 history.last_block.store(height(&db) - FINAL_DEPTH, Ordering::Release);
                 wait_until("the new process answers from it", || lookups(&admin, "hit") > 5);
                 assert_eq!(lookups(&admin, "failed"), 0, "{}", gateway.log());
-                assert_eq!(writers(&db), [after]);
+                assert_eq!(writers(&db), BTreeSet::from([after]));
             }
         });
         drop(stop_guard);
@@ -180,7 +188,7 @@ fn an_upgrade_while_the_index_is_followed_costs_no_call_and_no_block() {
     let Successor(id) = last_process.as_ref().unwrap();
     assert!(Command::new("kill").args(["-TERM", &id.to_string()]).status().unwrap().success());
     wait_until("the last process is over", || has_ended(*id));
-    assert_eq!(writers(&db), [] as [u64; 0]);
+    assert_eq!(writers(&db), BTreeSet::new());
     let verified = weir(&["index", "verify", "--db", db.to_str().unwrap()]);
     assert!(verified.status.success(), "{}{}", text(&verified.stdout), text(&verified.stderr));
     assert!(!gateway.log().contains("ERROR"), "{}", gateway.log());
