@@ -10,6 +10,7 @@ mod counts;
 pub(crate) mod programs;
 
 use std::fs;
+use std::num::NonZero;
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -240,7 +241,9 @@ fn run_tests(context: &mut Context) -> Result<Outcome> {
     for arguments in [TIMED_TESTS, &["--doc"]] {
         let mut command = test_command(context);
         command.arg("--no-fail-fast").args(arguments);
-        command.env("WEIR_SKIP_LOG", &log);
+        command
+            .env("WEIR_SKIP_LOG", &log)
+            .env("RUST_TEST_THREADS", count_test_threads().to_string());
         if context.programs_required {
             command.env("WEIR_REQUIRE_PROGRAMS", "1");
         }
@@ -257,6 +260,12 @@ fn run_tests(context: &mut Context) -> Result<Outcome> {
     ensure!(counts.passed > 0 || counts.failed > 0, "cargo test ran no test");
     ensure!(success || counts.failed > 0, "cargo test failed although no test failed");
     Ok(Outcome::Counted(counts))
+}
+
+/// Returns one thread more than there are cores: most tests wait for timers and sockets. With one
+/// per core, the cores were 40 % busy.
+fn count_test_threads() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get) + 1
 }
 
 fn check_docs(context: &mut Context) -> Result<Outcome> {
