@@ -580,7 +580,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     ),
     ("curl -s -X POST http://127.0.0.1:8547/freeze", &[], Ends(&[0], &["frozen"])),
     ("cargo run --release -- demo", &[], NotHere(BUILDS)),
-    ("cargo install --profile dist --path crates/weir", &[], NotHere(BUILDS)),
+    ("cargo install --path crates/weir", &[], NotHere(BUILDS)),
     ("cargo install --locked --profile dist --path crates/weir", &[], NotHere(BUILDS)),
     ("CI=true cargo xtask check", &[], NotHere(BUILDS)),
     ("cargo xtask release", &[], NotHere(BUILDS)),
