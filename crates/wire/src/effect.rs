@@ -25,7 +25,8 @@ pub enum Effect {
 }
 
 /// Returns the effect of the method with this name. The method need not be in a method table.
-/// Letter case is ignored, because some nodes ignore it.
+/// Letter case is ignored, because some nodes ignore it. The longest matching pattern decides, and
+/// without one the words of the name.
 pub fn effect_of(family: Family, name: &str) -> Effect {
     let effects = effects();
     let family_patterns: &[&Patterns] = match family {
@@ -33,18 +34,18 @@ pub fn effect_of(family: Family, name: &str) -> Effect {
         Family::Harmony => &[&effects.harmony, &effects.ethereum],
         Family::Bitcoin => &[&effects.bitcoin],
     };
-    let is_listed = |list_of: fn(&Patterns) -> &[String]| {
-        family_patterns
-            .iter()
-            .any(|patterns| list_of(patterns).iter().any(|pattern| is_match(pattern, name)))
-    };
-    if is_listed(|patterns| &patterns.node) {
-        Effect::Node
-    } else if is_listed(|patterns| &patterns.transaction) {
-        Effect::Transaction
-    } else {
-        Effect::Read
-    }
+    let lists = family_patterns.iter().flat_map(|patterns| {
+        [
+            (Effect::Read, &patterns.read),
+            (Effect::Transaction, &patterns.transaction),
+            (Effect::Node, &patterns.node),
+        ]
+    });
+    lists
+        .flat_map(|(effect, list)| list.iter().map(move |pattern| (effect, pattern)))
+        .filter(|(_, pattern)| is_match(pattern, name))
+        .max_by_key(|(effect, pattern)| (pattern.len(), *effect == Effect::Node))
+        .map_or_else(|| effects.shape.effect_of(family, name), |(effect, _)| effect)
 }
 
 /// Returns true if a pattern of `effect.toml` matches a name. A pattern is a name, or a prefix with
@@ -56,6 +57,56 @@ fn is_match(pattern: &str, name: &str) -> bool {
     }
 }
 
+impl Shape {
+    /// Returns the effect of a method that no pattern matches.
+    fn effect_of(&self, family: Family, name: &str) -> Effect {
+        let own_name = name.split_once(['_', '.', '/']).map_or(name, |(_, own_name)| own_name);
+        if family == Family::Bitcoin {
+            let starts_with_verb =
+                |text| self.change.iter().any(|verb| starts_with_ignoring_case(text, verb));
+            let changes = starts_with_verb(name) || starts_with_verb(own_name);
+            return if changes { Effect::Node } else { Effect::Read };
+        }
+        let has = |list: &[String], word: &str| list.iter().any(|w| w.eq_ignore_ascii_case(word));
+        let starts_with = |list, text| words_of(text).next().is_some_and(|word| has(list, word));
+        if starts_with(&self.reading, own_name) {
+            return Effect::Read;
+        }
+        let mut words = words_of(own_name);
+        let submits = words.any(|word| has(&self.submit, word))
+            && words.any(|word| has(&self.submitted, word));
+        if submits && words_of(own_name).any(|word| has(&self.signed, word)) {
+            Effect::Transaction
+        } else if starts_with(&self.change, name) || starts_with(&self.change, own_name) {
+            Effect::Node
+        } else if submits {
+            Effect::Transaction
+        } else {
+            Effect::Read
+        }
+    }
+}
+
+/// Returns the words of a name: `eth_sendRawTransaction` has the words eth, send, Raw and
+/// Transaction. A word begins after a separator, and at a capital letter after a small one or a
+/// digit.
+fn words_of(name: &str) -> impl Iterator<Item = &str> {
+    let mut rest = name;
+    core::iter::from_fn(move || {
+        rest = rest.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
+        let bytes = rest.as_bytes();
+        let ends_at = |at: &usize| {
+            let (before, byte) = (bytes[at - 1], bytes[*at]);
+            !byte.is_ascii_alphanumeric()
+                || (byte.is_ascii_uppercase() && !before.is_ascii_uppercase())
+        };
+        let end = (1..bytes.len()).find(ends_at).unwrap_or(bytes.len());
+        let (word, after) = rest.split_at_checked(end)?;
+        rest = after;
+        (!word.is_empty()).then_some(word)
+    })
+}
+
 /// Returns true if `name` starts with `prefix`, ignoring the case of letters.
 pub fn starts_with_ignoring_case(name: &str, prefix: &str) -> bool {
     name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
@@ -65,18 +116,30 @@ pub fn starts_with_ignoring_case(name: &str, prefix: &str) -> bool {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Effects {
+    shape: Shape,
     ethereum: Patterns,
     harmony: Patterns,
     bitcoin: Patterns,
 }
 
-// The methods of a chain family that submit a transaction or change the node. All other methods
-// read.
+// The words that decide about a name that no pattern matches.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shape {
+    change: Vec<String>,
+    reading: Vec<String>,
+    submit: Vec<String>,
+    submitted: Vec<String>,
+    signed: Vec<String>,
+}
+
+// Patterns of the methods of a chain family.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Patterns {
     transaction: Vec<String>,
     node: Vec<String>,
+    read: Vec<String>,
 }
 
 fn effects() -> &'static Effects {
