@@ -63,8 +63,9 @@ const TASK_BYTES_PAUSE: usize = 4 << 20;
 /// Time within which a client must answer a close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Close code of an endpoint that stops (RFC 6455, section 7.4.1).
-const GOING_AWAY: u16 = 1001;
+/// Close code of a service that restarts (IANA WebSocket close code registry). Clients reconnect
+/// after it; web3.py 7.11 does not after 1000 and 1001 (ApeWorX/web3.py#3689).
+const SERVICE_RESTART: u16 = 1012;
 /// Close code for a violation of a policy (RFC 6455, section 7.4.1).
 const POLICY_VIOLATION: u16 = 1008;
 /// Close code for a temporary condition (IANA's registry of WebSocket close codes).
@@ -316,7 +317,7 @@ where
             }
             self.state.busy.set(!self.tasks.is_empty());
             if must_close && self.phase == Phase::Open && self.tasks.is_empty() {
-                self.close(GOING_AWAY, "the gateway is stopping");
+                self.close(SERVICE_RESTART, "the gateway is stopping");
                 made_progress = true;
             }
             match self.output.poll_write(&mut self.stream, cx) {

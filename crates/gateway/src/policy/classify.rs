@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use memchr::memmem::Finder;
 use serde::Deserialize;
+use wire::method::Repeat;
 
 use crate::policy::closed_set::closed_set;
 
@@ -46,9 +47,45 @@ pub enum CallOutcome<'a> {
         code: i64,
         /// JSON-RPC error message.
         message: &'a str,
-        /// True if the method sends a signed transaction (`wire::method::Repeat::Broadcast`).
-        broadcast: bool,
+        /// True if the member `data` of the error is a hex string, such as the bytes of a revert.
+        has_hex_data: bool,
+        /// The kind of the method, which restricts some rules.
+        method: MethodKind,
     },
+}
+
+/// The kinds of methods to which rules of `errors.toml` can be restricted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MethodKind {
+    /// The method sends a signed transaction (`wire::method::Repeat::Broadcast`).
+    Broadcast,
+    /// The method executes mined transactions again, so an invalid transaction means that the
+    /// upstream has the wrong state.
+    Replay,
+    /// Any other method.
+    Other,
+}
+
+impl MethodKind {
+    /// Returns the kind of the method with this name.
+    pub fn new(name: &str, repeat: Repeat) -> MethodKind {
+        const REPLAYS: [&str; 6] = [
+            "debug_traceTransaction",
+            "debug_traceBlock",
+            "trace_transaction",
+            "trace_block",
+            "trace_replay",
+            "trace_get",
+        ];
+        if repeat == Repeat::Broadcast {
+            MethodKind::Broadcast
+        } else if REPLAYS.iter().any(|prefix| name.starts_with(prefix)) {
+            MethodKind::Replay
+        } else {
+            MethodKind::Other
+        }
+    }
 }
 
 /// Meaning of an outcome.
@@ -60,6 +97,9 @@ pub enum Verdict {
     /// The error goes to the client. It is the same for ever at the same block, so it may be cached
     /// for a fixed block.
     DeterministicError,
+    /// No rule matches the error. One more upstream is asked, and of two such errors the client gets
+    /// the first. The error says nothing about the health of the upstream.
+    UnknownError,
     /// The upstream failed, and another upstream may do better. The client gets this response only
     /// if no other upstream does better.
     UpstreamFault(Fault),
@@ -86,7 +126,10 @@ impl Verdict {
             Self::Response | Self::DeterministicError | Self::AlreadyKnown | Self::NonceTooLow => {
                 true
             }
-            Self::UpstreamFault(_) | Self::RateLimited { .. } | Self::Unsupported => false,
+            Self::UnknownError
+            | Self::UpstreamFault(_)
+            | Self::RateLimited { .. }
+            | Self::Unsupported => false,
         }
     }
 }
@@ -158,11 +201,12 @@ pub fn classify(outcome: &CallOutcome<'_>) -> Verdict {
             retry_after,
             ..
         } => Verdict::RateLimited { retry_after },
-        // Geth uses code 3 for a revert.
-        CallOutcome::Error { code: 3, .. } => Verdict::DeterministicError,
-        CallOutcome::Error { retry_after, code, message, broadcast, .. } => {
-            let matching_rule = find_rule(code, message, broadcast);
-            match matching_rule.map_or_else(|| classify_code(code), |rule| rule.verdict) {
+        // Geth uses code 3 for a revert, and `data` holds its bytes. Providers also use code 3 for
+        // other errors, without data.
+        CallOutcome::Error { code: 3, has_hex_data: true, .. } => Verdict::DeterministicError,
+        CallOutcome::Error { status, retry_after, code, message, method, .. } => {
+            let matching_rule = find_rule(code, message, method);
+            match matching_rule.map_or_else(|| classify_code(status, code), |rule| rule.verdict) {
                 Verdict::RateLimited { .. } => Verdict::RateLimited { retry_after },
                 verdict => verdict,
             }
@@ -183,8 +227,8 @@ fn classify_http(status: u16, retry_after: Option<Duration>) -> Verdict {
     }
 }
 
-/// Returns the verdict on an error whose text is unknown.
-fn classify_code(code: i64) -> Verdict {
+/// Returns the verdict on an error whose text is unknown, by its HTTP status and code.
+fn classify_code(status: u16, code: i64) -> Verdict {
     let fault = match code {
         // -32601: JSON-RPC 2.0 section 5.1. -32004: EIP-1474, method not supported. -32604: besu,
         // method not enabled.
@@ -203,9 +247,13 @@ fn classify_code(code: i64) -> Verdict {
         -32016 | -32017 => Fault::Limit,
         // Besu: unauthorized.
         -40100 => Fault::Refused,
-        // -32000 with an unknown text is most often caused by the caller, so the client gets the
-        // error.
-        _ => return Verdict::Response,
+        // execution-apis, eth_simulateV1: the call or the simulated block is invalid.
+        -38026..=-38010 => return Verdict::Response,
+        _ if matches!(status, 401..=403) => Fault::Refused,
+        _ if status == 413 => Fault::Limit,
+        // Nodes send the errors of callers with status 200 or 400.
+        _ if !matches!(status, 100..=400) => Fault::Internal,
+        _ => return Verdict::UnknownError,
     };
     Verdict::UpstreamFault(fault)
 }
@@ -232,22 +280,26 @@ struct Rule {
     verdict: Verdict,
     /// JSON-RPC error codes; empty for any code.
     codes: Vec<i64>,
-    /// True if the rule applies only to calls that send a signed transaction.
-    broadcast_only: bool,
+    /// The kind of methods to which the rule applies; `None` for any method.
+    only: Option<MethodKind>,
     /// Texts in lower case. The message must contain all of them.
     texts: Vec<Finder<'static>>,
+    /// Texts in lower case. The message must contain one of them; empty for no condition.
+    alternatives: Vec<Finder<'static>>,
     /// A text that the message must not contain; `None` if there is no such text.
     unless: Option<Finder<'static>>,
 }
 
 /// Returns the first rule that matches an error.
-fn find_rule(code: i64, message: &str, broadcast: bool) -> Option<&'static Rule> {
+fn find_rule(code: i64, message: &str, method: MethodKind) -> Option<&'static Rule> {
     let bytes = message.as_bytes();
     let message = bytes[..bytes.len().min(MESSAGE_BYTES_MAX)].to_ascii_lowercase();
     load_rules().iter().find(|rule| {
-        (!rule.broadcast_only || broadcast)
+        let contains = |text: &Finder<'_>| text.find(&message).is_some();
+        rule.only.is_none_or(|only| only == method)
             && (rule.codes.is_empty() || rule.codes.contains(&code))
-            && rule.texts.iter().all(|text| text.find(&message).is_some())
+            && rule.texts.iter().all(contains)
+            && (rule.alternatives.is_empty() || rule.alternatives.iter().any(contains))
             && rule.unless.as_ref().is_none_or(|text| text.find(&message).is_none())
     })
 }
@@ -263,23 +315,18 @@ struct RulesFile {
 #[serde(deny_unknown_fields)]
 struct RuleEntry {
     verdict: String,
+    #[serde(default)]
     text: Vec<String>,
+    #[serde(default)]
+    any: Vec<String>,
     #[serde(default)]
     codes: Vec<i64>,
     unless: Option<String>,
-    only: Option<Only>,
+    only: Option<MethodKind>,
     #[cfg_attr(not(test), expect(dead_code, reason = "read by the tests"))]
     example: String,
     #[cfg_attr(not(test), expect(dead_code, reason = "read by the tests"))]
     source: String,
-}
-
-/// The calls to which a rule is restricted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Only {
-    /// Calls that send a signed transaction.
-    Broadcast,
 }
 
 const ERRORS: &str = include_str!("../../policy/errors.toml");
@@ -294,8 +341,9 @@ fn load_rules() -> &'static [Rule] {
         let compile = |rule: RuleEntry| Rule {
             verdict: parse_verdict(&rule.verdict),
             codes: rule.codes,
-            broadcast_only: rule.only == Some(Only::Broadcast),
+            only: rule.only,
             texts: rule.text.iter().map(|text| finder(text)).collect(),
+            alternatives: rule.any.iter().map(|text| finder(text)).collect(),
             unless: rule.unless.as_deref().map(finder),
         };
         file.rule.into_iter().map(compile).collect()

@@ -25,7 +25,7 @@ use crate::call::UpstreamRequest;
 use crate::call::failure::{FailureKind, Sent};
 use crate::config::upstream::Upstream;
 use crate::policy::batch::BatchLimit;
-use crate::policy::classify::{CallOutcome, Verdict, classify};
+use crate::policy::classify::{CallOutcome, MESSAGE_BYTES_MAX, MethodKind, Verdict, classify};
 use crate::upstream::multiplexed_pool::LARGE_WEIGHT;
 use crate::upstream::post::{Body, ExchangeError, HttpResponse, post};
 use crate::upstream::send::DEPTH_MAX;
@@ -201,6 +201,8 @@ impl Batcher {
             Ok(response) => self.complete_from(&cx, calls, &response),
             // The response of each call alone may be within the limit.
             Err(error) if error.kind == FailureKind::TooLarge => self.send_each_alone(&cx, calls),
+            // Some upstreams close the connection of a batch that is too large for them.
+            Err(error) if error.kind == FailureKind::Closed => self.send_each_alone(&cx, calls),
             Err(error) => calls.complete(|_| BatchedOutcome::Failed(error)),
         }
     }
@@ -217,10 +219,16 @@ impl Batcher {
         let parsed = parse_responses(body, DEPTH_MAX, calls.pending.len());
         match parsed.as_ref().map(|responses| (responses, find_batch_error(responses))) {
             Ok((_, Some(BatchError { raw, code, message }))) => {
-                let (status, retry_after) = (*status, *retry_after);
-                let outcome =
-                    CallOutcome::Error { status, retry_after, code, message, broadcast: false };
-                if !matches!(classify(&outcome), Verdict::RateLimited { .. }) {
+                let outcome = CallOutcome::Error {
+                    status: *status,
+                    retry_after: *retry_after,
+                    code,
+                    message,
+                    has_hex_data: false,
+                    method: MethodKind::Other,
+                };
+                let is_rate_limited = matches!(classify(&outcome), Verdict::RateLimited { .. });
+                if !is_rate_limited || mentions_batch(message.as_bytes()) {
                     return self.send_each_alone(cx, calls);
                 }
                 // The upstream limits the rate of calls, so each call gets the error as its
@@ -239,9 +247,13 @@ impl Batcher {
                     })
                 });
             }
-            // The body is no JSON-RPC response, so the status decides. These statuses mean that the
-            // upstream does not accept batches.
-            _ if matches!(status, 400 | 405 | 411..=417 | 422) => self.send_each_alone(cx, calls),
+            // The body is no JSON-RPC response to the batch, so the status decides. With these
+            // statuses an upstream rejects batches, or responds to a batch with something else.
+            _ if matches!(status, 200..=299 | 400 | 403 | 405 | 411..=417 | 422 | 500)
+                || mentions_batch(body) =>
+            {
+                self.send_each_alone(cx, calls)
+            }
             _ => calls.complete(|_| BatchedOutcome::Response(response_with(body.clone()))),
         }
     }
@@ -331,6 +343,12 @@ fn find_batch_error<'a>(responses: &'a Responses<'a>) -> Option<BatchError<'a>> 
         Outcome::Error { raw, code, message, .. } => Some(BatchError { raw, code: *code, message }),
         Outcome::Result(_) => None,
     }
+}
+
+/// Returns true if an error text is about the batch itself, for example about its size.
+fn mentions_batch(text: &[u8]) -> bool {
+    let start = &text[..text.len().min(MESSAGE_BYTES_MAX)];
+    start.windows(5).any(|word| word.eq_ignore_ascii_case(b"batch"))
 }
 
 /// The responses of a batch, sorted by their raw ids.

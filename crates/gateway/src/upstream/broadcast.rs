@@ -13,6 +13,7 @@ use wire::json::walk;
 
 use crate::call::{Payload, UpstreamRequest};
 use crate::upstream::fetch::fetch;
+use crate::upstream::send::run_attempt;
 use crate::upstream::thread::UpstreamContext;
 
 /// Computes the raw result of `request`: the hash of its transaction, in quotes. `None` if the
@@ -38,11 +39,13 @@ fn compute_quoted_hash(params: &[u8]) -> Option<Bytes> {
     Some(Bytes::from(format!("\"{hash:#x}\"")))
 }
 
-/// Looks up the transaction at the upstreams. Returns its hash, like [`compute_expected_result`],
-/// if an upstream has the transaction, else `None`.
+/// Looks up the transaction, first at `upstream`, which says that the nonce is used, and then at any
+/// upstream. Returns its hash, like [`compute_expected_result`], if an upstream has the transaction,
+/// else `None`.
 pub(crate) async fn find_known_transaction(
     cx: &Rc<UpstreamContext>,
     request: &UpstreamRequest<'_>,
+    upstream: usize,
 ) -> Option<Bytes> {
     let hash = compute_expected_result(request)?;
     let params = [b"[", &*hash, b"]"].concat();
@@ -56,10 +59,12 @@ pub(crate) async fn find_known_transaction(
         params: Some(Cow::Owned(params)),
         ..request.clone()
     };
-    match fetch(cx, &lookup).await.payload {
-        Payload::Result(transaction) if &*transaction != b"null" => Some(hash),
-        _ => None,
-    }
+    let is_found = |payload: Option<&Payload>| matches!(payload, Some(Payload::Result(transaction)) if &**transaction != b"null");
+    let deadline = request.deadline;
+    let attempt = run_attempt(cx, upstream, &lookup, deadline, false).await;
+    let known =
+        is_found(attempt.payload.as_ref()) || is_found(Some(&fetch(cx, &lookup).await.payload));
+    known.then_some(hash)
 }
 
 #[cfg(test)]

@@ -169,6 +169,8 @@ pub(super) struct Attempts<'a> {
     pub(super) cancelled: SmallVec<[usize; 2]>,
     /// Summaries of the responses that may be incomplete.
     doubted_responses: DoubtedResponses,
+    /// Number of errors that no rule knows.
+    unknown_errors: u32,
     /// Timeout of each second opinion; `None` while no response is doubtful.
     second_opinion_timeout: Option<Duration>,
 }
@@ -192,6 +194,7 @@ impl<'a> Attempts<'a> {
             best_failed: None,
             cancelled: SmallVec::new(),
             doubted_responses: DoubtedResponses::default(),
+            unknown_errors: 0,
             second_opinion_timeout: None,
         }
     }
@@ -270,12 +273,13 @@ impl<'a> Attempts<'a> {
         // a transaction twice gets the upstream's error.
         let is_retry = self.tried.len() > 1 || self.reconnected;
         let is_repeated_transaction = is_retry && request.repeat() == Repeat::Broadcast;
+        let upstream = attempt.upstream;
         let known_hash = match attempt.verdict {
             Verdict::AlreadyKnown if is_repeated_transaction => {
                 broadcast::compute_expected_result(request)
             }
             Verdict::NonceTooLow if is_repeated_transaction => {
-                Box::pin(broadcast::find_known_transaction(cx, request)).await
+                Box::pin(broadcast::find_known_transaction(cx, request, upstream)).await
             }
             _ => None,
         };
@@ -327,6 +331,7 @@ impl<'a> Attempts<'a> {
                 let mut unsupported = topology.upstreams[attempt.upstream].unsupported.lock();
                 unsupported.add(now, &request.method_name, expires_at);
             }
+            Verdict::UnknownError => self.unknown_errors += 1,
             Verdict::Response
             | Verdict::DeterministicError
             | Verdict::AlreadyKnown
@@ -344,6 +349,10 @@ impl<'a> Attempts<'a> {
         let (cx, request, group) = (self.cx, self.request, self.group());
         if attempt.verdict.is_response() {
             // A final response needs no retry decision.
+            return Decision::Return;
+        }
+        // Two upstreams do not know better, so the caller gets the error.
+        if attempt.verdict == Verdict::UnknownError && self.unknown_errors > 1 {
             return Decision::Return;
         }
         // A retry after a timeout would add load to saturated upstreams.
@@ -443,6 +452,7 @@ fn rank(attempt: &Attempt) -> (u8, usize) {
         Verdict::RateLimited { .. } => 1,
         Verdict::Unsupported | Verdict::UpstreamFault(Fault::Internal | Fault::Refused) => 2,
         // An error with another fault.
+        Verdict::UnknownError => 3,
         Verdict::UpstreamFault(_) if !matches!(attempt.payload, Some(Payload::Result(_))) => 3,
         // A result with a fault.
         Verdict::UpstreamFault(_) => 4,

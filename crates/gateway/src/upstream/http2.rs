@@ -41,9 +41,9 @@ mod tests;
 /// Flow-control window of a connection and of each stream, in bytes. A link of 1 Gbit/s carries
 /// 4 MiB in 34 ms, so a large response does not stall.
 const WINDOW_BYTES: u32 = 4 << 20;
-/// Maximum number of connections tried for a call. The first connection may just have closed. If
-/// nothing was sent over it, a second connection is tried.
-const CONNECTIONS_TRIED_MAX: usize = 2;
+/// Maximum number of connections tried for a call that no upstream has processed: GOAWAY and
+/// REFUSED_STREAM say so, and a retry is safe. A server that restarts may do so a few times.
+const CONNECTIONS_TRIED_MAX: usize = 5;
 /// If an upstream has declined HTTP/2, HTTP/2 is offered again after this time. The upstream's load
 /// balancer may have been reconfigured.
 const HTTP2_RETRY_INTERVAL: Duration = Duration::from_secs(600);

@@ -15,14 +15,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use wire::call::{call_bytes, write_call};
-use wire::method::Repeat;
 use wire::quantity::Decimal;
 use wire::response::{Outcome, Response, parse_response};
 
 use crate::call::failure::{Failure, FailureKind, Sent, describe};
 use crate::call::{CacheDecision, Payload, UpstreamRequest};
 use crate::metrics::label::AttemptOutcome;
-use crate::policy::classify::{CallOutcome, Fault, HealthImpact, Verdict, classify};
+use crate::policy::classify::{CallOutcome, Fault, HealthImpact, MethodKind, Verdict, classify};
 use crate::policy::complete::DoubtedResponse;
 use crate::trace::context::{ActiveSpan, TraceContext};
 use crate::trace::span::SpanKind;
@@ -99,7 +98,7 @@ pub(crate) async fn run_attempt(
         counters.latency.set_exemplar(elapsed, span.context().trace_id());
         describe_attempt(cx, span, &attempt, outcome);
     }
-    if attempt.verdict.is_response() {
+    if attempt.verdict.is_response() || attempt.verdict == Verdict::UnknownError {
         overload::record_response(cx, request, epoch, elapsed);
     }
     guard.latency = Some(match attempt.verdict {
@@ -115,8 +114,8 @@ pub(crate) async fn run_attempt(
             // would multiply the average latency without limit.
             penalized.min((deadline + elapsed).saturating_duration_since(cx.instant()))
         }
-        // Other faults do not show the upstream's latency, so no latency is recorded.
-        Verdict::UpstreamFault(_) => Duration::ZERO,
+        // Other faults and unknown errors do not show the upstream's latency, so no latency is recorded.
+        Verdict::UpstreamFault(_) | Verdict::UnknownError => Duration::ZERO,
         _ => elapsed,
     });
     attempt
@@ -331,10 +330,11 @@ fn classify_response(
         Some(Outcome::Result(result)) => {
             (CallOutcome::Result, Some(Payload::Result(body.slice_ref(result))))
         }
-        Some(Outcome::Error { raw, code, message, .. }) => {
-            // `broadcast` is true if the method sends a signed transaction.
-            let (code, broadcast) = (*code, request.repeat() == Repeat::Broadcast);
-            let outcome = CallOutcome::Error { status, retry_after, code, message, broadcast };
+        Some(Outcome::Error { raw, code, message, data }) => {
+            let (code, method) = (*code, MethodKind::new(&request.method_name, request.repeat()));
+            let has_hex_data = data.is_some_and(|data| data.starts_with(b"\"0x"));
+            let outcome =
+                CallOutcome::Error { status, retry_after, code, message, has_hex_data, method };
             (outcome, Some(Payload::Error(body.slice_ref(raw))))
         }
         None => (CallOutcome::Http { status, retry_after }, None),

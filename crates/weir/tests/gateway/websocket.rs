@@ -365,7 +365,7 @@ fn a_client_that_does_not_read_is_not_read_from_and_its_queue_is_bounded() {
 }
 
 #[test]
-fn a_stop_completes_calls_in_flight_and_closes_with_1001() {
+fn a_stop_completes_calls_in_flight_and_closes_with_1012() {
     let runtime = NodeRuntime::start();
     let [node] = runtime.nodes(["node"]);
     node.set_latency(GET_BALANCE, 700.0);
@@ -376,10 +376,10 @@ fn a_stop_completes_calls_in_flight_and_closes_with_1001() {
     busy.send(&body(GET_BALANCE, &balance_params(1, "0x10")));
     wait_until("the call is in flight", || node.calls() > before);
     let stopping = std::thread::spawn(move || gateway.stop());
-    assert_eq!(idle.read_close(), (CloseCode::Away, "the gateway is stopping".to_owned()));
+    assert_eq!(idle.read_close(), (CloseCode::Restart, "the gateway is stopping".to_owned()));
     let answer: Value = serde_json::from_str(&busy.read_text()).unwrap();
     assert!(answer["result"].is_string(), "{answer}");
-    assert_eq!(busy.read_close().0, CloseCode::Away);
+    assert_eq!(busy.read_close().0, CloseCode::Restart);
     let took = stopping.join().unwrap();
     assert!(took < Duration::from_secs(4), "{took:?}; the drain deadline is 5 s");
 }
@@ -403,7 +403,7 @@ fn a_stop_waits_for_a_response_that_is_still_being_read() {
     assert!(answer.len() > 8 << 20, "{} bytes: too short to make the gateway wait", answer.len());
     let answers: Vec<Value> = serde_json::from_str(&answer).unwrap();
     assert_eq!(answers.len(), calls.len());
-    assert_eq!(slow.read_close().0, CloseCode::Away);
+    assert_eq!(slow.read_close().0, CloseCode::Restart);
     let took = stopping.join().unwrap();
     assert!(took < Duration::from_secs(5), "{took:?}; the drain deadline is 5 s");
 }

@@ -4,15 +4,17 @@
 use super::*;
 
 fn error(code: i64, message: &str) -> Verdict {
-    classify_error(code, message, false)
+    classify_error(code, message, MethodKind::Other)
 }
 
 fn send_error(code: i64, message: &str) -> Verdict {
-    classify_error(code, message, true)
+    classify_error(code, message, MethodKind::Broadcast)
 }
 
-fn classify_error(code: i64, message: &str, broadcast: bool) -> Verdict {
-    classify(&CallOutcome::Error { status: 200, retry_after: None, code, message, broadcast })
+fn classify_error(code: i64, message: &str, method: MethodKind) -> Verdict {
+    let has_hex_data = code == 3;
+    let (status, retry_after) = (200, None);
+    classify(&CallOutcome::Error { status, retry_after, code, message, has_hex_data, method })
 }
 
 const RATE_LIMITED: Verdict = Verdict::RateLimited { retry_after: None };
@@ -27,12 +29,13 @@ fn every_rule_is_reached_by_its_own_example() {
     assert!(file.rule.len() > 80, "{}", file.rule.len());
     for (index, rule) in file.rule.iter().enumerate() {
         let code = rule.codes.first().copied().unwrap_or(-32000);
-        let broadcast = rule.only.is_some();
-        let matching = find_rule(code, &rule.example, broadcast);
+        let method = rule.only.unwrap_or(MethodKind::Other);
+        let matching = find_rule(code, &rule.example, method);
         let matching_index = matching
             .and_then(|matching| load_rules().iter().position(|rule| std::ptr::eq(rule, matching)));
         assert_eq!(matching_index, Some(index), "{:?} of {}", rule.example, rule.source);
-        assert!(!rule.text.is_empty() && rule.text.iter().all(|word| word.len() >= 4));
+        let words = || rule.text.iter().chain(&rule.any);
+        assert!(words().next().is_some() && words().all(|word| word.len() >= 4));
         assert!(rule.source.len() > 4, "{:?} needs a source", rule.text);
     }
 }
@@ -75,7 +78,8 @@ fn rate_limits_by_status_code_and_text() {
         retry_after: Some(Duration::from_secs(2)),
         code: -32000,
         message: "slow down",
-        broadcast: false,
+        has_hex_data: false,
+        method: MethodKind::Other,
     };
     let retry_after = Some(Duration::from_secs(2));
     assert_eq!(classify(&outcome), Verdict::RateLimited { retry_after });
@@ -121,7 +125,6 @@ fn errors_caused_by_the_caller_go_to_the_client() {
         (-32000, "genesis is not traceable"),
         (-32000, "account 0xc100000000000000000000000000000000000000 is not a precompile"),
         (-32000, "filter not found"),
-        (-32000, "transaction not found"),
         (
             -32000,
             "nonce too high: address 0x16c57eDF7Fa9D9525378B0b81Bf8A3cEd0620C1c, tx: 999 state: 0",
@@ -208,9 +211,9 @@ fn a_known_transaction_is_a_success_only_for_methods_that_send_it() {
         (-32000, "ALREADY_EXISTS: already known"),
     ] {
         assert_eq!(send_error(code, message), Verdict::AlreadyKnown, "{message}");
-        assert_eq!(error(code, message), Verdict::Response, "{message}");
+        assert_eq!(error(code, message), Verdict::UnknownError, "{message}");
     }
-    assert_eq!(send_error(-32000, "unknown transaction type"), Verdict::Response);
+    assert_eq!(send_error(-32000, "unknown transaction type"), Verdict::UnknownError);
     assert_eq!(send_error(-32001, "Nonce too low"), Verdict::NonceTooLow);
     assert_eq!(error(-32000, "nonce too low"), Verdict::Response);
     assert_eq!(send_error(-32000, "txpool is full"), fault(Fault::Internal));
@@ -233,5 +236,116 @@ fn long_and_odd_messages_are_bounded() {
     let trace = format!("Internal error{}", " at Foo.Bar()".repeat(100_000));
     assert_eq!(error(-32603, &trace), fault(Fault::Internal));
     let late = format!("{}execution reverted", "é".repeat(MESSAGE_BYTES_MAX));
-    assert_eq!(error(-32000, &late), Verdict::Response);
+    assert_eq!(error(-32000, &late), Verdict::UnknownError);
+}
+
+/// An error text of a public report, with the behaviour that is right.
+#[derive(Debug, Deserialize)]
+struct PublicText {
+    method: String,
+    http_status: u16,
+    code: i64,
+    message: String,
+    #[serde(default)]
+    data: String,
+    expect: String,
+}
+
+#[derive(Deserialize)]
+struct PublicTexts {
+    texts: Vec<PublicText>,
+}
+
+impl PublicText {
+    fn classify(&self) -> Verdict {
+        let repeat = match self.method.starts_with("eth_send") {
+            true => Repeat::Broadcast,
+            false => Repeat::Safe,
+        };
+        classify(&CallOutcome::Error {
+            status: self.http_status,
+            retry_after: None,
+            code: self.code,
+            message: &self.message,
+            has_hex_data: self.data.starts_with("0x"),
+            method: MethodKind::new(&self.method, repeat),
+        })
+    }
+}
+
+#[test]
+fn the_texts_of_public_reports() {
+    let file = include_str!("../../../../../testdata/public-faults/error-texts.json");
+    let texts = serde_json::from_str::<PublicTexts>(file).unwrap().texts;
+    assert!(texts.len() > 150, "{}", texts.len());
+    let mut wrong = Vec::new();
+    for text in &texts {
+        let verdict = text.classify();
+        let is_right = match &*text.expect {
+            "elsewhere" => matches!(verdict, Verdict::UnknownError | Verdict::UpstreamFault(_)),
+            "other-pool" => matches!(verdict, Verdict::UnknownError | Verdict::UpstreamFault(_)),
+            "too-large" => verdict == fault(Fault::Limit),
+            "unsupported-here" => verdict == Verdict::Unsupported,
+            "rate-limited" => verdict == RATE_LIMITED,
+            "deterministic" => verdict.is_response(),
+            other => panic!("unknown expectation {other}"),
+        };
+        if !is_right {
+            wrong.push((verdict, text));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn code_3_is_a_revert_only_with_data_or_a_text_that_says_so() {
+    let without_data = |message| {
+        classify(&CallOutcome::Error {
+            status: 400,
+            retry_after: None,
+            code: 3,
+            message,
+            has_hex_data: false,
+            method: MethodKind::Other,
+        })
+    };
+    assert_eq!(without_data("execution reverted"), Verdict::DeterministicError);
+    for message in ["Unknown block", "header not found", "block not found with number 0x3e8"] {
+        assert_eq!(without_data(message), fault(Fault::NotSynced), "{message}");
+    }
+    assert_eq!(without_data("missing trie node abc"), fault(Fault::MissingState));
+    assert_eq!(without_data("whatever"), Verdict::UnknownError);
+    assert_eq!(error(3, "Unknown block"), Verdict::DeterministicError, "it has data");
+}
+
+#[test]
+fn halts_are_results_and_look_alikes_are_not() {
+    for name in ["InvalidJump", "StackUnderflow", "InvalidFEOpcode", "CreateContractSizeLimit"] {
+        let message = format!("EVM error: {name}");
+        assert_eq!(error(-32603, &message), Verdict::DeterministicError, "{message}");
+    }
+    for name in ["OutOfFunds", "NotActivated", "OpcodeNotFound", "OutOfGas(Basic)"] {
+        let message = format!("EVM error: {name}");
+        assert_eq!(error(-32603, &message), Verdict::Response, "{message}");
+    }
+    assert_eq!(error(-32603, "EVM error: database error"), fault(Fault::Internal));
+    let replayed = "insufficient funds for gas * price + value";
+    let replay = MethodKind::new("debug_traceTransaction", Repeat::Safe);
+    assert_eq!(classify_error(-32000, replayed, replay), fault(Fault::MissingState));
+    let call = MethodKind::new("debug_traceCall", Repeat::Safe);
+    assert_eq!(classify_error(-32000, replayed, call), Verdict::Response);
+}
+
+#[test]
+fn known_transactions_of_public_reports() {
+    #[derive(Deserialize)]
+    struct File {
+        second_upstream: Vec<String>,
+    }
+    let file = include_str!("../../../../../testdata/public-faults/already-known-texts.json");
+    let file: File = serde_json::from_str(file).unwrap();
+    assert_eq!(file.second_upstream.len(), 3);
+    for message in &file.second_upstream {
+        assert_eq!(send_error(-32000, message), Verdict::AlreadyKnown, "{message}");
+    }
 }

@@ -186,7 +186,8 @@ impl Encoder {
 pub(super) enum Recipient {
     /// The call with this id.
     Call(u64),
-    /// The message is a response without an id: the upstream failed before it read the id.
+    /// The message is a response without an id: the upstream could not read the call, or only the
+    /// start of a long response was stored.
     Unaddressed,
     /// The message is a notification of a subscription.
     Notification,
@@ -211,9 +212,20 @@ pub(super) fn find_recipient(message: &[u8]) -> Recipient {
     let [id, method] = wire::json::walk::fields_of(message, ["id", "method"]);
     match (id, method) {
         (_, Some(_)) => Recipient::Notification,
-        (None | Some(b"null"), None) => Recipient::Unaddressed,
+        (None | Some(b"null"), None) if reports_unread_call(message) => Recipient::Unaddressed,
+        (None, None) => Recipient::Unknown,
         (Some(id), None) => parse_id(id).map_or(Recipient::Unknown, Recipient::Call),
     }
+}
+
+/// Returns true if an error without an id says that the upstream could not read a call: a parse
+/// error or an invalid request (JSON-RPC 2.0, section 5). Any other error without an id is a notice
+/// of the upstream and belongs to no call.
+fn reports_unread_call(message: &[u8]) -> bool {
+    let [error] = wire::json::walk::fields_of(message, ["error"]);
+    let Some(error) = error else { return false };
+    let [code] = wire::json::walk::fields_of(error, ["code"]);
+    matches!(code, Some(b"-32700" | b"-32600"))
 }
 
 /// Finds the recipient of a response over the size limit. Only its first bytes, `prefix`, are
@@ -296,6 +308,11 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":""}}"#,
             Recipient::Unaddressed,
         );
+        check(r#"{"error":{"code":-32600,"message":""}}"#, Recipient::Unaddressed);
+        let notice = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"free tier"}}"#;
+        check(notice, Recipient::Unknown);
+        check(&notice.replace("\"error\"", "\"id\":null,\"error\""), Recipient::Unknown);
+        check(r#"{"jsonrpc":"2.0","id":null,"result":1}"#, Recipient::Unknown);
         check(
             r#"{"jsonrpc":"2.0","method":"eth_subscription","params":{}}"#,
             Recipient::Notification,
@@ -303,8 +320,8 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":"7","result":1}"#, Recipient::Unknown);
         check(r#"{"jsonrpc":"2.0","id":-7,"result":1}"#, Recipient::Unknown);
         check(r#"{"jsonrpc":"2.0","id":99999999999999999999,"result":1}"#, Recipient::Unknown);
-        check(r#"[{"id":7}]"#, Recipient::Unaddressed);
-        check("", Recipient::Unaddressed);
+        check(r#"[{"id":7}]"#, Recipient::Unknown);
+        check("", Recipient::Unknown);
         let prefix = Bytes::from_static(br#"{"jsonrpc":"2.0","id":7,"result":"0x"#);
         assert_eq!(find_recipient_in_prefix(&prefix), Recipient::Call(7));
         assert_eq!(

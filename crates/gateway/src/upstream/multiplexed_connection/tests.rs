@@ -117,6 +117,23 @@ fn run_in_virtual_time(test: impl Future<Output = ()>) {
     LocalSet::new().block_on(&runtime, test);
 }
 
+/// Frames of testdata/public-faults/websocket-error-without-an-id.json.
+#[test]
+fn an_error_without_an_id_does_not_take_the_place_of_a_response() {
+    run_in_virtual_time(async {
+        let (connection, _, mut upstream) = connection(settings());
+        let call = start_call(&connection, "m");
+        let (id, _) = upstream.call().await;
+        for start in ["", "\"id\":null,"] {
+            let notice = format!(r#"{{{start}"error":{{"code":-32000,"message":"free tier"}}}}"#);
+            upstream.send(Opcode::Text, notice.as_bytes()).await;
+        }
+        upstream.respond(id, "1").await;
+        assert_eq!(result(call).await.unwrap(), "1");
+        assert!(connection.is_open());
+    });
+}
+
 #[test]
 fn responses_in_any_order_reach_their_calls() {
     run_in_virtual_time(async {

@@ -17,7 +17,7 @@ use wire::response::Outcome;
 
 use crate::io::memory::Reservation;
 use crate::policy::block_headers::BlockHeader;
-use crate::policy::classify::{CallOutcome, Verdict, classify};
+use crate::policy::classify::{CallOutcome, MethodKind, Verdict, classify};
 use crate::policy::heads::HeadPoll;
 use crate::upstream::http1::{Connection, new_parsed_heads};
 use crate::upstream::multiplexed_connection::MultiplexedConnection;
@@ -222,10 +222,9 @@ impl Poller {
         let (outcome, error) = match response.as_ref().map(|response| &response.outcome) {
             Some(Outcome::Result(result)) if status == 200 => return Ok(result.to_vec()),
             Some(Outcome::Error { code, message, .. }) => {
-                // `broadcast` is true only for methods that send a transaction.
-                let (code, broadcast) = (*code, false);
+                let (code, has_hex_data, method) = (*code, false, MethodKind::Other);
                 (
-                    CallOutcome::Error { status, retry_after, code, message, broadcast },
+                    CallOutcome::Error { status, retry_after, code, message, has_hex_data, method },
                     QueryError::ErrorResponse,
                 )
             }
