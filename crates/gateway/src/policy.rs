@@ -16,6 +16,7 @@
 //! | `access` | whether the caller may make a call |
 //! | `plan` | how a call is resolved: forwarded, split, from the chain view, or by its cache key |
 //! | `cacheable`, `blocks` | what a response depends on, and how long it may be cached |
+//! | `causal` | whether a response shows a block above the served head |
 //! | `logs` | how a range of logs is split and merged |
 //! | `overload` | whether a call may be in flight, waits or is shed (rejected) |
 //! | `choose` | load balancing: the upstream of a call |
@@ -40,6 +41,7 @@ pub mod blocks;
 mod branch;
 pub mod breaker;
 pub mod cacheable;
+pub mod causal;
 pub mod chain_cursor;
 pub mod choose;
 pub mod classify;

@@ -2,7 +2,7 @@
 //! in the index, or at an upstream. Then stores the response if it is cacheable.
 //!
 //! ```text
-//! plan → cache → coalesce → redis → index → permit → fetch (balance → send ⟲ retry) → store
+//! plan → cache → coalesce → redis → index → permit → fetch (balance → send ⟲ retry) → hold → store
 //! ```
 //! `policy/plan.rs` plans the call. `resolve/logs.rs` splits a call for logs into parts by block
 //! range. Each part passes through the steps after `plan`.
@@ -46,6 +46,7 @@ use crate::upstream::fetch::fetch;
 use crate::upstream::overload;
 use crate::upstream::topology::NO_UPSTREAM;
 
+mod causal;
 pub(crate) mod internal;
 mod logs;
 
@@ -312,7 +313,8 @@ async fn fetch_and_store(
     if let (Some(redis), Some(key)) = (&cx.redis, key)
         && let Some(response) = Box::pin(redis.lookup(&cx.upstream, request, key)).await
     {
-        return response;
+        // Another gateway may have stored a block that this one does not serve yet.
+        return Box::pin(causal::hold_if_by_hash(cx, request, response)).await;
     }
     // `logs::resolve` has already queried the index for the whole range of logs.
     let queries_index =
@@ -361,7 +363,8 @@ async fn complete_blocks(
     fetch_with_permit(cx, request, shared_call).await
 }
 
-/// Acquires a concurrency permit and fetches the response from an upstream.
+/// Acquires a concurrency permit and fetches the response from an upstream. Holds a response that
+/// shows a block above the served head.
 async fn fetch_with_permit(
     cx: &Rc<ThreadContext>,
     request: &UpstreamRequest<'_>,
@@ -371,10 +374,15 @@ async fn fetch_with_permit(
         Some(permit) => Ok(permit),
         None => Box::pin(wait_for_permit(cx, request, shared_call)).await,
     };
-    match permit {
+    let response = match permit {
         Ok(_permit) => fetch(&cx.upstream, request).await,
         Err(failure) => UpstreamResponse::from_failure(failure),
+    };
+    // A held response needs no permit.
+    if causal::may_be_ahead(request, &response) {
+        return Box::pin(causal::hold(cx, request, response)).await;
     }
+    response
 }
 
 /// Waits for a permit. A shared call stops waiting once all clients that wait for its response have

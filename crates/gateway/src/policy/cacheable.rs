@@ -242,7 +242,11 @@ impl Decision<'_> {
             // The block of `safe` changes only when the head changes. The block of `earliest`
             // changes on upstreams that delete history.
             BlockRef::Tag(BlockTag::Safe | BlockTag::Earliest) => self.decide_at_head(),
-            BlockRef::Tag(BlockTag::Pending) => self.uncached,
+            // What an upstream has pending follows from its head, which must not be older than the
+            // served head.
+            BlockRef::Tag(BlockTag::Pending) => {
+                Caching { rule: CacheRule::Never, ..self.decide_at_head() }
+            }
         }
     }
 
@@ -367,7 +371,18 @@ impl Admission<'_> {
         if !is_error_at_hash {
             self.require_value()?;
         }
+        self.require_served()?;
         Ok(Binding::Free)
+    }
+
+    /// Rejects a response that names a block above the served head.
+    fn require_served(&self) -> Result<(), RejectReason> {
+        match (self.response.named_blocks, self.view.head) {
+            (Some((_, last)), Some(head)) if last.number > head.number => {
+                Err(RejectReason::AboveHead)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Rejects nulls and errors.
@@ -454,6 +469,7 @@ impl Admission<'_> {
 
     /// Binds a response to the head. Rejects the response if the head changed during the call.
     fn bind_to_head(&self) -> BindResult {
+        self.require_served()?;
         let seq = self.caching.head_seq;
         let is_same = self.view.head_seq == seq && self.view.head.is_some();
         if is_same { Ok(Binding::Head { seq }) } else { Err(RejectReason::HeadMoved) }

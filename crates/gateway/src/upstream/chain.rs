@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use wire::method::{MethodTable, methods_of};
 
 use crate::config;
@@ -30,6 +31,13 @@ pub(crate) struct ChainState {
     pub(crate) headers: RwLock<RecentHeaders>,
     /// Notified of each new view.
     view_changed: watch::Sender<()>,
+    /// Notified of each new view, too. A [`Notify`] wakes its waiters in order, so simulations are
+    /// reproducible.
+    pub(crate) view_published: Notify,
+    /// The latest news of the head; `None` before the first news.
+    head_news: Mutex<Option<HeadNews>>,
+    /// Notified of news of the head.
+    pub(crate) news_reported: Notify,
     /// The chain id that an upstream has reported, plus one. The value is 1 if the upstreams report
     /// no chain id, and 0 before the first report.
     id_plus_one: AtomicU64,
@@ -49,6 +57,15 @@ pub(crate) struct LastHead {
     pub(crate) head: Head,
     /// When the gateway stopped serving the head, as time since the process started.
     pub(crate) lost_at: Duration,
+}
+
+/// News of the head: a response has shown a block above the served head.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeadNews {
+    /// Height of the block.
+    pub(crate) height: u64,
+    /// When the response is no longer held.
+    pub(crate) until: Instant,
 }
 
 /// The chain id that the upstreams have reported.
@@ -77,6 +94,9 @@ impl ChainState {
             view: ArcSwap::default(),
             headers: RwLock::default(),
             view_changed: watch::Sender::new(()),
+            view_published: Notify::new(),
+            head_news: Mutex::default(),
+            news_reported: Notify::new(),
             id_plus_one: AtomicU64::new(0),
             reorgs: AtomicU64::new(0),
             reorg_depth_max: AtomicU64::new(0),
@@ -96,6 +116,7 @@ impl ChainState {
         }
         self.view.store(Arc::new(view));
         self.view_changed.send_replace(());
+        self.view_published.notify_waiters();
     }
 
     /// Notifies waiters that the upstreams are no longer polled, so no new view is published.
@@ -106,6 +127,22 @@ impl ChainState {
     /// Returns a receiver that is notified of each new view.
     pub(crate) fn view_changes(&self) -> watch::Receiver<()> {
         self.view_changed.subscribe()
+    }
+
+    /// Reports news of the head, so that the upstreams are polled at once.
+    pub(crate) fn report_news(&self, news: HeadNews) {
+        let mut current = self.head_news.lock();
+        let height = current
+            .filter(|current| current.until > Instant::now())
+            .map_or(news.height, |current| current.height.max(news.height));
+        *current = Some(HeadNews { height, ..news });
+        drop(current);
+        self.news_reported.notify_waiters();
+    }
+
+    /// Returns the latest news of the head; `None` before the first news.
+    pub(crate) fn head_news(&self) -> Option<HeadNews> {
+        *self.head_news.lock()
     }
 
     /// Sets the chain id that an upstream has reported; `None` if the upstream has no chain id.

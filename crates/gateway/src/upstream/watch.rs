@@ -29,11 +29,13 @@ use crate::upstream::chain::ChainState;
 use crate::upstream::topology::Topology;
 
 mod new_heads;
+mod news;
 mod poller;
 #[cfg(test)]
 mod tests;
 
 use new_heads::NewHeads;
+use news::News;
 use poller::{Poller, QueryError, Recovery};
 
 /// After a failed poll, the poll interval is divided by this number until the upstream responds or
@@ -159,6 +161,7 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
     let family = poller.topology.config.chains[watched.chain_index.get()].family;
     let new_heads = NewHeads::subscribe(&poller, family);
     let mut last_polled_hash = None;
+    let mut news = News::new(&watched);
     loop {
         let began = Instant::now();
         poller.follow_config(&watched);
@@ -186,6 +189,9 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
                 let previous_hash = last_polled_hash.replace(head_poll.hash);
                 if previous_hash.is_some_and(|previous| previous != head_poll.hash) {
                     new_heads.record_polled_head();
+                }
+                if previous_hash != last_polled_hash {
+                    news.record_new_head(head_poll.number);
                 }
                 watched.record_head(&mut poller, family, head_poll).await;
                 watched.confirm(view_index, began);
@@ -216,6 +222,9 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
             }
             () = new_heads.notified() => {
                 tokio::time::sleep_until(began + NOTIFIED_POLL_INTERVAL_MIN).await;
+            }
+            () = news.wait() => {
+                tokio::time::sleep_until(began + news.next_interval(interval)).await;
             }
         }
     }

@@ -11,6 +11,7 @@ mod access;
 mod access_log;
 mod alerts;
 mod bad_input;
+mod causal;
 mod chart;
 mod client_address;
 mod clients;

@@ -1,6 +1,6 @@
 //! Goal: under any failure of nodes and any fork, no client gets a stale, mixed or wrong response,
 //! and no call fails while one node is healthy. The head, which is the newest block that a client
-//! gets, never goes back.
+//! gets, never goes back, and no response shows a block above it.
 //!
 //! Method: the gateway, three simulated nodes and twenty clients run in one thread and in virtual
 //! time, with all randomness from one seed. An oracle that knows the chain checks every response.
@@ -41,6 +41,7 @@ mod checker;
 mod clients;
 pub(crate) mod connection;
 mod failures;
+mod shown_blocks;
 
 use adversary::{Adversary, Corruption};
 use checker::{CALL_DEADLINE, Checker, Tally};

@@ -21,6 +21,7 @@ use super::adversary::Adversary;
 use super::calls::Call;
 use super::connection::HttpResponse;
 use super::failures::{CATCH_UP, Cluster};
+use super::shown_blocks::ShownBlocks;
 
 /// The JSON-RPC code of the gateway's own errors: no node was available, or none responded.
 const OWN_ERROR: i64 = -32603;
@@ -64,6 +65,7 @@ pub(crate) struct Checker {
     rerun_command: String,
     pub(crate) adversary: RefCell<Adversary>,
     pub(crate) tally: RefCell<Tally>,
+    shown_blocks: RefCell<ShownBlocks>,
     /// A hash of all responses and their times, to compare runs.
     fingerprint: Cell<u64>,
 }
@@ -102,6 +104,7 @@ impl Checker {
             rerun_command,
             adversary: RefCell::default(),
             tally: RefCell::default(),
+            shown_blocks: RefCell::default(),
             fingerprint: Cell::new(0),
         }
     }
@@ -192,6 +195,9 @@ impl Checker {
             received,
             client: request.client,
         });
+        if let ObservedReply::Result(result) = reply {
+            self.check_shown_blocks(cluster, request, call, result, &verdict);
+        }
         let verdict_name = match &verdict {
             Verdict::Right => "right",
             Verdict::Stale { .. } => "stale",
@@ -241,6 +247,28 @@ impl Checker {
                 let shown = judged_bytes(&reply, item);
                 self.record_finding(cluster, request, &description, shown);
             }
+        }
+    }
+
+    /// Records a finding if the client was shown a block above the head of this response. While all
+    /// nodes are silent, the gateway serves no head.
+    fn check_shown_blocks(
+        &self,
+        cluster: &Cluster,
+        request: &SentRequest,
+        call: &Call,
+        result: &[u8],
+        verdict: &Verdict,
+    ) {
+        let (client, received) = (request.client, Instant::now());
+        let times = (request.sent_at, received);
+        let shown = self.shown_blocks.borrow_mut().check(client, call, result, times);
+        // Other verdicts have their own findings.
+        if let (Some(block), Verdict::Right) = (shown, verdict)
+            && !cluster.all_silent(request.catch_up_start(), received)
+        {
+            let description = format!("the client was shown block {block} before this head");
+            self.record_finding(cluster, request, &description, result);
         }
     }
 

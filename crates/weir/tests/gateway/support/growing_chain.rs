@@ -81,7 +81,7 @@ pub(crate) fn logs_of_node(node: &SimNode, filter: &Value, from: u64, to: u64) -
     serde_json::from_str(&raw).unwrap()
 }
 
-/// A geth in developer mode that makes a block every second. It is killed when the test ends.
+/// A geth in developer mode. It is killed when the test ends.
 pub(crate) struct Geth {
     child: Child,
     _home: tempfile::TempDir,
@@ -91,6 +91,12 @@ pub(crate) struct Geth {
 impl Geth {
     /// `None` if geth is not installed.
     pub(crate) fn start() -> Option<Geth> {
+        Geth::with_period(1)
+    }
+
+    /// Starts a geth that makes a block every `period` seconds. If it is 0, each transaction makes
+    /// a block.
+    pub(crate) fn with_period(period: u8) -> Option<Geth> {
         let program = programs::require("geth")?;
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("log");
@@ -98,7 +104,8 @@ impl Geth {
         let mut child = Command::new(program)
             .arg("--datadir")
             .arg(home.path())
-            .args(["--dev", "--dev.period", "1", "--nodiscover", "--maxpeers", "0", "--port", "0"])
+            .args(["--dev", "--dev.period", &period.to_string()])
+            .args(["--nodiscover", "--maxpeers", "0", "--port", "0"])
             .args(["--http", "--http.port", "0", "--ws", "--ws.port", "0"])
             .args(["--authrpc.port", "0", "--ipcdisable"])
             .stdin(Stdio::null())
