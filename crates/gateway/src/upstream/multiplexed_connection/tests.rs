@@ -384,12 +384,12 @@ fn notifications_are_reported_and_unknown_ids_ignored() {
 }
 
 #[test]
-fn an_error_without_an_id_belongs_to_the_only_call() {
+fn an_invalid_request_without_an_id_belongs_to_the_only_call() {
     run_in_virtual_time(async {
         let (connection, _, mut upstream) = connection(settings());
         let call = start_call(&connection, "m");
         upstream.call().await;
-        let error = br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32005,"message":"slow down"}}"#;
+        let error = br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"bad call"}}"#;
         upstream.send(Opcode::Text, error).await;
         assert_eq!(call.await.unwrap().1, &error[..]);
     });
