@@ -226,6 +226,9 @@ enum Input {
     Poll(usize),
     /// The upstream at this index sent a header.
     Header(usize),
+    /// The upstream at this index sent the header that connects its reported head to its branch.
+    /// The head extends the branch.
+    Linked(usize),
     /// No upstream responded: a poll was missed, or an upstream was excluded or included again.
     NoResponse,
 }
@@ -342,9 +345,10 @@ impl HeadTracker {
         if fill == Some(number) {
             self.request_fill(upstream, &mut step);
         }
-        self.continue_walk(upstream, now, &mut step);
+        let has_advanced = self.continue_walk(upstream, now, &mut step);
         self.mark_responsive(upstream);
-        self.elect_and_serve(now, Input::Header(upstream), &mut step);
+        let input = if has_advanced { Input::Linked(upstream) } else { Input::Header(upstream) };
+        self.elect_and_serve(now, input, &mut step);
         let bottom = self.canonical.bottom();
         self.canonical.deepen(&self.upstreams[upstream].branch);
         // Readers also compare the hashes of blocks far below the head, so they need a new view if
@@ -378,8 +382,8 @@ impl HeadTracker {
     }
 
     /// Continues the walk from the upstream's reported head back to its branch, and requests the
-    /// headers that the walk lacks.
-    fn continue_walk(&mut self, upstream: usize, now: Duration, step: &mut Step) {
+    /// headers that the walk lacks. Returns true if the reported head now extends the branch.
+    fn continue_walk(&mut self, upstream: usize, now: Duration, step: &mut Step) -> bool {
         // The walk changes this chain while it reads the chains of the other upstreams, so this
         // chain is moved out of the list.
         let mut chain = std::mem::take(&mut self.upstreams[upstream]);
@@ -395,7 +399,9 @@ impl HeadTracker {
         let request = |number| requests.push(HeaderRequest { upstream, number });
         let link = chain.continue_walk(now, self.settings.window, find_parent, request);
         self.upstreams[upstream] = chain;
+        let has_advanced = link == LinkResult::Advanced;
         self.apply_link(upstream, link, step);
+        has_advanced
     }
 
     /// Extends a branch of fewer than `FILL_BLOCKS` blocks downwards: copies blocks from the
@@ -461,13 +467,21 @@ impl HeadTracker {
         let Some(last_served) = self.last_served else {
             return true;
         };
+        // The report of an upstream is complete once its reported head is linked. On a fast chain
+        // most polls skip blocks, so most heads are linked only by a later header.
+        let (is_report, is_complete) = match input {
+            Input::Poll(upstream) => (true, self.upstreams[upstream].is_linked()),
+            Input::Linked(_) => (true, true),
+            Input::Header(upstream) => (false, self.upstreams[upstream].is_linked()),
+            Input::NoResponse => (false, false),
+        };
         match self.weigh_evidence(last_served, elected, witnesses, input) {
             Evidence::Strong => {
                 self.rollback_polls = 0;
                 true
             }
             Evidence::Weak => {
-                self.rollback_polls += u32::from(matches!(input, Input::Poll(_)));
+                self.rollback_polls += u32::from(is_report && is_complete);
                 let polls_required = ROLLBACK_POLLS * witnesses.upstreams.len() as u32;
                 let has_persisted = self.rollback_polls >= polls_required;
                 if has_persisted {
@@ -476,9 +490,9 @@ impl HeadTracker {
                 has_persisted
             }
             Evidence::Missing => {
-                // Without a response the count stays, because a missed poll is no evidence against
-                // the reorg.
-                if input != Input::NoResponse {
+                // Without a complete report the count stays, because a missed poll or a head that
+                // is not linked yet is no evidence against the reorg.
+                if is_complete {
                     self.rollback_polls = 0;
                 }
                 false
@@ -519,7 +533,8 @@ impl HeadTracker {
         // upstream is no evidence against the served head.
         let has_responded = matches!(
             input,
-            Input::Poll(upstream) | Input::Header(upstream) if upstream == elected.upstream
+            Input::Poll(upstream) | Input::Header(upstream) | Input::Linked(upstream)
+                if upstream == elected.upstream
         );
         let winner_suffices = !last_served_has_witness && has_responded && winner.is_linked();
         let is_shallow = self

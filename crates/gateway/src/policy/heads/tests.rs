@@ -261,6 +261,54 @@ fn a_deep_rollback_of_a_lone_upstream_needs_persistence() {
 }
 
 #[test]
+fn a_reorg_is_followed_at_any_block_time() {
+    let ms = Duration::from_millis;
+    for (block_ms, poll_ms, depth, upstreams) in [50, 300, 400, 12_000]
+        .into_iter()
+        .flat_map(|block| [100, 500].map(|poll| (block, poll)))
+        .flat_map(|(block, poll)| [1, 8, 9, 30, 64].map(|depth| (block, poll, depth)))
+        .flat_map(|(block, poll, depth)| [1, 2, 3].map(|count| (block, poll, depth, count)))
+    {
+        let case =
+            format!("{block_ms} ms, poll {poll_ms} ms, depth {depth}, {upstreams} upstreams");
+        let mut net = Net::with(upstreams, |settings| {
+            settings.window = WINDOW;
+            settings.rollback_max = ROLLBACK_MAX;
+            settings.block_time = ms(block_ms);
+        });
+        let (reorg_at, start) = (1100, net.now);
+        let first_dropped = reorg_at - depth;
+        let b = fork(b'b', first_dropped - 1);
+        let (mut polls_after_reorg, mut last_polled) = (0, 0);
+        for poll in 0.. {
+            let elapsed = poll * poll_ms;
+            let number = 1000 + elapsed / block_ms;
+            let chain = if number < reorg_at { A } else { b };
+            for upstream in 0..upstreams {
+                // Each poll of `Net` takes 100 ms.
+                net.now = start + ms(elapsed) - ms(100);
+                net.poll(upstream, chain, number);
+            }
+            if number < reorg_at {
+                last_polled = number;
+            } else {
+                polls_after_reorg += 1;
+                let head = net.tracker.view().head;
+                if head == Some(Head { number, hash: b.hash(number) }) {
+                    break;
+                }
+                assert!(polls_after_reorg < 8, "the head stands still: {case}");
+            }
+        }
+        let view = net.tracker.view();
+        assert_eq!(view.canonical(first_dropped), Some(b.hash(first_dropped)), "{case}");
+        // A fast chain may have replaced blocks that no poll has found.
+        let was_known = first_dropped <= last_polled;
+        assert_eq!(view.valid_since(0, first_dropped), !was_known, "{case}");
+    }
+}
+
+#[test]
 fn missed_polls_of_a_dead_upstream_do_not_stop_a_deep_rollback() {
     let mut net = Net::new(2);
     for number in 90..=100 {
