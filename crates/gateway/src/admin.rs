@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -167,7 +167,13 @@ async fn serve_connection(admin: Rc<Admin>, stream: TcpStream) {
         && stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
     let service = service_fn(|request: Request<Incoming>| {
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-        let response = if checks_host && !host.is_none_or(is_local_name) {
+        let host_count = request.headers().get_all(header::HOST).iter().count();
+        // RFC 9112, section 3.2.
+        let needs_host = request.version() == Version::HTTP_11;
+        let response = if host_count > 1 || (needs_host && host.is_none()) {
+            let text = "exactly one Host header is required\n";
+            build_plain_response(StatusCode::BAD_REQUEST, text.to_owned())
+        } else if checks_host && !host.is_none_or(is_local_name) {
             let text = "on a loopback address the host must be an address or localhost\n";
             build_plain_response(StatusCode::MISDIRECTED_REQUEST, text.to_owned())
         } else {

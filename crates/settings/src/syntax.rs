@@ -67,6 +67,12 @@ pub(crate) fn parse(text: &str, bytes_max: usize, report: &mut Report<'_>) -> Op
         return None;
     }
     let (table, errors) = DeTable::parse_recoverable(text);
+    if let (false, Some(start)) = (errors.is_empty(), find_yaml(text)) {
+        let location = Location { span: Some(start..start), ..Location::default() };
+        let message = "this is YAML; a configuration is TOML".to_owned();
+        report.push(&location, Severity::Error, false, message, None);
+        return None;
+    }
     let mut last_line = None;
     for error in &errors {
         let span = error.span().unwrap_or(text.len()..text.len());
@@ -80,6 +86,21 @@ pub(crate) fn parse(text: &str, bytes_max: usize, report: &mut Report<'_>) -> Op
         }
     }
     errors.is_empty().then(|| read_members(table.get_ref()))
+}
+
+/// Returns the position of the first line that is neither empty nor a comment if it begins a YAML
+/// document: `---`, or a name and a colon, as in `server:` or `threads: 2`.
+fn find_yaml(text: &str) -> Option<usize> {
+    let is_content = |line: &&str| !matches!(line.trim_start().chars().next(), None | Some('#'));
+    let line = text.lines().find(is_content)?;
+    let is_name = |name: &str| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+    };
+    let is_entry = line.split_once(':').is_some_and(|(name, value)| {
+        is_name(name) && (value.trim().is_empty() || value.starts_with(' '))
+    });
+    let is_yaml = line.trim_end() == "---" || is_entry;
+    is_yaml.then(|| line.as_ptr() as usize - text.as_ptr() as usize)
 }
 
 /// Converts a table to its members, in the order of the text.

@@ -465,6 +465,16 @@ fn only_keys_of_a_text_that_is_not_toml_are_printed() {
 }
 
 #[test]
+fn yaml_is_one_error() {
+    for text in ["server:\n  listen: 1\n  threads: [1]\n", "# a\n---\na: 1\nb: 2\n"] {
+        let output = problems(text);
+        assert_eq!(output.matches("x.toml:").count(), 1, "{output}");
+        assert!(output.contains("this is YAML"), "{output}");
+    }
+    assert!(problems("\"a:\" = [\n").contains("not toml"));
+}
+
+#[test]
 fn formulas_are_evaluated_if_the_file_allows_them() {
     let context = ReadContext::new(Path::new("/"), &environment).with_formulas(&[]);
     let text = "[variables]\nhalf = 0.5\ntwice = '4 * half'\n[server]\nthreads = 'twice + 0'\n\

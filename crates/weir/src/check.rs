@@ -14,6 +14,7 @@ use settings::Diagnostics;
 use crate::{EXIT_FAULTY, source};
 
 mod addresses;
+mod mistakes;
 
 /// Check a gateway configuration, a load plan or a study
 ///
@@ -107,9 +108,10 @@ fn check_gateway(file: &Path) -> ExitCode {
     if !config.warnings.list.is_empty() {
         eprintln!("{}", config.warnings);
     }
-    let address_warnings = addresses::find_warnings(&config);
-    print_warnings(&address_warnings);
-    let warnings = config.warnings.list.len() + address_warnings.len();
+    let mut found = addresses::find_warnings(&config);
+    found.extend(mistakes::find_warnings(&config));
+    print_warnings(&found);
+    let warnings = config.warnings.list.len() + found.len();
     report_valid(file, warnings, &source::summarize(&config))
 }
 

@@ -47,6 +47,7 @@ mod describe;
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
+  weir explain examples/archive.toml eth_blockNumber
   weir explain examples/archive.toml '{\"method\":\"trace_block\",\"params\":[\"0x10\"]}'
   weir explain examples/harmony.toml '{\"method\":\"hmyv2_blockNumber\"}' --path /harmony
   weir explain '{\"method\":\"eth_gasPrice\"}' --upstream http://127.0.0.1:8545
@@ -137,10 +138,17 @@ fn argument_error(message: &str) -> ExitCode {
     ExitCode::from(EXIT_FAULTY)
 }
 
-/// Returns the text of the call: `text` itself, or standard input if `text` is `-`.
+/// Returns the text of the call: `text` itself, a call of the method that `text` names, or standard
+/// input if `text` is `-`.
 fn read_call(text: &str, limits: &Limits) -> Result<Vec<u8>> {
     if text != "-" {
-        return Ok(text.as_bytes().to_vec());
+        let is_name = |c: char| c.is_ascii_alphanumeric() || ['_', '-', '.', '/'].contains(&c);
+        let call = if !text.is_empty() && text.chars().all(is_name) {
+            format!("{{\"method\":\"{text}\"}}")
+        } else {
+            text.to_owned()
+        };
+        return Ok(call.into_bytes());
     }
     let mut body = Vec::new();
     // The read limit is one byte above the body limit. So the decoder sees and rejects a body that

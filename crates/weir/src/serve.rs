@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
-use std::net::SocketAddr;
+use std::net::{AddrParseError, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -60,8 +60,8 @@ pub(crate) struct Serve {
     #[command(flatten)]
     source: ConfigSource,
 
-    /// Address for clients [default: 127.0.0.1:8645, or the file's server.listen]
-    #[arg(long, value_name = "IP:PORT")]
+    /// Address for clients; :8645 is port 8645 of all IPv4 addresses [default: 127.0.0.1:8645, or the file's server.listen]
+    #[arg(long, value_name = "[IP]:PORT", value_parser = parse_address)]
     listen: Option<SocketAddr>,
 
     /// Address of metrics and status, or off [default: 127.0.0.1:8646, or the file's server.admin]
@@ -279,6 +279,14 @@ impl Server {
     }
 }
 
+/// Parses an address to listen on. Without an IP address it is the port of all IPv4 addresses.
+fn parse_address(text: &str) -> Result<SocketAddr, AddrParseError> {
+    match text.strip_prefix(':') {
+        Some(port) => format!("0.0.0.0:{port}").parse(),
+        None => text.parse(),
+    }
+}
+
 /// The value of an option: an address to listen on, or `off`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OptionalAddress {
@@ -293,7 +301,8 @@ impl FromStr for OptionalAddress {
         if text == "off" {
             return Ok(OptionalAddress::Off);
         }
-        let address = text.parse().map_err(|_| "neither an ip address with a port nor off")?;
+        let address =
+            parse_address(text).map_err(|_| "neither an ip address with a port nor off")?;
         Ok(OptionalAddress::Listen(address))
     }
 }

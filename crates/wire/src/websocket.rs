@@ -101,6 +101,9 @@ pub enum ProtocolError {
     /// A close frame has an invalid code.
     #[error("invalid close code")]
     Close,
+    /// A frame is so much longer than a message may be that it is not skipped.
+    #[error("frame is too long")]
+    TooLong,
     /// A text message is not UTF-8.
     #[error("text is not UTF-8")]
     Utf8,
@@ -113,6 +116,7 @@ impl ProtocolError {
     /// Returns the close code to send (RFC 6455, section 7.4.1).
     pub fn close_code(self) -> u16 {
         match self {
+            ProtocolError::TooLong => 1009,
             ProtocolError::Utf8 | ProtocolError::Compression => 1007,
             _ => 1002,
         }

@@ -117,6 +117,10 @@ fn build_grant(
     claims: &Map<String, Value>,
     chains: &[Chain],
 ) -> Result<Grant, Denial> {
+    // The library accepts a list of issuers, of which one must match. RFC 7519 (4.1.1) allows one.
+    if claims.get("iss").is_some_and(|issuer| !issuer.is_string()) {
+        return Err(Denial::BadKey);
+    }
     let text_claim = |name: &str| claims.get(name).and_then(Value::as_str);
     let name = match text_claim("sub") {
         Some(subject) => {

@@ -231,5 +231,6 @@ impl LogOutput {
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
+    let file = OpenOptions::new().append(true).create(true).open(path);
+    file.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }

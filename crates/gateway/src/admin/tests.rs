@@ -53,6 +53,25 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
+fn exactly_one_host_is_required_by_http_1_1() {
+    run(async {
+        let served = TestServer::start(populated(), true).await;
+        for (head, status) in [
+            ("GET /healthz HTTP/1.1\r\n", 400),
+            ("GET /healthz HTTP/1.1\r\nhost: a\r\nhost: b\r\n", 400),
+            ("GET /healthz HTTP/1.1\r\nhost: a\r\n", 200),
+            ("GET /healthz HTTP/1.0\r\n", 200),
+        ] {
+            let mut stream = TcpStream::connect(served.address).await.unwrap();
+            stream.write_all(format!("{head}connection: close\r\n\r\n").as_bytes()).await.unwrap();
+            let mut response = String::new();
+            stream.read_to_string(&mut response).await.unwrap();
+            assert!(response.contains(&format!(" {status} ")), "{head}: {response}");
+        }
+    });
+}
+
+#[test]
 fn a_public_host_name_is_refused_on_loopback() {
     run(async {
         let served = TestServer::start(populated(), true).await;

@@ -70,6 +70,13 @@ impl ClientResponse {
         ClientResponse::plain(status, Body::default())
     }
 
+    /// Returns the response to a GET request: how to call.
+    pub(crate) fn describe_service() -> ClientResponse {
+        let text = "{\"service\":\"weir, a JSON-RPC gateway\",\"usage\":\"POST a JSON-RPC call \
+                    with content-type: application/json\"}\n";
+        ClientResponse::plain(200, Body::from_bytes(text.as_bytes().to_vec()))
+    }
+
     /// Refuses a request because the memory budget is used up.
     pub(crate) fn refuse_memory() -> ClientResponse {
         let response = ClientResponse::refuse(503, OUT_OF_MEMORY);

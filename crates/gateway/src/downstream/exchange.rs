@@ -99,7 +99,8 @@ pub(crate) async fn respond(
         match head.http_method {
             HttpMethod::Post => {}
             // GET and HEAD serve as a health check.
-            HttpMethod::Get | HttpMethod::Head => break 'response ClientResponse::empty(200),
+            HttpMethod::Get => break 'response ClientResponse::describe_service(),
+            HttpMethod::Head => break 'response ClientResponse::empty(200),
             HttpMethod::Options => break 'response ClientResponse::empty(204),
             HttpMethod::Other => {
                 let text = "method must be POST, GET, HEAD or OPTIONS";
@@ -109,7 +110,7 @@ pub(crate) async fn respond(
         let requires_json_type = snapshot.config.downstream.content_type == ContentType::Strict;
         if requires_json_type && head.media_type != MediaType::Json {
             let text = "content-type must be application/json, application/json-rpc or \
-                        application/jsonrequest";
+                        application/jsonrequest; downstream.content_type = 'lenient' accepts any";
             break 'response refuse(cx, ClientResponse::refuse(415, text));
         }
         let mut traced = begin_trace(cx, head);

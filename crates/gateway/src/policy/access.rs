@@ -46,6 +46,11 @@ impl MethodSet {
         self.exact.is_empty() && self.prefixes.is_empty()
     }
 
+    /// Returns the names in lower case, without the prefixes.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.exact.iter().map(|name| &**name)
+    }
+
     /// Returns true if the set contains this method.
     pub fn has(&self, method: &str) -> bool {
         let lower_case = || method.bytes().map(|byte| byte.to_ascii_lowercase());

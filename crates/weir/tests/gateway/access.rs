@@ -119,7 +119,9 @@ fn a_key_is_accepted_in_every_supported_place_and_nothing_else_is() {
     // Health checks and CORS preflights need no key.
     let mut client = gateway.client();
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(client.read_response().unwrap().status, 200);
+    let answer = client.read_response().unwrap();
+    assert_eq!(answer.status, 200);
+    assert!(answer.text().contains("POST a JSON-RPC call"), "{}", answer.text());
     client.send(b"OPTIONS / HTTP/1.1\r\nHost: a\r\nOrigin: http://app.example\r\n\r\n");
     let answer = client.read_response().unwrap();
     assert_eq!(answer.status, 204);

@@ -72,6 +72,9 @@ fn describe(answer: &Response) -> String {
     let text = answer.text();
     let describe_object = |text: &str| {
         let object = members(text);
+        if object.contains_key("service") {
+            return "service".to_owned();
+        }
         assert_eq!(object["jsonrpc"].get(), "\"2.0\"");
         let id = object["id"].get();
         match object.get("error") {

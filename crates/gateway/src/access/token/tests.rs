@@ -168,6 +168,8 @@ fn times_issuer_and_audience_are_checked() {
         ("nbf", json!(LATER - 1), Denial::BadKey),
         ("iss", json!("others"), Denial::BadKey),
         ("iss", Value::Null, Denial::BadKey),
+        ("iss", json!(["them"]), Denial::BadKey),
+        ("iss", json!(["others", "them"]), Denial::BadKey),
         ("aud", json!("others"), Denial::BadKey),
         ("aud", Value::Null, Denial::BadKey),
     ] {

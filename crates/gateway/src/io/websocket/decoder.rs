@@ -11,6 +11,9 @@ use wire::websocket::{Header, HeaderReader, Opcode, ProtocolError, Role, apply_m
 #[cfg(test)]
 mod tests;
 
+/// Bytes of a frame over the message limit that are skipped. A longer frame closes the connection.
+const SKIPPED_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
 /// Of a message over the limit, only the first bytes are stored, up to this number. They contain
 /// the call's id.
 const OVERSIZED_PREFIX_BYTES: usize = 64;
@@ -231,8 +234,13 @@ impl Decoder {
     }
 
     /// Begins a frame; a first fragment also begins a message. Refuses a further fragment without a
-    /// message, and a new message between the fragments of another message.
+    /// message, a new message between the fragments of another message, and a frame whose payload
+    /// is too long to be skipped.
     fn begin_frame(&mut self, header: Header) -> Result<(), ProtocolError> {
+        let frame_bytes_max = (self.message_bytes_max as u64).saturating_add(SKIPPED_BYTES_MAX);
+        if header.payload_bytes > frame_bytes_max {
+            return Err(ProtocolError::TooLong);
+        }
         match (header.opcode, &self.message) {
             (Opcode::Close | Opcode::Ping | Opcode::Pong, _) => self.control_payload.clear(),
             (Opcode::Continuation, None) | (Opcode::Text | Opcode::Binary, Some(_)) => {

@@ -139,7 +139,7 @@ fn http2_requests_meet_the_same_limits() {
             call(),
             "404 null -32600 no chain is served at this path",
         ),
-        ("GET", head(Method::GET, &address, "/"), vec![], "200"),
+        ("GET", head(Method::GET, &address, "/"), vec![], "200 service"),
         ("HEAD", head(Method::HEAD, &address, "/"), vec![], "200"),
         ("OPTIONS", head(Method::OPTIONS, &address, "/"), vec![], "204"),
         (

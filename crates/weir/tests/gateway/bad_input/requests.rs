@@ -24,7 +24,8 @@ const TRAILER: &str = "400 null -32600 trailer section is over 8 KiB or malforme
 const TOO_LARGE: &str = "413 null -32600 body exceeds the limit of 5242880 bytes";
 const METHOD: &str = "405 null -32600 method must be POST, GET, HEAD or OPTIONS";
 const MEDIA: &str = "415 null -32600 content-type must be application/json, \
-                     application/json-rpc or application/jsonrequest";
+                     application/json-rpc or application/jsonrequest; \
+                     downstream.content_type = 'lenient' accepts any";
 const PACKING: &str = "415 null -32600 content-encoding must be gzip, zstd or identity";
 const UNPACKABLE: &str = "400 null -32600 body does not match its content-encoding";
 const NOWHERE: &str = "404 null -32600 no chain is served at this path";
@@ -313,8 +314,8 @@ fn targets_methods_and_types_are_distinguished() {
         open("TRACE", with_method("TRACE"), METHOD),
         open("CONNECT", with_method("CONNECT"), METHOD),
         open("a method of one's own", with_method("M-SEARCH"), METHOD),
-        open("GET", head("GET / HTTP/1.1", ""), "200"),
-        open("GET with a body", with_method("GET"), "200"),
+        open("GET", head("GET / HTTP/1.1", ""), "200 service"),
+        open("GET with a body", with_method("GET"), "200 service"),
         open("GET of an unknown path", head("GET /nowhere HTTP/1.1", ""), NOWHERE),
         open("OPTIONS", head("OPTIONS /eth HTTP/1.1", "Origin: https://a.example\r\n"), "204"),
         open(

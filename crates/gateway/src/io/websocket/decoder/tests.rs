@@ -259,3 +259,16 @@ fn the_rest_of_a_long_frame_is_read_in_place() {
     assert_eq!(used, 0);
     assert!(matches!(event, Some(Event::Message(Payload::Owned(whole))) if *whole == *payload));
 }
+
+#[test]
+fn a_frame_too_long_to_be_skipped_is_refused_at_its_header() {
+    for length in [1_u64 << 40, 1 << 62] {
+        for (role, second_byte, key) in
+            [(Role::Server, 0xff, &[0; 4][..]), (Role::Client, 0x7f, &[])]
+        {
+            let bytes = [&[0x81, second_byte], &length.to_be_bytes()[..], key].concat();
+            check(role, &bytes, &[], Some(ProtocolError::TooLong));
+        }
+    }
+    assert_eq!(ProtocolError::TooLong.close_code(), 1009);
+}
