@@ -203,6 +203,11 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         WithGateway(&[0], &["one was not cordoned"]),
     ),
     (
+        "weir explain examples/archive.toml eth_blockNumber",
+        &[],
+        Ends(&[0], &["eth_blockNumber"]),
+    ),
+    (
         "weir explain examples/archive.toml '{\"method\":\"trace_block\",\"params\":[\"0x10\"]}'",
         &[],
         Ends(&[0], &["archive"]),
