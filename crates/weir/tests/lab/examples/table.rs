@@ -202,11 +202,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         &[("node-b", "one"), ("", " --admin ADMIN")],
         WithGateway(&[0], &["one was not cordoned"]),
     ),
-    (
-        "weir explain examples/archive.toml eth_blockNumber",
-        &[],
-        Ends(&[0], &["eth_blockNumber"]),
-    ),
+    ("weir explain examples/archive.toml eth_blockNumber", &[], Ends(&[0], &["eth_blockNumber"])),
     (
         "weir explain examples/archive.toml '{\"method\":\"trace_block\",\"params\":[\"0x10\"]}'",
         &[],
