@@ -109,6 +109,11 @@ fn range_limits_are_no_rate_limits_despite_equal_codes() {
         (-32602, "range 1000000 exceeds limit of 10000"),
         (35, "ranges over 10000 blocks are not supported on freetier"),
         (-32614, "eth_getLogs is limited to a 10,000 range"),
+        (-32600, "block range too high"),
+        (
+            -32000,
+            "block range is larger than max block range, block range = 5120, max block range = 5000",
+        ),
         (-32016, "anything"),
     ] {
         assert_eq!(error(code, message), fault(Fault::Limit), "{message}");
