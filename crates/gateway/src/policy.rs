@@ -35,6 +35,7 @@
 //! `branch`, `closed_set` and `sliding_window` are data structures that these modules share.
 
 pub mod access;
+pub mod availability;
 pub mod batch;
 pub mod block_headers;
 pub mod blocks;

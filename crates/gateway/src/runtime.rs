@@ -20,6 +20,7 @@ use tokio::sync::watch::{Sender, channel};
 
 use crate::access_log::write as access_log_writer;
 use crate::admin::Phase;
+use crate::admin::status::Status;
 use crate::cache::index::Index;
 use crate::config::Config;
 use crate::downstream::thread::ListenAddress;
@@ -189,6 +190,12 @@ impl Gateway {
             watcher,
             background: Mutex::new(background),
         })
+    }
+
+    /// Returns why upstreams make the gateway not ready, in words; empty if each chain has a head
+    /// and a usable upstream.
+    pub fn unready_reasons(&self) -> Vec<String> {
+        Status::of(&self.serving_snapshot.borrow().snapshot).unready_reasons()
     }
 
     /// Applies a new configuration to all new requests and returns the changes. Requests in flight

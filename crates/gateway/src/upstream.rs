@@ -38,6 +38,7 @@ pub(crate) mod chain;
 pub(crate) mod choose;
 pub(crate) mod connector;
 pub(crate) mod doubt;
+pub(crate) mod fault;
 pub(crate) mod fetch;
 pub(crate) mod http1;
 pub(crate) mod http2;

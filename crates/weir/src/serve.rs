@@ -324,6 +324,9 @@ fn announce(gateway: &Gateway, threads: usize, summary: &str) {
         let _ = writeln!(text, "health, readiness and metrics on http://{health}");
     }
     text.push_str(summary);
+    for reason in gateway.unready_reasons() {
+        let _ = writeln!(text, "not ready: {reason}");
+    }
     // The gateway serves even if standard output is closed.
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -343,7 +343,11 @@ fn render_upstream(upstream: &UpstreamStatus, latency: &Series) -> Markup {
                     }
                 }
             }
-            @if upstream.head.is_some() && !upstream.consistent {
+            @if let Some(fault) = &upstream.fault {
+                span.below.small {
+                    (fault.reason) ", since " (format_duration(fault.since_seconds))
+                }
+            } @else if upstream.head.is_some() && !upstream.consistent {
                 span.below.soft.small { "branch not confirmed" }
             }
         }

@@ -202,6 +202,8 @@ pub struct UpstreamStatus {
     pub state: HealthStatus,
     /// Time until an ejected upstream is probed or until a pause ends; null in other states.
     pub state_ends_seconds: Option<f64>,
+    /// Why the upstream fails; null while it responds to polls and is in service.
+    pub fault: Option<FaultStatus>,
     /// The cordon, which keeps the upstream out of rotation; null if it is not cordoned.
     pub cordon: Option<CordonStatus>,
     /// Head of the upstream; null before its first poll.
@@ -249,6 +251,15 @@ pub struct UpstreamStatus {
     pub latency_p50_ms: Option<f64>,
     /// 99th percentile of the duration of attempts, from the buckets of `/metrics`.
     pub latency_p99_ms: Option<f64>,
+}
+
+/// Why an upstream fails.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct FaultStatus {
+    /// Reason of the last failure, without secrets.
+    pub reason: String,
+    /// Time since the upstream began to fail.
+    pub since_seconds: f64,
 }
 
 /// A cordon: an operator has taken the upstream out of rotation with `weir cordon`.

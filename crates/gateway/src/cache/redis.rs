@@ -226,7 +226,9 @@ impl RedisTier {
         let replicas = config.read_replicas.then_some(Role::Replicas);
         let roles = replicas.into_iter().chain([Role::Primary]);
         let tier = Rc::new(RedisTier {
-            clients: roles.map(|role| Rc::new(RedisClient::new(&config, role))).collect(),
+            clients: roles
+                .map(|role| Rc::new(RedisClient::new(&config, role, &topology.registry)))
+                .collect(),
             generations: topology.chains.iter().map(|chain| shared.generation_of(chain)).collect(),
             topology: Arc::clone(topology),
             cache: cache.cloned(),

@@ -9,7 +9,9 @@
 //! - After contact was lost, or Redis has lost its data, other gateways may not have sent a
 //!   heartbeat yet. For the next [`LIFETIME`], in which every running gateway must send a
 //!   heartbeat, the number can only rise. A reply of Redis after this time is *reliable*.
-//! - Before the first reliable reply, a configured number is assumed.
+//! - A gateway that reaches Redis at once when it starts trusts the first reply, so that the first
+//!   gateway does not limit its clients to a part of the rate.
+//! - Otherwise, before the first reliable reply, a configured number is assumed.
 
 use std::time::Duration;
 
@@ -84,7 +86,8 @@ impl Membership {
     pub fn record_reply(&mut self, reply: HeartbeatReply, now: Duration) {
         let contact_since = *self.contact_since.get_or_insert(now);
         self.was_lost &= now.saturating_sub(contact_since) < LIFETIME;
-        self.is_reliable = !self.was_lost && reply.recorded_for >= LIFETIME;
+        let is_first = self.counted.is_none();
+        self.is_reliable = !self.was_lost && (is_first || reply.recorded_for >= LIFETIME);
         let gateways = reply.gateways.max(1);
         if self.is_reliable {
             (self.counted, self.raised_to) = (Some(gateways), 0);

@@ -119,7 +119,7 @@ impl fmt::Display for EjectReason {
             EjectReason::FailureShare(fault) => {
                 write!(f, "too many calls failed, the last with {}", fault.as_str())
             }
-            EjectReason::FailedPolls => f.write_str("it answers no poll"),
+            EjectReason::FailedPolls => f.write_str("polls of its head fail"),
             EjectReason::FailedProbe => f.write_str("the probe failed"),
             EjectReason::PollsOnly => f.write_str("it answers polls and no calls"),
         }

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::io::memory::Budget;
+use crate::policy::availability::ReportedAvailability;
 use crate::upstream::topology::Topology;
 
 /// State that outlives every reload.
@@ -26,6 +27,8 @@ pub(crate) struct Registry {
     pub(crate) lost_upstream: Notify,
     /// The memory budget for all bodies, responses and queues.
     pub(crate) memory: Arc<Budget>,
+    /// What the log reports about the primary of Redis and about its replicas.
+    pub(crate) redis: [Mutex<ReportedAvailability>; 2],
 }
 
 impl Registry {
@@ -36,6 +39,7 @@ impl Registry {
             last_number: AtomicU64::new(0),
             lost_upstream: Notify::new(),
             memory: Arc::default(),
+            redis: Default::default(),
         })
     }
 

@@ -21,6 +21,7 @@ use crate::policy::cordon::Cordon;
 use crate::policy::heads::{ChainView, UpstreamView};
 use crate::policy::health::{HealthSettings, UnsupportedMethods, UpstreamHealth};
 use crate::upstream::connector::Connector;
+use crate::upstream::fault::UpstreamFault;
 
 /// The state of one upstream. A reload that does not change the upstream's address or protocol
 /// keeps the fields in an [`Arc`]. A reload keeps `cordon`, `ejections` and `readmissions` if the
@@ -53,6 +54,8 @@ pub(crate) struct UpstreamState {
     /// The last cordon, which may have expired; `None` if there was no cordon or it was removed. A
     /// cordon takes the upstream out of rotation until a time that an operator has set.
     pub(super) cordon: Arc<Mutex<Option<Cordon>>>,
+    /// The last fault; `None` while the upstream responds to polls and is in service.
+    pub(super) fault: Arc<Mutex<Option<UpstreamFault>>>,
     /// Number of ejections, for metrics.
     pub(crate) ejections: Arc<AtomicU64>,
     /// Number of readmissions, for metrics.
@@ -85,6 +88,7 @@ impl UpstreamState {
             logs_depth: Arc::default(),
             serves_other_chain: Arc::default(),
             cordon: Arc::default(),
+            fault: Arc::default(),
             ejections: Arc::default(),
             readmissions: Arc::default(),
             confirmed_micros: AtomicU64::new(0),
@@ -104,6 +108,18 @@ impl UpstreamState {
     /// Returns true if an operator has taken the upstream out of rotation.
     pub(crate) fn is_cordoned(&self, now: Duration) -> bool {
         self.cordon.lock().as_ref().is_some_and(|cordon| cordon.is_active(now))
+    }
+
+    /// Returns the last fault; `None` while the upstream responds to polls and is in service.
+    pub(crate) fn fault(&self) -> Option<UpstreamFault> {
+        self.fault.lock().clone()
+    }
+
+    /// Records why the upstream fails.
+    pub(crate) fn record_fault(&self, reason: String, now: Duration) {
+        let mut fault = self.fault.lock();
+        let since = fault.as_ref().map_or(now, |fault| fault.since);
+        *fault = Some(UpstreamFault { reason, since });
     }
 
     /// Returns true if the upstream may be called: it serves the chain and is not cordoned.
@@ -148,6 +164,7 @@ impl UpstreamState {
         self.unsupported = Arc::clone(&previous.unsupported);
         self.logs_depth = Arc::clone(&previous.logs_depth);
         self.serves_other_chain = Arc::clone(&previous.serves_other_chain);
+        self.fault = Arc::clone(&previous.fault);
     }
 
     /// Returns true if `previous` is this upstream before a reload.

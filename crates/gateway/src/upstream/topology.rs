@@ -104,7 +104,14 @@ impl Topology {
                 if reason == EjectReason::FailedProbe {
                     tracing::debug!(upstream = name, ?backoff, "upstream fails its probe");
                 } else {
-                    tracing::warn!(upstream = name, ?backoff, why = %reason, "upstream ejected");
+                    let why = match reason {
+                        // The poller has recorded why the polls fail.
+                        EjectReason::FailedPolls => state.fault().map(|fault| fault.reason),
+                        _ => None,
+                    };
+                    let why = why.unwrap_or_else(|| reason.to_string());
+                    tracing::warn!(upstream = name, ?backoff, why, "upstream ejected");
+                    state.record_fault(why, self.now());
                 }
             }
             HealthEvent::Suspected => {

@@ -202,7 +202,7 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
             Err(QueryError::NoResponse | QueryError::ErrorResponse) => {
                 is_id_checked = false;
                 failed_polls = failed_polls.saturating_add(1);
-                watched.record_failed_poll(view_index);
+                watched.record_failed_poll(&mut poller);
             }
         }
         // After a failed poll, the next poll is early until the upstream responds or is ejected.
@@ -382,6 +382,9 @@ impl WatchedChain {
         self.state.set_id(Some(expected));
         let state = &topology.upstreams[self.find_upstream(&topology, poller.view_index)];
         let serves_other_chain = id != expected;
+        if serves_other_chain {
+            poller.fault = format!("it serves the chain with id {id}, not {expected}");
+        }
         let was_on_other_chain =
             state.serves_other_chain.swap(serves_other_chain, Ordering::Relaxed);
         if serves_other_chain != was_on_other_chain {
@@ -422,8 +425,13 @@ impl WatchedChain {
         }
         // Each poll updates the candidates, because nothing reports the end of a pause.
         self.renew_candidates();
-        if topology.upstreams[upstream].serves_other_chain.load(Ordering::Relaxed) {
+        let state = &topology.upstreams[upstream];
+        if state.serves_other_chain.load(Ordering::Relaxed) {
+            state.record_fault(std::mem::take(&mut poller.fault), now);
             return;
+        }
+        if !topology.is_lost(upstream) {
+            *state.fault.lock() = None;
         }
         let step = self.tracker.borrow_mut().observe(view_index, now, head_poll);
         let header_requests = self.apply(step);
@@ -505,10 +513,14 @@ impl WatchedChain {
     }
 
     /// Records a poll without a response, or with an error, in the health of the upstream.
-    fn record_failed_poll(&self, view_index: usize) {
+    fn record_failed_poll(&self, poller: &mut Poller) {
+        let view_index = poller.view_index;
         let random = self.random.next();
         let topology = self.topology();
-        topology.update_health(self.find_upstream(&topology, view_index), |health, now| {
+        let upstream = self.find_upstream(&topology, view_index);
+        let reason = std::mem::take(&mut poller.fault);
+        topology.upstreams[upstream].record_fault(reason, topology.now());
+        topology.update_health(upstream, |health, now| {
             if health.begin_due_probe(now) {
                 health.record_failed_probe(now, random)
             } else {

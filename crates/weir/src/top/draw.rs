@@ -280,6 +280,13 @@ impl Screen {
         upstreams.sort_by(|left, right| self.order.key(right).total_cmp(&self.order.key(left)));
         lines.extend(table(&upstreams, width));
         for upstream in upstreams {
+            if let Some(fault) = &upstream.fault {
+                let (name, reason) =
+                    (replace_controls(&upstream.name), replace_controls(&fault.reason));
+                let since = number::span(fault.since_seconds.round());
+                let text = format!("{name}: {reason}, since {since}");
+                lines.push(Line::new(Tone::Bad, truncate(&text, width)));
+            }
             if let Some(reason) =
                 upstream.cordon.as_ref().and_then(|cordon| cordon.reason.as_deref())
             {

@@ -47,6 +47,7 @@ pub(super) struct Upstream {
     pub(super) name: String,
     pub(super) state: String,
     pub(super) state_ends_seconds: Option<f64>,
+    pub(super) fault: Option<Fault>,
     pub(super) cordon: Option<Cordon>,
     pub(super) head: Option<u64>,
     pub(super) lag: Option<u64>,
@@ -56,6 +57,12 @@ pub(super) struct Upstream {
     pub(super) rate_limited: u64,
     pub(super) latency_p50_ms: Option<f64>,
     pub(super) latency_p99_ms: Option<f64>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Fault {
+    pub(super) reason: String,
+    pub(super) since_seconds: f64,
 }
 
 #[derive(Debug, Clone, Deserialize)]

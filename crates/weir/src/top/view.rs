@@ -1,7 +1,7 @@
 //! Computes a *view*: the values that `weir top` shows for one interval. The rates are the growth
 //! of counters between two statuses. `draw.rs` formats the values.
 
-use super::status::{Chain, Cordon, Group, Process, Status, Upstream};
+use super::status::{Chain, Cordon, Fault, Group, Process, Status, Upstream};
 
 /// The values of one interval. A rate is `None` if there is no earlier value of its counter. After
 /// a restart of the gateway there is none, because the counters start again at 0.
@@ -52,6 +52,8 @@ pub(super) struct UpstreamView {
     /// Time until the next probe of an ejected upstream, or the end of a pause. `None` in other
     /// states.
     pub(super) state_ends_seconds: Option<f64>,
+    /// `None` while the upstream responds to polls and is in service.
+    pub(super) fault: Option<Fault>,
     /// `None` if the upstream is in rotation.
     pub(super) cordon: Option<Cordon>,
     pub(super) attempts_rate: Option<f64>,
@@ -166,6 +168,7 @@ impl UpstreamView {
             name: upstream.name.clone(),
             state: upstream.state.clone(),
             state_ends_seconds: upstream.state_ends_seconds,
+            fault: upstream.fault.clone(),
             cordon: upstream.cordon.clone(),
             attempts_rate,
             failed_rate: rates.rate(failures(upstream), |status| find_counter(status, &failures)),

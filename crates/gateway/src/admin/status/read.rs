@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
 use super::{
-    ChainStatus, ConfigStatus, CordonStatus, GatewaysStatus, GroupStatus, HeadStatus, HealthStatus,
-    IndexStatus, KeyStatus, LastHeadStatus, MemoryCache, MemoryPurpose, MemoryStatus, MethodStatus,
-    ProcessStatus, QuotaStatus, RedisStatus, Refused, Rejected, ReloadStatus, Status, Totals,
-    UpstreamStatus, ZoneStatus,
+    ChainStatus, ConfigStatus, CordonStatus, FaultStatus, GatewaysStatus, GroupStatus, HeadStatus,
+    HealthStatus, IndexStatus, KeyStatus, LastHeadStatus, MemoryCache, MemoryPurpose, MemoryStatus,
+    MethodStatus, ProcessStatus, QuotaStatus, RedisStatus, Refused, Rejected, ReloadStatus, Status,
+    Totals, UpstreamStatus, ZoneStatus,
 };
 use crate::cache::redis::heartbeat::shares_counters;
 use crate::call::CacheStatus;
@@ -69,6 +69,19 @@ impl Status {
             if !chain.upstreams.iter().any(is_usable) {
                 let states = list_state_counts(&chain.upstreams);
                 reasons.push(format!("chain {name}: no usable upstream ({states})"));
+            }
+            if chain.head.is_none() || !chain.upstreams.iter().any(is_usable) {
+                reasons.extend(chain.upstreams.iter().filter_map(|upstream| {
+                    let FaultStatus { reason, since_seconds } = upstream.fault.as_ref()?;
+                    let next_try = upstream
+                        .state_ends_seconds
+                        .map_or_else(String::new, |ends| format!(", next try in {ends:.0} s"));
+                    let upstream = &upstream.name;
+                    Some(format!(
+                        "chain {name}: upstream {upstream}: {reason} (for {since_seconds:.0} s\
+                         {next_try})"
+                    ))
+                }));
             }
             match &chain.last_head {
                 _ if chain.head.is_some() => {}
@@ -215,6 +228,10 @@ fn read_upstream(snapshot: &Snapshot, counters: &Counters, index: usize) -> Upst
         cordon: upstream.cordon(now).map(|cordon| CordonStatus {
             reason: cordon.reason,
             ends_seconds: round_seconds(cordon.until.saturating_sub(now)),
+        }),
+        fault: upstream.fault().map(|fault| FaultStatus {
+            reason: fault.reason,
+            since_seconds: round_seconds(now.saturating_sub(fault.since)),
         }),
         state_ends_seconds: ends_at.map(|ends_at| round_seconds(ends_at.saturating_sub(now))),
         head: upstream_view.head,

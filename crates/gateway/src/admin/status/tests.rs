@@ -312,13 +312,17 @@ fn readiness_names_what_is_missing() {
     for _ in 0..3 {
         snapshot.upstreams[0].health.lock().record_failed_poll(now, 0);
     }
+    let unauthorized = "it requires another key or token (HTTP status 401)";
+    snapshot.upstreams[0].record_fault(unauthorized.to_owned(), now);
     let status = Status::of(&snapshot);
     let last_head = status.chains[0].last_head.as_ref().unwrap();
     assert_eq!((last_head.number, &last_head.hash[..4]), (22_431_084, "0xab"));
     assert_eq!(
-        status.unready_reasons()[..2],
+        status.unready_reasons()[..3],
         [
             "chain main: no usable upstream (2 ejected)",
+            "chain main: upstream first: it requires another key or token (HTTP status 401) (for 0 \
+             s, next try in 1 s)",
             "chain main: no upstream confirms a head; the last was block 22431084, 0 s ago"
         ]
     );

@@ -20,7 +20,9 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::config;
+use crate::policy::availability::Finding;
 use crate::policy::breaker::Breaker;
+use crate::upstream::registry::Registry;
 
 /// Timeout to connect, and timeout of the library's internal commands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -57,6 +59,7 @@ pub(super) struct RedisClient {
     /// client is not usable, even if the breaker is closed.
     usable_from: Cell<Duration>,
     loss: Rc<ConnectionLoss>,
+    registry: Arc<Registry>,
 }
 
 /// Whether the connection was lost since the last successful probe.
@@ -70,7 +73,11 @@ struct ConnectionLoss {
 
 impl RedisClient {
     /// Creates a client that connects at its first probe.
-    pub(super) fn new(config: &config::redis::Redis, role: Role) -> RedisClient {
+    pub(super) fn new(
+        config: &config::redis::Redis,
+        role: Role,
+        registry: &Arc<Registry>,
+    ) -> RedisClient {
         RedisClient {
             breaker: RefCell::new(Breaker::new(config.failures_max, config.backoff)),
             config: config.clone(),
@@ -78,6 +85,7 @@ impl RedisClient {
             client: RefCell::new(None),
             usable_from: Cell::new(Duration::ZERO),
             loss: Rc::default(),
+            registry: Arc::clone(registry),
         }
     }
 
@@ -105,7 +113,7 @@ impl RedisClient {
     pub(super) fn record_failure(&self, now: Duration) -> bool {
         let opened = self.breaker.borrow_mut().record_failure(now);
         if opened {
-            tracing::warn!(redis = %self.config.url, role = ?self.role, "redis circuit breaker opened");
+            self.report(Finding::Down);
         }
         opened
     }
@@ -118,8 +126,29 @@ impl RedisClient {
     /// Records the result of a probe.
     pub(super) fn record_probe(&self, healthy: bool, now: Duration) {
         self.breaker.borrow_mut().record_probe(healthy, now);
-        if healthy {
-            tracing::info!(redis = %self.config.url, role = ?self.role, "redis circuit breaker closed");
+        self.report(if healthy { Finding::Up } else { Finding::ProbeFailed });
+    }
+
+    /// Logs that Redis is up or down, with the consequences, if no client has logged it before.
+    fn report(&self, finding: Finding) {
+        let is_replica = self.role == Role::Replicas;
+        let (redis, reported) = (self.config.url.to_string(), &self.registry.redis);
+        let news = reported[usize::from(is_replica)].lock().record(&redis, finding);
+        let Some(is_up) = news else { return };
+        match (is_up, is_replica) {
+            (true, false) => {
+                tracing::info!(redis, "redis is up: gateways share what is configured")
+            }
+            (false, false) => tracing::warn!(
+                redis,
+                "redis is down: calls are served, responses are cached in memory only, and shared \
+                 limits and quotas apply this gateway's share; redis is tried again"
+            ),
+            (true, true) => tracing::info!(redis, "redis replicas are up: they serve lookups"),
+            (false, true) => tracing::warn!(
+                redis,
+                "redis replicas are down: the primary serves lookups; the replicas are tried again"
+            ),
         }
     }
 

@@ -82,12 +82,12 @@ impl GatewayCount {
     /// Applies a change and publishes the number of gateways. Logs the number if it has changed.
     fn update(&self, change: impl FnOnce(&mut Membership)) {
         let mut membership = self.membership.lock();
-        let previous_state = (membership.gateways(), membership.source());
+        let previous_gateways = membership.gateways();
         change(&mut membership);
         let (gateways, source) = (membership.gateways(), membership.source());
         drop(membership);
         self.gateways.store(gateways, Ordering::Relaxed);
-        if (gateways, source) != previous_state {
+        if gateways != previous_gateways {
             let source = source.as_str();
             tracing::info!(gateways, source, "number of gateways that share limits has changed");
         }
@@ -138,7 +138,7 @@ impl Heartbeat {
         let sender = Rc::new(HeartbeatSender {
             topology: Arc::clone(topology),
             count: Arc::clone(count),
-            redis: RedisClient::new(config, Role::Scripts),
+            redis: RedisClient::new(config, Role::Scripts, &topology.registry),
             key: format!("{}:gateways", config.prefix),
         });
         let task = tokio::task::spawn_local(Rc::clone(&sender).run()).abort_handle();

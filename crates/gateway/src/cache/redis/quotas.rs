@@ -5,12 +5,14 @@
 //! connection, so no call waits for it. `policy/quota.rs` does the arithmetic, and
 //! `runtime/quota.rs` schedules the exchanges.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cache::redis::client::{RedisClient, Role};
 use crate::cache::redis::script::Script;
 use crate::config;
 use crate::policy::quota::UsageReport;
+use crate::upstream::registry::Registry;
 
 /// The script that adds the usage of a gateway and returns the total.
 static SCRIPT: Script = Script::new(include_str!("quotas.lua"));
@@ -27,8 +29,8 @@ pub(crate) struct QuotaClient {
 }
 
 impl QuotaClient {
-    pub(crate) fn new(config: &config::redis::Redis) -> QuotaClient {
-        QuotaClient { redis: RedisClient::new(config, Role::Scripts) }
+    pub(crate) fn new(config: &config::redis::Redis, registry: &Arc<Registry>) -> QuotaClient {
+        QuotaClient { redis: RedisClient::new(config, Role::Scripts, registry) }
     }
 
     /// Probes Redis if a probe is due. Returns true if Redis is available.

@@ -40,6 +40,20 @@ fn the_assumed_number_applies_until_the_first_reliable_reply() {
 }
 
 #[test]
+fn the_first_gateway_counts_itself_at_once() {
+    let mut membership = Membership::new(None, 10);
+    membership.record_reply(reply(1, 0), SECOND);
+    assert_eq!((membership.gateways(), membership.source()), (1, GatewayCountSource::Counted));
+    // Redis has recorded heartbeats for too short a time, so the number can only rise.
+    for (second, gateways, expected) in [(1, 3, 3), (2, 1, 3)] {
+        membership.record_reply(reply(gateways, second), SECOND * (second as u32 + 1));
+        assert_eq!(membership.gateways(), expected);
+    }
+    membership.record_reply(reply(2, 5), SECOND * 6);
+    assert_eq!(membership.gateways(), 2);
+}
+
+#[test]
 fn a_joining_gateway_counts_at_once_if_redis_knows_all_others() {
     counted_three();
 }

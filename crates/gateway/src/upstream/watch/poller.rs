@@ -19,6 +19,7 @@ use crate::io::memory::Reservation;
 use crate::policy::block_headers::BlockHeader;
 use crate::policy::classify::{CallOutcome, MethodKind, Verdict, classify};
 use crate::policy::heads::HeadPoll;
+use crate::upstream::fault::{describe_connect_error, describe_exchange_error, describe_response};
 use crate::upstream::http1::{Connection, new_parsed_heads};
 use crate::upstream::multiplexed_connection::MultiplexedConnection;
 use crate::upstream::multiplexed_pool;
@@ -64,6 +65,8 @@ pub(super) struct Poller {
     multiplexed: Option<Rc<MultiplexedConnection>>,
     /// JSON-RPC id of the last query over HTTP; 0 before the first query.
     last_id: u64,
+    /// Why the last failed query failed, in words.
+    pub(super) fault: String,
     /// True if the log already reports that no connection to the upstream can be opened.
     outage_logged: bool,
     /// Progress of the upstream after an ejection, for the log.
@@ -94,6 +97,7 @@ impl Poller {
             connection: None,
             multiplexed: None,
             last_id: 0,
+            fault: String::new(),
             outage_logged: false,
             recovery: Recovery::Done,
         }
@@ -165,10 +169,22 @@ impl Poller {
                 self.query("getblockheader", &[b"[", &*hash, b"]"].concat()).await?
             }
         };
-        let header = parse_header(family, &result).ok_or(QueryError::NoResponse)?;
+        let Some(header) = parse_header(family, &result) else {
+            return Err(self.fail("its newest block has no valid header".to_owned()));
+        };
         self.store_header(header.hash, &result);
         let is_expected = number.is_none_or(|number| number == header.number);
-        if is_expected { Ok(header) } else { Err(QueryError::NoResponse) }
+        if is_expected {
+            Ok(header)
+        } else {
+            Err(self.fail("it returned another block than requested".to_owned()))
+        }
+    }
+
+    /// Records why a query has no usable response.
+    fn fail(&mut self, reason: String) -> QueryError {
+        self.fault = reason;
+        QueryError::NoResponse
     }
 
     /// Stores the header among the chain's recent headers. Later, `doubt.rs` compares responses
@@ -230,6 +246,12 @@ impl Poller {
             }
             _ => (CallOutcome::Http { status, retry_after }, QueryError::NoResponse),
         };
+        let error_text = match &outcome {
+            CallOutcome::Error { code, message, .. } => Some((*code, &**message)),
+            _ => None,
+        };
+        let config = &self.topology.upstreams[self.upstream].config;
+        self.fault = describe_response(status, error_text, config);
         Err(match classify(&outcome) {
             Verdict::RateLimited { retry_after } => QueryError::RateLimited { retry_after },
             _ => error,
@@ -266,7 +288,10 @@ impl Poller {
         let response = connection
             .exchange(&request, deadline, POLL_RESPONSE_BYTES_MAX, &mut Reservation::unlimited())
             .await
-            .map_err(|_| QueryError::NoResponse)?;
+            .map_err(|error| {
+                let url = upstream.config.http().map(|(url, _)| url);
+                self.fail(describe_exchange_error(error.kind, url))
+            })?;
         if response.reusable && upstream.config.keep_alive {
             self.connection = Some(connection);
         }
@@ -300,14 +325,17 @@ impl Poller {
         };
         let call = connection
             .call(method, Some(params), Instant::now(), deadline)
-            .ok_or(QueryError::NoResponse)?;
+            .ok_or_else(|| self.fail("the connection cannot take another call".to_owned()))?;
         let outcome = call.await;
         if outcome.is_err() {
             connection.retire();
         } else {
             self.multiplexed = Some(connection);
         }
-        let (id, body) = outcome.map_err(|_| QueryError::NoResponse)?;
+        let (id, body) = outcome.map_err(|error| {
+            let url = upstream.config.multiplexed().map(|(url, _)| url);
+            self.fail(describe_exchange_error(error.kind, url))
+        })?;
         Ok((id, HttpResponse::from_message(body)))
     }
 
@@ -325,11 +353,16 @@ impl Poller {
                 Ok(connection)
             }
             Err(error) => {
+                let config = &self.topology.upstreams[self.upstream].config;
+                let address = config.http().or_else(|| config.multiplexed());
+                let why = address.map_or_else(
+                    || error.to_string(),
+                    |(url, _)| describe_connect_error(&error, url),
+                );
                 if !std::mem::replace(&mut self.outage_logged, true) {
-                    let upstream = &self.topology.upstreams[self.upstream];
-                    tracing::warn!(upstream = &*upstream.config.name, %error, "cannot connect to upstream");
+                    tracing::warn!(upstream = &*config.name, why, "cannot connect to upstream");
                 }
-                Err(QueryError::NoResponse)
+                Err(self.fail(why))
             }
         }
     }
