@@ -34,6 +34,7 @@
 //!
 //! `branch`, `closed_set` and `sliding_window` are data structures that these modules share.
 
+pub mod absence;
 pub mod access;
 pub mod availability;
 pub mod batch;

@@ -429,12 +429,12 @@ impl Node {
     }
 
     /// Imitates a second, lagging backend behind the same address: lowers the head of the view for
-    /// a share of the calls for logs and receipts.
+    /// a share of the calls.
     fn route_to_second_backend(&self, settings: &Settings, method: &str, view: &mut View) {
         let Some(backend) = settings.inside else { return };
         let reads_logs =
             ["Logs", "Receipt", "Receipts"].iter().any(|suffix| method.ends_with(suffix));
-        if reads_logs && self.state.lock().rng.chance(backend.share) {
+        if (reads_logs || backend.all_methods) && self.state.lock().rng.chance(backend.share) {
             view.head = view.head.saturating_sub(backend.behind_blocks);
             view.indexed = view.indexed.min(view.head);
             view.clamps_logs_to_head = true;

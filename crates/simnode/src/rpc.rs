@@ -80,6 +80,9 @@ pub struct Retention {
     /// Number of blocks below the head whose logs and receipts the node has; `None` for all blocks.
     /// The node omits older logs and receipts without an error.
     pub logs_blocks: Option<u64>,
+    /// Number of blocks below the head whose transactions the node finds by their hash; `None` for
+    /// all blocks. Older transactions are `null` by hash.
+    pub transaction_index_blocks: Option<u64>,
 }
 
 /// The reply to one call.

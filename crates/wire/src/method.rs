@@ -130,6 +130,10 @@ pub struct Method {
     /// is 1 if a node completes the response for the newest block only when the next block arrives.
     #[serde(default)]
     pub blocks_behind_head: u64,
+    /// True if the result may be `null` although the node has the block, for example for an index
+    /// that the block lacks.
+    #[serde(default)]
+    pub nullable: bool,
     /// The effect of a call.
     #[serde(skip)]
     pub effect: Effect,

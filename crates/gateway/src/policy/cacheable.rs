@@ -400,12 +400,11 @@ impl Admission<'_> {
         let ResponseFacts { kind, response_block, named_blocks } = *self.response;
         if kind == ResponseKind::Null {
             // The block exists, so an upstream that returns null for it is behind or pruned. Other
-            // nulls, for example for a transaction index that the block lacks, are valid until the
-            // next head at most.
-            return match response_block {
-                ResponseBlock::Itself | ResponseBlock::ElementMembers => Err(RejectReason::Absent),
-                _ => self.bind_to_head(),
-            };
+            // nulls, for example for a transaction index that the block lacks, look the same.
+            return Err(match response_block {
+                ResponseBlock::Itself | ResponseBlock::ElementMembers => RejectReason::Absent,
+                _ => RejectReason::Null,
+            });
         }
         let mut hash = self.view.canonical(number);
         if let Some((first, last)) = named_blocks {

@@ -47,6 +47,9 @@ const DEPTH_MARGIN: u64 = 16;
 pub enum Doubt {
     /// There is no reason to doubt the response.
     None,
+    /// The upstream does not have a block or transaction that the view does not know either. It may
+    /// not exist.
+    Unknown,
     /// The bloom filter of an old block matches, which often happens by chance.
     Bloom,
     /// The block is old, and the upstream has not yet returned logs of such old blocks. The
@@ -329,7 +332,10 @@ impl DoubtedResponses {
 
     /// Returns true if no further upstream needs to confirm the response with the most items.
     pub fn is_sufficient(&self) -> bool {
-        matches!(self.best, Some((DoubtedResponse { doubt: Doubt::Bloom, .. }, 2..)))
+        matches!(
+            self.best,
+            Some((DoubtedResponse { doubt: Doubt::Unknown | Doubt::Bloom, .. }, 2..))
+        )
     }
 
     /// Returns the trust in the response with the most items, once no further upstream is called.
@@ -338,7 +344,9 @@ impl DoubtedResponses {
         match self.best {
             None => Trust::Undoubted,
             Some((DoubtedResponse { doubt: Doubt::Missing, .. }, _)) => Trust::PossiblyIncomplete,
-            Some((DoubtedResponse { doubt: Doubt::Bloom, .. }, 2..)) => Trust::Agreed,
+            Some((DoubtedResponse { doubt: Doubt::Unknown | Doubt::Bloom, .. }, 2..)) => {
+                Trust::Agreed
+            }
             Some((DoubtedResponse { doubt: Doubt::Unproven, .. }, 2..)) if all_called => {
                 Trust::Agreed
             }

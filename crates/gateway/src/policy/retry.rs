@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use wire::method::Repeat;
 
+use crate::policy::absence::Absence;
 use crate::policy::classify::{Fault, Verdict};
 use crate::policy::health::random_part;
 use crate::policy::sliding_window::SlidingWindow;
@@ -23,6 +24,10 @@ const BUDGET_TTL: Duration = Duration::from_secs(10);
 /// first retry starts at once, at another upstream. A later retry also starts at once if the failed
 /// attempt says nothing about the load of other upstreams.
 const SECOND_RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// Pause before the same upstreams are called again for a block or transaction that the served chain
+/// has. Most backends of one address are less than this time apart.
+const ABSENCE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Longest pause. A longer pause would leave too little time for a response.
 const PAUSE_MAX: Duration = Duration::from_millis(320);
@@ -50,6 +55,8 @@ pub struct Attempt {
     /// True if the upstream returned a JSON-RPC error. The client gets this error if no upstream
     /// does better.
     pub has_reply: bool,
+    /// What the served chain says, if the upstream does not have the block or transaction.
+    pub absence: Option<Absence>,
 }
 
 /// The attempts, time and upstreams that remain for a call.
@@ -62,6 +69,8 @@ pub struct Remaining {
     pub attempts_max: u32,
     /// True if a new connection was already tried for this call.
     pub reconnected: bool,
+    /// Number of repetitions at upstreams that were tried before ([`Decision::Again`]).
+    pub repeats: u32,
     /// Time until the client's deadline.
     pub time_left: Duration,
     /// True if there is a usable upstream that was not tried yet.
@@ -76,6 +85,12 @@ pub enum Decision {
     /// Try another upstream after the pause.
     Another {
         /// Time to wait before the retry; zero for a retry at once.
+        pause: Duration,
+    },
+    /// Try any upstream after the pause, also one that was tried before, because the served chain
+    /// has what no upstream has returned.
+    Again {
+        /// Time to wait.
         pause: Duration,
     },
     /// Try the same upstream on a new connection, because the upstream closed the idle connection
@@ -117,7 +132,12 @@ pub fn decide(
         return Decision::Reconnect;
     }
     if remaining.attempts_made >= remaining.attempts_max || !remaining.other_upstream {
-        return give_up;
+        // With retries off, no call is repeated.
+        let may_repeat = remaining.attempts_max > 1
+            && remaining.repeats < attempt.absence.map_or(0, Absence::repeats_max)
+            && ABSENCE_PAUSE < remaining.time_left
+            && budget.withdraw(now);
+        return if may_repeat { Decision::Again { pause: ABSENCE_PAUSE } } else { give_up };
     }
     // A call that was not sent costs upstreams nothing, so its retry is free. If such retries were
     // charged, one second without any upstream would use up the retries of the next ten seconds.

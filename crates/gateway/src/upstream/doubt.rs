@@ -6,7 +6,7 @@
 //! chain. The depth is the greatest distance below the head, in blocks, at which the upstream has
 //! returned logs.
 
-use wire::block::{BlockRef, BlockTag, ResponseBlock};
+use wire::block::{BlockRef, BlockTag};
 use wire::call::Params;
 use wire::filter::LogFilter;
 use wire::json::walk;
@@ -14,8 +14,9 @@ use wire::logs::LogMatcher;
 use wire::method::{Method, Validity};
 
 use crate::call::{Payload, UpstreamRequest};
+use crate::policy::absence::{Absence, check_block};
 use crate::policy::block_headers::BloomQuery;
-use crate::policy::classify::Verdict;
+use crate::policy::classify::{Fault, Verdict};
 use crate::policy::complete::{
     Doubt, DoubtedResponse, Evidence, Span, YOUNG_BLOCKS, check_logs, check_receipts,
     check_transaction,
@@ -24,18 +25,22 @@ use crate::policy::heads::ChainView;
 use crate::upstream::send::Attempt;
 use crate::upstream::thread::UpstreamContext;
 
-/// Checks the response of an attempt: lists of logs, receipts of a block, and null transactions.
-/// Returns a summary of a doubtful response; `None` if nothing indicates that the response is
+/// Checks the response of an attempt: lists of logs, receipts of a block, and nulls with the result
+/// `absence` of [`find_absence`]. Returns a summary of a doubtful response; `None` if nothing indicates that the response is
 /// incomplete.
 pub(crate) fn check_completeness(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
     attempt: &Attempt,
+    absence: Option<Absence>,
 ) -> Option<DoubtedResponse> {
     let (Verdict::Response, Some(Payload::Result(result))) = (attempt.verdict, &attempt.payload)
     else {
         return None;
     };
+    if let Some(absence) = absence {
+        return Some(DoubtedResponse::new(absence.doubt(), result));
+    }
     let params = Params::Array(request.params.as_deref()?);
     let doubt = match request.method_row? {
         method if method.validity == Validity::Logs => {
@@ -43,11 +48,6 @@ pub(crate) fn check_completeness(
         }
         method if returns_receipts(method) => {
             assess_receipts(cx, request, method, &params, result)?
-        }
-        method if is_null_transaction(method, result) => {
-            let Params::Array(params) = params else { return None };
-            let hash = walk::elements(params).next()?;
-            with_evidence(cx, request, 0, |evidence| check_transaction(hash, evidence))
         }
         _ => return None,
     };
@@ -59,11 +59,49 @@ fn returns_receipts(method: &Method) -> bool {
     method.name.ends_with("_getBlockReceipts") || method.name == "debug_getRawReceipts"
 }
 
-/// Returns true if the method looks up a transaction and the result says that it does not exist.
-fn is_null_transaction(method: &Method, result: &[u8]) -> bool {
-    method.validity == Validity::Transaction
-        && method.response_block == ResponseBlock::Members
-        && result == b"null"
+/// Compares the response of an upstream that does not have a block or transaction with the view.
+/// Returns `None` for all other responses.
+pub(crate) fn find_absence(
+    cx: &UpstreamContext,
+    request: &UpstreamRequest<'_>,
+    attempt: &Attempt,
+) -> Option<Absence> {
+    let is_null = match (attempt.verdict, &attempt.payload) {
+        (Verdict::Response, Some(Payload::Result(result))) if &**result == b"null" => true,
+        (Verdict::UpstreamFault(Fault::NotSynced), Some(Payload::Error(_))) => false,
+        _ => return None,
+    };
+    let method = request.method_row.filter(|method| !method.write && !method.sticky)?;
+    let params = request.params.as_deref().map_or(Params::Absent, Params::Array);
+    let absence = if let Some((block, _position)) = method.block_ref(&params).ok()? {
+        check_block(
+            &block,
+            method.nullable && is_null,
+            &cx.topology.chains[request.chain].view.load(),
+        )?
+    } else if method.validity == Validity::Transaction {
+        let hash = walk::elements(params.raw_or_empty()).next()?;
+        match with_evidence(cx, request, 0, |evidence| check_transaction(hash, evidence)) {
+            Doubt::None => Absence::Unknown,
+            _ => Absence::Known { is_recent: true },
+        }
+    } else {
+        return None;
+    };
+    // An error about an unknown block is retried at every other upstream.
+    (is_null || absence != Absence::Unknown).then_some(absence)
+}
+
+/// Returns true if the response is `null` although the call names the newest block by a tag.
+pub(crate) fn is_null_head(request: &UpstreamRequest<'_>, payload: &Payload) -> bool {
+    let is_null = matches!(payload, Payload::Result(result) if &**result == b"null");
+    let names_head = |method: &Method| {
+        let params = request.params.as_deref().map_or(Params::Absent, Params::Array);
+        let block = method.block_ref(&params).ok().flatten();
+        request.caching.resolved_height.is_some()
+            || matches!(block, Some((BlockRef::Tag(BlockTag::Latest), _)))
+    };
+    is_null && request.method_row.is_some_and(|method| !method.nullable && names_head(method))
 }
 
 /// Calls `check` with the current view and headers of the chain. `depth` is the upstream's depth; 0

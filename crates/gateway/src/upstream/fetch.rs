@@ -17,14 +17,16 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
-use wire::method::Repeat;
+use wire::block::read_response_blocks;
+use wire::method::{Repeat, Validity};
 
 use crate::call::failure::{Failure, FailureKind};
 use crate::call::{CacheDecision, Payload, UpstreamRequest, UpstreamResponse};
 use crate::config::group::Group;
+use crate::policy::absence::Absence;
 use crate::policy::cacheable::{CacheRule, RejectReason};
 use crate::policy::classify::{Fault, HealthImpact, Verdict};
-use crate::policy::complete::{Doubt, DoubtedResponse, DoubtedResponses, Trust};
+use crate::policy::complete::{Doubt, DoubtedResponse, DoubtedResponses, Trust, YOUNG_BLOCKS};
 use crate::policy::heads::ChainView;
 use crate::policy::retry::{self, Decision, Remaining};
 use crate::upstream::choose::{Chooser, UpstreamWait};
@@ -74,28 +76,20 @@ pub(crate) async fn fetch(
         let timeout = attempts.second_opinion_timeout.unwrap_or(group.attempt_deadline);
         let deadline = request.deadline.min(cx.instant() + timeout);
         let mut attempt = attempts.attempt_or_race(upstream, deadline).await;
-        let out_of_sync = {
-            let view = cx.topology.chains[request.chain].view.load();
-            attempt.cache_decision = decide_caching(request, &attempt, &view);
-            is_out_of_sync(cx, &attempt, &view)
-        };
-        if out_of_sync {
-            attempt.verdict = Verdict::UpstreamFault(Fault::NotSynced);
-        } else {
-            attempts.check_completeness(&mut attempt, cx.now().saturating_sub(began));
-        }
+        attempts.assess(&mut attempt, cx.now().saturating_sub(began));
         attempts.record(&attempt);
         if let Some(best_failed) = attempts.best_failed.take() {
             best_attempt = Some(pick_better(best_attempt, best_failed));
         }
-        match attempts.decide(&attempt) {
+        let decision = attempts.decide(&attempt);
+        match decision {
             Decision::Return => return attempts.finish(pick_better(best_attempt, attempt)).await,
             Decision::GiveUp => return attempts.respond(pick_better(best_attempt, attempt)),
             Decision::Reconnect => {
                 attempts.reconnected = true;
                 reconnect_to = Some(attempt.upstream);
             }
-            Decision::Another { pause } => {
+            Decision::Another { pause } | Decision::Again { pause } => {
                 let counters = &cx.counters;
                 let is_second_opinion = attempts.second_opinion_timeout.is_some();
                 let counter =
@@ -105,6 +99,10 @@ pub(crate) async fn fetch(
                     let _lent_permit = overload::lend(cx, request);
                     tokio::time::sleep(pause).await;
                     cx.tick();
+                }
+                if matches!(decision, Decision::Again { .. }) {
+                    attempts.repeats += 1;
+                    attempts.tried.clear();
                 }
             }
         }
@@ -160,6 +158,13 @@ pub(super) struct Attempts<'a> {
     /// Number of attempts. Repetitions on a new connection and the further attempts of a race do
     /// not count.
     attempt_count: u32,
+    /// Number of repetitions at upstreams that were tried before.
+    repeats: u32,
+    /// What the served chain says about the latest attempt, if its upstream does not have the block
+    /// or transaction.
+    absence: Option<Absence>,
+    /// Upstreams that have returned `null` for a transaction.
+    without_transaction: SmallVec<[usize; 2]>,
     /// True if the call was repeated on a new connection. All later attempts except hedges then use
     /// new connections too.
     pub(super) reconnected: bool,
@@ -190,6 +195,9 @@ impl<'a> Attempts<'a> {
             tried: SmallVec::new(),
             deferred_faults: Vec::new(),
             attempt_count: 0,
+            repeats: 0,
+            absence: None,
+            without_transaction: SmallVec::new(),
             reconnected: false,
             best_failed: None,
             cancelled: SmallVec::new(),
@@ -204,10 +212,29 @@ impl<'a> Attempts<'a> {
         Chooser { cx: self.cx, request: self.request, tried: &self.tried }
     }
 
+    /// Decides whether the response may be cached. If another upstream may have a better response,
+    /// changes the verdict to a fault. `elapsed` is the duration of the attempt.
+    fn assess(&mut self, attempt: &mut Attempt, elapsed: Duration) {
+        let (cx, request) = (self.cx, self.request);
+        self.absence = doubt::find_absence(cx, request, attempt);
+        let is_known = matches!(self.absence, Some(Absence::Known { .. }));
+        let out_of_sync = {
+            let view = cx.topology.chains[request.chain].view.load();
+            attempt.cache_decision = decide_caching(request, attempt, &view);
+            !is_known && is_out_of_sync(cx, attempt, &view)
+        };
+        if out_of_sync {
+            attempt.verdict = Verdict::UpstreamFault(Fault::NotSynced);
+        } else {
+            self.check_completeness(attempt, elapsed);
+        }
+    }
+
     /// Checks whether a response may be incomplete. If so, changes the verdict to a fault, so that
     /// another upstream is called. `elapsed` is the duration of the attempt.
     fn check_completeness(&mut self, attempt: &mut Attempt, elapsed: Duration) {
-        let doubted_response = doubt::check_completeness(self.cx, self.request, attempt);
+        let doubted_response =
+            doubt::check_completeness(self.cx, self.request, attempt, self.absence);
         attempt.doubted_response = doubted_response.or_else(|| {
             // The response is doubtful if another upstream has returned more items.
             let Some(Payload::Result(result)) = &attempt.payload else { return None };
@@ -215,6 +242,14 @@ impl<'a> Attempts<'a> {
             has_less.then(|| DoubtedResponse::new(Doubt::Unproven, result))
         });
         let Some(doubted_response) = attempt.doubted_response else { return };
+        if self.absence.is_some() {
+            if let Some(decision) = &mut attempt.cache_decision {
+                decision.admission = Err(RejectReason::Null);
+            }
+            if self.request.method_row.is_some_and(|row| row.validity == Validity::Transaction) {
+                self.without_transaction.push(attempt.upstream);
+            }
+        }
         self.doubted_responses.add(doubted_response);
         // An upstream whose attempt was cancelled in a race has not responded, so it may be called
         // again.
@@ -228,9 +263,13 @@ impl<'a> Attempts<'a> {
     }
 
     /// Chooses the next upstream. If a doubtful response is available, chooses only a healthy
-    /// upstream and does not wait.
+    /// upstream and does not wait, unless the served chain has what upstreams lack.
     async fn choose(&self, allowed_wait: UpstreamWait) -> Result<usize, Failure> {
         let chooser = self.chooser();
+        if self.repeats > 0 || self.absence.is_some_and(|absence| absence.repeats_max() > 0) {
+            // The served chain has the block, so an upstream reaches it soon.
+            return chooser.choose_or_wait(UpstreamWait::IfNearHead).await;
+        }
         if self.second_opinion_timeout.is_some() {
             return chooser.choose_healthy().ok_or_else(|| Failure::ours(FailureKind::NoUpstream));
         }
@@ -256,6 +295,9 @@ impl<'a> Attempts<'a> {
             Some(_) => self.doubted_responses.trust(self.has_no_upstream_left()),
             None => Trust::Undoubted,
         };
+        if best.payload.as_ref().is_some_and(|payload| doubt::is_null_head(self.request, payload)) {
+            return UpstreamResponse::from_failure(Failure::ours(FailureKind::NoUpstream));
+        }
         UpstreamResponse {
             upstream: Some(best.upstream),
             trust,
@@ -289,6 +331,35 @@ impl<'a> Attempts<'a> {
             response.cache_decision = None;
         }
         response
+    }
+
+    /// Records that upstreams returned `null` for a transaction that this response of another
+    /// upstream has. If the transaction is old, they lack the index of transactions, and the
+    /// balancer avoids them for this method for a while.
+    fn record_wrong_nulls(&self, attempt: &Attempt) {
+        let (cx, request) = (self.cx, self.request);
+        let (Some(method), Some(Payload::Result(result))) = (request.method_row, &attempt.payload)
+        else {
+            return;
+        };
+        let head = cx.topology.chains[request.chain].view.load().head;
+        let block = read_response_blocks(method.response_block, result);
+        let is_old = head
+            .zip(block)
+            .is_some_and(|(head, (first, _))| first.number + YOUNG_BLOCKS <= head.number);
+        if is_old {
+            let others =
+                self.without_transaction.iter().filter(|other| **other != attempt.upstream);
+            others.for_each(|upstream| self.avoid_for_method(*upstream));
+        }
+    }
+
+    /// Makes the balancer avoid an upstream for the call's method for a while.
+    fn avoid_for_method(&self, upstream: usize) {
+        let (topology, now) = (&self.cx.topology, self.cx.now());
+        let expires_at = now + topology.config.health.unsupported_age_max;
+        let mut unsupported = topology.upstreams[upstream].unsupported.lock();
+        unsupported.add(now, &self.request.method_name, expires_at);
     }
 
     /// Records the outcome of an attempt in the health of its upstream.
@@ -325,18 +396,16 @@ impl<'a> Attempts<'a> {
                     health.record_rate_limit(now, retry_after)
                 });
             }
-            Verdict::Unsupported => {
-                let now = cx.now();
-                let expires_at = now + topology.config.health.unsupported_age_max;
-                let mut unsupported = topology.upstreams[attempt.upstream].unsupported.lock();
-                unsupported.add(now, &request.method_name, expires_at);
-            }
+            Verdict::Unsupported => self.avoid_for_method(attempt.upstream),
             Verdict::UnknownError => self.unknown_errors += 1,
             Verdict::Response
             | Verdict::DeterministicError
             | Verdict::AlreadyKnown
             | Verdict::NonceTooLow => {
                 topology.upstreams[attempt.upstream].health.lock().record_success(cx.now());
+                if !self.without_transaction.is_empty() {
+                    self.record_wrong_nulls(attempt);
+                }
                 for DeferredFault { upstream, fault } in self.deferred_faults.drain(..) {
                     record_failure(upstream, fault);
                 }
@@ -361,10 +430,12 @@ impl<'a> Attempts<'a> {
         {
             return Decision::GiveUp;
         }
+        let repeats_max = self.absence.map_or(0, Absence::repeats_max);
         // No further second opinion is sought if none is needed, or if it would add load while
         // calls wait for permits.
         if self.second_opinion_timeout.is_some()
-            && (self.doubted_responses.is_sufficient() || overload::is_crowded(cx, request))
+            && (self.doubted_responses.is_sufficient()
+                || (repeats_max == 0 && overload::is_crowded(cx, request)))
         {
             return Decision::Return;
         }
@@ -373,26 +444,44 @@ impl<'a> Attempts<'a> {
             sent: attempt.failure.sent,
             on_reused_connection: attempt.stale_connection,
             has_reply: attempt.payload.is_some(),
+            absence: self.absence,
+        };
+        let is_second_opinion = self.second_opinion_timeout.is_some();
+        // Only a healthy upstream is a better choice than a repetition.
+        let other_upstream = if repeats_max > 0 {
+            self.chooser().choose_healthy().is_some()
+        } else {
+            self.has_other_upstream(attempt)
         };
         let remaining = Remaining {
             attempts_made: self.attempt_count,
             attempts_max: group.retries_max + 1,
             reconnected: self.reconnected,
+            repeats: self.repeats,
             time_left: request.deadline.saturating_duration_since(cx.instant()),
-            other_upstream: group.upstreams.iter().any(|upstream| {
-                // A method that one upstream does not support is retried only at upstreams that may
-                // support the method.
-                let supports = || self.chooser().supports(*upstream);
-                !self.tried.contains(upstream)
-                    && cx.topology.upstreams[*upstream].is_in_rotation(cx.now())
-                    && (attempt.verdict != Verdict::Unsupported || supports())
-            }),
+            other_upstream,
         };
-        let is_second_opinion = self.second_opinion_timeout.is_some();
-        let budget = if is_second_opinion { &cx.second_opinions } else { &cx.retry_budget };
+        // An absence says nothing about the load of upstreams.
+        let budget = if is_second_opinion || repeats_max > 0 {
+            &cx.second_opinions
+        } else {
+            &cx.retry_budget
+        };
         let mut budget = budget.borrow_mut();
         let (repeat, now) = (request.repeat(), cx.now());
         retry::decide(&failed_attempt, repeat, &remaining, &mut budget, now, cx.random())
+    }
+
+    /// Returns true if an upstream that was not tried may be called after this attempt.
+    fn has_other_upstream(&self, attempt: &Attempt) -> bool {
+        let cx = self.cx;
+        self.group().upstreams.iter().any(|upstream| {
+            // A method that one upstream does not support is retried only at upstreams that may
+            // support the method.
+            !self.tried.contains(upstream)
+                && cx.topology.upstreams[*upstream].is_in_rotation(cx.now())
+                && (attempt.verdict != Verdict::Unsupported || self.chooser().supports(*upstream))
+        })
     }
 
     /// Makes one attempt. If the attempt is slow and the group has another upstream, further

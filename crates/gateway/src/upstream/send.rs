@@ -114,11 +114,22 @@ pub(crate) async fn run_attempt(
             // would multiply the average latency without limit.
             penalized.min((deadline + elapsed).saturating_duration_since(cx.instant()))
         }
-        // Other faults and unknown errors do not show the upstream's latency, so no latency is recorded.
+        // Other faults and unknown errors do not show the upstream's latency, so no latency is
+        // recorded.
         Verdict::UpstreamFault(_) | Verdict::UnknownError => Duration::ZERO,
+        // An upstream that does not have something responds faster than one that has it, so a
+        // negative response does not count as speed.
+        _ if is_negative(&attempt) && elapsed < cx.upstreams[upstream].latency.get().estimate() => {
+            Duration::ZERO
+        }
         _ => elapsed,
     });
     attempt
+}
+
+/// Returns true if the upstream has responded that something does not exist.
+fn is_negative(attempt: &Attempt) -> bool {
+    matches!(&attempt.payload, Some(Payload::Result(result)) if matches!(&**result, b"null" | b"[]"))
 }
 
 /// Begins the trace span of an attempt; `None` if the request is not sampled.

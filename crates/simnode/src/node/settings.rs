@@ -28,7 +28,7 @@ pub struct Settings {
     /// Time from the end of `delay` until the node has the logs and receipts of the block.
     #[serde(rename = "index_delay_ms", with = "crate::millis")]
     pub index_delay: Duration,
-    /// A second backend that serves a share of the calls for logs and receipts.
+    /// A second backend that serves a share of the calls.
     pub inside: Option<SecondBackend>,
     /// The number of the newest block of the frozen view; `None` if the view is not frozen.
     pub frozen_at: Option<u64>,
@@ -123,8 +123,12 @@ pub enum Latency {
 pub struct SecondBackend {
     /// Number of blocks by which the second backend lags behind the node.
     pub behind_blocks: u64,
-    /// The share of calls for logs and receipts that the second backend serves, from 0 to 1.
+    /// The share of calls that the second backend serves, from 0 to 1.
     pub share: f64,
+    /// True if the second backend serves calls of all methods, and false if only calls for logs and
+    /// receipts.
+    #[serde(default)]
+    pub all_methods: bool,
 }
 
 /// A fixed number of workers with a queue.

@@ -126,6 +126,10 @@ impl Call<'_> {
     /// does not have the transaction, or has pruned its block.
     pub(super) fn find_transaction(&self, hash: &B256) -> Option<(Arc<Block>, usize)> {
         let (block, index) = self.world.find_transaction(self.view.head, hash)?;
+        let is_indexed = |blocks| block.header.number.saturating_add(blocks) >= self.view.head;
+        if !self.view.retention.transaction_index_blocks.is_none_or(is_indexed) {
+            return None;
+        }
         self.reject_pruned(block.header.number).ok()?;
         Some((block, index))
     }

@@ -7,6 +7,7 @@
 
 mod support;
 
+mod absence;
 mod access;
 mod access_log;
 mod alerts;

@@ -229,7 +229,6 @@ fn admission_by_number() {
     let view = view();
     let caching = balance_at(BlockRef::Number(95), &view);
     let block = Ok(Binding::Block { number: 95, hash: Some(hash(b'a', 95)) });
-    let head = Ok(Binding::Head { seq: view.head_seq });
     let itself = ResponseBlock::Itself;
     for (response, expected) in [
         (value(), block),
@@ -242,7 +241,7 @@ fn admission_by_number() {
         (facts(Null, itself, None), Err(RejectReason::Absent)),
         (facts(Null, ResponseBlock::ElementMembers, None), Err(RejectReason::Absent)),
         // The block has no transaction at that index.
-        (facts(Null, ResponseBlock::Members, None), head),
+        (facts(Null, ResponseBlock::Members, None), Err(RejectReason::Null)),
         (facts(Value, ResponseBlock::ElementMembers, None), block),
     ] {
         assert_eq!(binding(admit(&caching, &response, &view)), expected, "{response:?}");

@@ -195,6 +195,8 @@ fn other_upstreams_are_called_until_the_response_is_trusted() {
     let two = responses_of(&[(Doubt::Bloom, &[]), (Doubt::Bloom, &[])]);
     assert!(two.is_sufficient());
     assert_eq!(two.trust(false), Trust::Agreed);
+    let unknown = responses_of(&[(Doubt::Unknown, &[]), (Doubt::Unknown, &[])]);
+    assert!(unknown.is_sufficient(), "one more upstream is asked about an unknown transaction");
     // Two late upstreams may agree about a young block, and two pruned ones about an old block. So
     // all other upstreams are called.
     for (doubt, all) in [(Doubt::Young, Trust::NotContradicted), (Doubt::Unproven, Trust::Agreed)] {

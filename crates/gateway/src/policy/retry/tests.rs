@@ -12,6 +12,7 @@ const REMAINING: Remaining = Remaining {
     attempts_made: 1,
     attempts_max: 3,
     reconnected: false,
+    repeats: 0,
     time_left: Duration::from_secs(5),
     other_upstream: true,
 };
@@ -24,7 +25,7 @@ fn available(budget: &RetryBudget, now: Duration) -> u64 {
 const AT_ONCE: Decision = Decision::Another { pause: Duration::ZERO };
 
 fn attempt(verdict: Verdict, sent: Sent) -> Attempt {
-    Attempt { verdict, sent, on_reused_connection: false, has_reply: false }
+    Attempt { verdict, sent, on_reused_connection: false, has_reply: false, absence: None }
 }
 
 /// Decides with a budget of 20 % of the calls plus ten retries per second.
@@ -171,4 +172,34 @@ fn retries_do_not_multiply_an_overload() {
         retries += u32::from(matches!(decision, Decision::Another { .. }));
     }
     assert!((2000..=2100).contains(&retries), "{retries}");
+}
+
+#[test]
+fn the_same_upstream_is_called_again_for_what_the_chain_has() {
+    let again = Decision::Again { pause: ABSENCE_PAUSE };
+    let decide_about = |absence, remaining: &Remaining| {
+        let mut failed = attempt(Verdict::UpstreamFault(Fault::NotSynced), Sent::Yes);
+        (failed.has_reply, failed.absence) = (true, Some(absence));
+        decide_with_budget(&failed, Repeat::Safe, remaining)
+    };
+    let known = Absence::Known { is_recent: true };
+    let alone = Remaining { other_upstream: false, ..REMAINING };
+    assert_eq!(decide_about(known, &REMAINING), AT_ONCE, "another upstream is better");
+    assert_eq!(decide_about(known, &Remaining { attempts_made: 3, ..REMAINING }), again);
+    assert_eq!(decide_about(known, &alone), again);
+    for (absence, repeats, expected) in [
+        (known, 15, again),
+        (known, 16, Decision::Return),
+        (Absence::Possible { is_recent: true }, 1, again),
+        (Absence::Possible { is_recent: true }, 2, Decision::Return),
+        (Absence::Known { is_recent: false }, 0, Decision::Return),
+        (Absence::Unknown, 0, Decision::Return),
+    ] {
+        let remaining = Remaining { repeats, ..alone };
+        assert_eq!(decide_about(absence, &remaining), expected, "{absence:?} {repeats}");
+    }
+    let retries_off = Remaining { attempts_max: 1, ..alone };
+    assert_eq!(decide_about(known, &retries_off), Decision::Return);
+    let late = Remaining { time_left: ABSENCE_PAUSE, ..alone };
+    assert_eq!(decide_about(known, &late), Decision::Return);
 }

@@ -104,7 +104,8 @@ impl Nodes {
                     Trouble::Late(delay) => settings.index_delay = delay,
                     Trouble::SecondBackend(share, delay) => {
                         settings.index_delay = delay;
-                        settings.inside = Some(SecondBackend { behind_blocks: 1, share });
+                        settings.inside =
+                            Some(SecondBackend { behind_blocks: 1, share, all_methods: false });
                     }
                 }
             });

@@ -317,7 +317,8 @@ impl Member {
                 Failure::Lying(blocks) => settings.ahead_blocks = *blocks,
                 Failure::Unindexed(delay) => settings.index_delay = *delay,
                 Failure::SecondBackend(share) => {
-                    settings.inside = Some(SecondBackend { behind_blocks: 1, share: *share });
+                    settings.inside =
+                        Some(SecondBackend { behind_blocks: 1, share: *share, all_methods: false });
                 }
                 Failure::Faulty(fault, share) => {
                     let rule = FaultRule { share: *share, ..FaultRule::always(*fault) };
