@@ -404,8 +404,7 @@ pub(crate) async fn acquire<'a>(
     permits.admit_waiters(now);
     if matches!(waiter.state.get(), WaiterState::Waiting) {
         let latency = permits.flows.borrow().typical_latency();
-        let waiting = permits.limit.queued_calls();
-        permits.limit.update(|limiter| limiter.record_wait(now, latency, waiting));
+        permits.limit.update(|limiter| limiter.record_wait(now, latency));
         // `record_wait` may have raised the limit.
         permits.admit_waiters(now);
     }

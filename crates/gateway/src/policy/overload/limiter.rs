@@ -25,18 +25,11 @@
 //!
 //! In three situations the limiter changes the limit without a comparison:
 //!
-//! - Calls wait and no response arrives: upstreams have stalled or become slow. The limit follows
-//!   the waiting calls. The next response adds a reserve of a quarter. So a step of latency with
-//!   capacity left delays no call, and neither does a start with slow upstreams.
+//! - Calls wait and no response arrives: upstreams have stalled or become slow. The limit doubles.
 //! - Far fewer responses arrive than before at the same limit: long calls hold the permits, or the
-//!   upstreams have become slower. The limit rises by the waiting calls.
+//!   upstreams have become slower. The limit doubles.
 //! - The queue grows during a trial of a lower limit: the trial ends, and the accepted limit
 //!   returns.
-//!
-//! A comparison with an old measurement proves nothing: the upstreams may have become slower since.
-//! So if calls stopped waiting in the meantime and a higher limit then seems to fail, the accepted
-//! limit is measured once more. Only if its throughput is as high as before do the upstreams count
-//! as saturated; otherwise the limit rises by the waiting calls.
 //!
 //! Algorithms that compare latency with a baseline (Envoy's adaptive concurrency, Netflix'
 //! `Gradient2Limit`, TCP Vegas) were rejected. Upstreams may become slower and still have capacity
@@ -74,6 +67,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(12);
 
 /// A waiting call raises the limit only if no response has arrived for at least this time.
 const SILENCE_MIN: Duration = Duration::from_millis(50);
+/// While the typical latency is unknown, a waiting call raises the limit only if no response has
+/// arrived for this time.
+const SILENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
 /// Minimum number of batches of responses in a measurement.
 const BATCHES_MIN: u32 = 4;
@@ -119,13 +115,6 @@ const QUEUE_GROWTH_MAX: Duration = Duration::from_millis(50);
 /// or the upstreams have become slower. In both cases the limit is raised.
 const COLLAPSED_BELOW: f64 = 0.2;
 
-/// Upstreams have become slower if the throughput at the same limit is below this fraction of the
-/// earlier one.
-const SLOWER_BELOW: f64 = 0.8;
-/// After this time without a waiting call, the accepted measurement is too old for the rejection of
-/// a higher limit.
-const STALE_AFTER: Duration = Duration::from_millis(500);
-
 /// The queue counts as empty after this many consecutive responses without a waiting call.
 const IDLE_AFTER: u32 = 16;
 
@@ -168,15 +157,10 @@ pub struct Limiter {
     pub limited: bool,
     /// True if a higher limit would bring no more responses: the upstreams are overloaded.
     pub saturated: bool,
-    /// True if the limit was raised by the calls that wait, and no response has arrived since.
-    follows_demand: bool,
     /// Number of consecutive responses without a waiting call.
     responses_without_queue: u32,
-    /// Time of the latest response, or of the start of the queue.
-    last_response: Duration,
-    /// True if calls stopped waiting for some time after the accepted limit was measured. The
-    /// upstreams may have become slower since, so a comparison cannot show that they are saturated.
-    is_accepted_stale: bool,
+    /// Time of the latest of these events: a response, a change of the limit, the start of a queue.
+    last_progress: Duration,
     /// The accepted limit and its measurements. `None` at first and after a raise without a trial,
     /// until the next measurement ends.
     accepted: Option<Measurement>,
@@ -274,10 +258,8 @@ impl Limiter {
             epoch: 0,
             limited: false,
             saturated: false,
-            follows_demand: false,
             responses_without_queue: 0,
-            last_response: Duration::ZERO,
-            is_accepted_stale: false,
+            last_progress: Duration::ZERO,
             accepted: None,
             trial: None,
             next_direction: Direction::Up,
@@ -288,17 +270,15 @@ impl Limiter {
         }
     }
 
-    /// Records that a call waits for a permit, as one of `waiting` calls. `typical_latency` is the
-    /// typical latency of the calls that hold permits; `None` if no response has arrived yet.
-    pub fn record_wait(&mut self, now: Duration, typical_latency: Option<Duration>, waiting: u32) {
+    /// Records that a call waits for a permit. `typical_latency` is the typical latency of the
+    /// calls that hold permits; `None` if it is unknown.
+    pub fn record_wait(&mut self, now: Duration, typical_latency: Option<Duration>) {
         self.begin_measurement(now);
-        // Without any response, nothing shows that the upstreams are overloaded.
-        let silence_max = typical_latency
-            .map_or(Duration::ZERO, |latency| self.normal_silence().max(latency * 2));
-        let is_silent = now.saturating_sub(self.last_response) >= silence_max;
+        let usual_silence = typical_latency.map_or(SILENCE_UNKNOWN, |latency| latency * 2);
+        let silence_max = usual_silence.max(self.normal_silence());
+        let is_silent = now.saturating_sub(self.last_progress) >= silence_max;
         if is_silent || self.has_collapsed(now) {
-            self.follows_demand = is_silent;
-            self.raise_by_demand(now, waiting);
+            self.raise_without_trial(now);
         }
     }
 
@@ -313,24 +293,19 @@ impl Limiter {
                 self.end_queue(now);
             }
         }
-        self.last_response = now;
+        self.last_progress = now;
         if !self.limited {
             return;
         }
         self.ongoing.responses = self.ongoing.responses.saturating_add(1);
-        if std::mem::take(&mut self.follows_demand) {
-            // The calls in flight fill the limit exactly. Some more are needed, because calls arrive
-            // irregularly.
-            let raised = self.limit.saturating_add(sample.queue.max(self.limit / 4));
-            self.set_limit(now, raised.min(self.settings.limit_max));
-        } else if self.has_queue_grown(sample.queue) {
+        if self.has_queue_grown(sample.queue) {
             self.reject(now, Direction::Down);
         } else if self.has_collapsed(now) {
-            self.raise_by_demand(now, sample.queue);
+            self.raise_without_trial(now);
         } else if sample.epoch == self.epoch {
             self.ongoing.record(now, sample, self.limit);
             if self.is_measurement_complete(now) || self.has_trial_failed() {
-                self.judge_measurement(now, sample.queue);
+                self.judge_measurement(now);
             }
         }
     }
@@ -343,14 +318,12 @@ impl Limiter {
         self.limited = true;
         self.responses_without_queue = 0;
         self.saturated = self.settings.limit_min == self.settings.limit_max;
-        let queue_ended = self.ongoing.limit_set_at;
-        self.is_accepted_stale |= now.saturating_sub(queue_ended) >= STALE_AFTER;
         self.ongoing.limit_set_at = now;
-        if now.saturating_sub(self.last_response) >= EXPIRES_AFTER {
+        if now.saturating_sub(self.last_progress) >= EXPIRES_AFTER {
             self.restart_search();
             self.ongoing = OngoingMeasurement::default();
         }
-        self.last_response = now;
+        self.last_progress = now;
     }
 
     /// Returns the longest normal time without a response: twice the mean latency, and at least
@@ -362,13 +335,12 @@ impl Limiter {
         SILENCE_MIN.max(Duration::from_secs_f64(2.0 * mean_latency_secs))
     }
 
-    /// Raises the limit by the calls that wait, because too few responses arrive for a comparison.
-    fn raise_by_demand(&mut self, now: Duration, waiting: u32) {
+    /// Raises the limit without a trial, because too few responses arrive for a comparison.
+    fn raise_without_trial(&mut self, now: Duration) {
         if self.limit < self.settings.limit_max {
             self.saturated = false;
             self.restart_search();
-            let raised = self.limit.saturating_add(waiting.max(self.limit / 16).max(1));
-            self.set_limit(now, raised.min(self.settings.limit_max));
+            self.set_limit(now, self.compute_next_limit(Direction::Up));
         }
     }
 
@@ -447,7 +419,7 @@ impl Limiter {
 
     /// Ends the measurement. Accepts or rejects the limit on trial, if there is one, and starts the
     /// next trial if one is due.
-    fn judge_measurement(&mut self, now: Duration, queue: u32) {
+    fn judge_measurement(&mut self, now: Duration) {
         let ended = std::mem::replace(
             &mut self.ongoing,
             OngoingMeasurement { limit_set_at: now, ..OngoingMeasurement::default() },
@@ -458,14 +430,7 @@ impl Limiter {
         }
         let measured = ended.measure(self.limit);
         let (Some(direction), Some(accepted)) = (self.trial, &self.accepted) else {
-            let before = self.accepted.replace(measured);
-            let was_stale = std::mem::take(&mut self.is_accepted_stale);
-            if was_stale && before.is_some_and(|before| measured.rate < before.rate * SLOWER_BELOW)
-            {
-                // The upstreams have become slower.
-                self.raise_by_demand(now, queue);
-                return;
-            }
+            self.accepted = Some(measured);
             if now >= self.next_trial {
                 self.try_next(now);
             }
@@ -481,12 +446,7 @@ impl Limiter {
             Direction::Down => score_gain > 0.0 && is_slower(&measured, accepted, log_step),
         };
         if !is_better {
-            if direction == Direction::Up && self.is_accepted_stale {
-                // The accepted limit is measured once more.
-                self.end_trial(now);
-            } else {
-                self.reject(now, direction);
-            }
+            self.reject(now, direction);
             return;
         }
         let throughput_gain = (measured.rate / accepted.rate).ln() - error;
@@ -494,7 +454,6 @@ impl Limiter {
             self.saturated = false;
         }
         self.accepted = Some(measured);
-        self.is_accepted_stale = false;
         self.continue_search(now);
     }
 
@@ -577,6 +536,7 @@ impl Limiter {
     fn set_limit(&mut self, now: Duration, limit: u32) {
         self.limit = limit;
         self.epoch = self.epoch.wrapping_add(1);
+        self.last_progress = now;
         self.ongoing = OngoingMeasurement {
             limit_set_at: now,
             responses_to_skip: limit,
