@@ -34,7 +34,7 @@ use crate::call::{
 use crate::config::group::{Balance, HashKey};
 use crate::policy::cacheable::{CacheRule, Caching, ResponseKind, is_valid};
 use crate::policy::choose::hash64;
-use crate::policy::complete::{BRIEF_RETENTION, Retention, Trust};
+use crate::policy::complete::{Retention, Trust};
 use crate::policy::heads::ChainView;
 use crate::policy::overload::Class;
 use crate::policy::overload::shares::Flow;
@@ -461,8 +461,8 @@ fn store(
         .as_deref()
         .copied()
         .unwrap_or_else(|| CacheDecision::new(request, &response.payload, false, &view));
-    // A response that may be incomplete is cached as long as other responses once upstreams have
-    // returned an equal response for some time.
+    // A response that may be incomplete is cached for longer if upstreams have returned an equal
+    // response for some time.
     let is_equal = |entry: &Entry| entry.bytes == *bytes && is_valid(&entry.validity, &view);
     let first_equal_at = match response.trust {
         Trust::NotContradicted => {
@@ -478,7 +478,7 @@ fn store(
                 .upstream
                 .map_or(NO_UPSTREAM, |upstream| cx.snapshot.upstreams[upstream].cache_number);
             let (age_max, doubted_since) = match retention {
-                Retention::Brief { since } => (Some(BRIEF_RETENTION), Some(since)),
+                Retention::Limited { age_max, since } => (Some(age_max), Some(since)),
                 _ => (cache.age_max(is_error, &validity), None),
             };
             let expires_at = age_max.map(|age_max| cx.now() + age_max);

@@ -27,11 +27,14 @@ mod tests;
 /// A block is *young* for this time after its header arrived, because upstreams may still be
 /// indexing it. Slow upstreams need some seconds.
 pub const YOUNG_FOR: Duration = Duration::from_secs(6);
+/// For this time after its header arrived, a block is young whose bloom filter matches although the
+/// response has no logs of it. Some upstreams index a block only after a minute or more.
+pub const CONTRADICTED_FOR: Duration = Duration::from_secs(600);
 /// A block without a known header counts as young if it is fewer than this many blocks below the
 /// head (the newest block).
 pub const YOUNG_BLOCKS: u64 = 16;
-/// Time for which a doubted response is cached if no upstream returned more items. It is short,
-/// because clients should get logs within a second after they are indexed. It still saves most
+/// Time for which a doubted response is cached at first if no upstream returned more items. It is
+/// short, because clients should get logs within a second after they are indexed. It still saves most
 /// calls of polling clients.
 pub const BRIEF_RETENTION: Duration = Duration::from_millis(300);
 /// Time for which an upstream's measured depth is valid. The *depth* is the greatest distance below
@@ -52,8 +55,11 @@ pub enum Doubt {
     Unknown,
     /// The bloom filter of an old block matches, which often happens by chance.
     Bloom,
-    /// The block is old, and the upstream has not yet returned logs of such old blocks. The
-    /// upstream may be pruned.
+    /// The block is old and its header is unknown, and the upstream has not yet returned logs of
+    /// such old blocks.
+    UnknownHeader,
+    /// The bloom filter of an old block matches, and the upstream has not yet returned logs of such
+    /// old blocks. The upstream may be pruned.
     Unproven,
     /// A young block may have further logs: its bloom filter matches, or its header is unknown.
     Young,
@@ -174,7 +180,7 @@ fn check_range(
             None => {
                 let starts_late = named_range.is_none_or(|(first, _)| first > from);
                 if starts_late && !evidence.has_depth(from) {
-                    doubt = Doubt::Unproven;
+                    doubt = Doubt::UnknownHeader;
                 }
                 break;
             }
@@ -192,19 +198,26 @@ fn check_range(
     unnamed.map(|(_, block_doubt)| *block_doubt).fold(doubt, Doubt::max)
 }
 
+/// Returns true if an upstream of this depth has returned logs at least as old as the block at this
+/// height.
+pub fn is_depth_proven(depth: u64, view: &ChainView, number: u64) -> bool {
+    let below = view.head.map_or(0, |head| head.number.saturating_sub(number));
+    depth > 0 && below + DEPTH_MARGIN <= depth
+}
+
 impl Evidence<'_> {
     /// Returns true if the upstream has returned logs at least as old as the block at this height.
     fn has_depth(&self, number: u64) -> bool {
-        let below = self.view.head.map_or(0, |head| head.number.saturating_sub(number));
-        self.depth > 0 && below + DEPTH_MARGIN <= self.depth
+        is_depth_proven(self.depth, self.view, number)
     }
 
     /// Checks a block of which the response has no items. `may_have` tells whether the block may
     /// have matching items; `None` if that is unknown.
     fn check_block(&self, may_have: Option<bool>, block: &BlockHeader) -> Doubt {
+        let young_for = if may_have == Some(true) { CONTRADICTED_FOR } else { YOUNG_FOR };
         match may_have {
             Some(false) => Doubt::None,
-            _ if self.now.saturating_sub(block.received_at) < YOUNG_FOR => Doubt::Young,
+            _ if self.now.saturating_sub(block.received_at) < young_for => Doubt::Young,
             _ if self.has_depth(block.number) => Doubt::Bloom,
             _ => Doubt::Unproven,
         }
@@ -302,9 +315,10 @@ pub enum Trust {
     /// There is no doubt.
     #[default]
     Undoubted,
-    /// The blocks are old, and a second upstream returned the same response.
+    /// All available upstreams were called about old blocks without a known header, and at least two
+    /// returned the same response.
     Agreed,
-    /// All available upstreams were called, and no upstream returned more items.
+    /// All necessary upstreams were called, and no upstream returned more items.
     NotContradicted,
     /// Not all other upstreams were called, or something is certainly missing.
     PossiblyIncomplete,
@@ -344,13 +358,11 @@ impl DoubtedResponses {
         match self.best {
             None => Trust::Undoubted,
             Some((DoubtedResponse { doubt: Doubt::Missing, .. }, _)) => Trust::PossiblyIncomplete,
-            Some((DoubtedResponse { doubt: Doubt::Unknown | Doubt::Bloom, .. }, 2..)) => {
+            Some((DoubtedResponse { doubt: Doubt::Unknown, .. }, 2..)) => Trust::Agreed,
+            Some((DoubtedResponse { doubt: Doubt::UnknownHeader, .. }, 2..)) if all_called => {
                 Trust::Agreed
             }
-            Some((DoubtedResponse { doubt: Doubt::Unproven, .. }, 2..)) if all_called => {
-                Trust::Agreed
-            }
-            Some(_) if all_called => Trust::NotContradicted,
+            Some(_) if all_called || self.is_sufficient() => Trust::NotContradicted,
             Some(_) => Trust::PossiblyIncomplete,
         }
     }
@@ -361,9 +373,10 @@ impl DoubtedResponses {
 pub enum Retention {
     /// The response is cached as long as its block is on the chain.
     Full,
-    /// The response is cached for [`BRIEF_RETENTION`], so that later responses can be compared with
-    /// it.
-    Brief {
+    /// The response is cached for a limited time. Later responses are compared with it.
+    Limited {
+        /// Time for which the response is cached.
+        age_max: Duration,
         /// Time of the first equal response.
         since: Duration,
     },
@@ -372,14 +385,20 @@ pub enum Retention {
 }
 
 /// Decides how long a response is cached. `same_since` is the time of the first equal response;
-/// `None` unless an equal response is still cached briefly.
+/// `None` unless an equal response is still stored for comparison.
+///
+/// A doubted response never counts as complete. The time for which it is cached doubles with each
+/// equal response, up to [`CONTRADICTED_FOR`].
 pub fn decide_retention(trust: Trust, same_since: Option<Duration>, now: Duration) -> Retention {
+    let since = same_since.unwrap_or(now);
     match trust {
         Trust::Undoubted | Trust::Agreed => Retention::Full,
-        Trust::NotContradicted => match same_since {
-            Some(since) if now.saturating_sub(since) >= YOUNG_FOR => Retention::Full,
-            since => Retention::Brief { since: since.unwrap_or(now) },
-        },
+        Trust::NotContradicted => {
+            let same_for = now.saturating_sub(since);
+            let is_first = same_for < YOUNG_FOR;
+            let age_max = if is_first { BRIEF_RETENTION } else { same_for.min(CONTRADICTED_FOR) };
+            Retention::Limited { age_max, since }
+        }
         Trust::PossiblyIncomplete => Retention::None,
     }
 }

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use crate::call::UpstreamRequest;
 use crate::call::failure::{Failure, FailureKind};
+use crate::policy::cacheable::CacheRule;
+use crate::policy::complete::is_depth_proven;
 use crate::policy::heads::{ChainView, UpstreamView};
 use crate::policy::health::HealthState;
 use crate::upstream::overload;
@@ -159,15 +161,38 @@ impl Chooser<'_> {
         let topology = &self.cx.topology;
         let candidates = topology.groups[self.request.group].candidates.load();
         let view = topology.chains[self.request.chain].view.load();
-        self.balance_among(&candidates, &view)
+        self.balance_among(&candidates, &view, |_| true)
     }
 
-    /// Lets the group's balancer choose among the candidates that were not tried and can serve the
-    /// call.
-    fn balance_among(&self, candidates: &Candidates, view: &ChainView) -> Option<usize> {
+    /// As [`Chooser::choose_healthy`], but an upstream that has returned logs as old as the first
+    /// block of the call's range comes first. One response of such an upstream is enough.
+    pub(super) fn choose_second_opinion(&self) -> Option<usize> {
+        let CacheRule::AtRange { from, .. } = self.request.caching.rule else {
+            return self.choose_healthy();
+        };
+        let topology = &self.cx.topology;
+        let candidates = topology.groups[self.request.group].candidates.load();
+        let view = topology.chains[self.request.chain].view.load();
+        let now = self.cx.now();
+        let is_proven = |upstream: usize| {
+            let depth = topology.upstreams[upstream].logs_depth.lock().get(now);
+            is_depth_proven(depth, &view, from)
+        };
+        self.balance_among(&candidates, &view, is_proven).or_else(|| self.choose_healthy())
+    }
+
+    /// Lets the group's balancer choose among the candidates that were not tried, can serve the
+    /// call and meet a condition.
+    fn balance_among(
+        &self,
+        candidates: &Candidates,
+        view: &ChainView,
+        meets_condition: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         let (cx, request) = (self.cx, self.request);
         let is_eligible = |upstream: usize| {
             !self.tried.contains(&upstream)
+                && meets_condition(upstream)
                 && self.has_block(view, upstream)
                 && self.supports(upstream)
         };
@@ -203,7 +228,7 @@ impl Chooser<'_> {
                 return Ok(group.upstreams[usize::from(*group_index)]);
             }
         }
-        if let Some(upstream) = self.balance_among(&candidates, &view) {
+        if let Some(upstream) = self.balance_among(&candidates, &view, |_| true) {
             return Ok(upstream);
         }
         let now = cx.now();

@@ -271,7 +271,9 @@ impl<'a> Attempts<'a> {
             return chooser.choose_or_wait(UpstreamWait::IfNearHead).await;
         }
         if self.second_opinion_timeout.is_some() {
-            return chooser.choose_healthy().ok_or_else(|| Failure::ours(FailureKind::NoUpstream));
+            return chooser
+                .choose_second_opinion()
+                .ok_or_else(|| Failure::ours(FailureKind::NoUpstream));
         }
         chooser.choose_or_wait(allowed_wait).await
     }

@@ -89,7 +89,7 @@ fn logs_of_a_range_are_compared_block_by_block() {
     assert_eq!(chain.range(1_001, HEAD, &[]), Doubt::Young);
     assert_eq!(chain.range(1_001, HEAD, &[1_005, 1_018]), Doubt::Young, "the head is missing");
     assert_eq!(chain.range(1_001, HEAD, &[1_005, HEAD]), Doubt::Young, "one between is missing");
-    assert_eq!(chain.range(1_001, HEAD, &[1_018, HEAD]), Doubt::Bloom, "an old one is missing");
+    assert_eq!(chain.range(1_001, HEAD, &[1_018, HEAD]), Doubt::Young, "an old one is missing");
     assert_eq!(chain.range(1_006, 1_017, &[]), Doubt::None, "there are none");
     assert_eq!(chain.range(1_019, HEAD + 5, &[]), Doubt::Young, "as far as blocks are known");
     assert_eq!(chain.range(HEAD + 1, HEAD + 5, &[]), Doubt::None);
@@ -110,18 +110,19 @@ fn only_blocks_that_the_filter_can_match_are_doubted() {
 
 #[test]
 fn blocks_older_than_the_headers_need_an_upstream_with_proven_depth() {
-    let chain = Chain::new();
+    let mut chain = Chain::new();
     let judge = |from, blocks: &[u64], depth| {
         chain.logs(Span::Range { from, to: 900 }, blocks, depth).doubt
     };
-    assert_eq!(judge(800, &[], 0), Doubt::Unproven);
-    assert_eq!(judge(800, &[850], 0), Doubt::Unproven, "the beginning may be missing");
+    assert_eq!(judge(800, &[], 0), Doubt::UnknownHeader);
+    assert_eq!(judge(800, &[850], 0), Doubt::UnknownHeader, "the beginning may be missing");
     assert_eq!(judge(800, &[800, 850], 0), Doubt::None);
     assert_eq!(judge(800, &[], 220 + DEPTH_MARGIN), Doubt::None);
-    assert_eq!(judge(800, &[], 219 + DEPTH_MARGIN), Doubt::Unproven);
+    assert_eq!(judge(800, &[], 219 + DEPTH_MARGIN), Doubt::UnknownHeader);
     // An old block with a known header is unproven too, because two pruned upstreams may agree that
     // it has no logs.
     let old = Span::Range { from: 1_005, to: 1_005 };
+    chain.now += CONTRADICTED_FOR;
     assert_eq!(chain.logs(old, &[], 0).doubt, Doubt::Unproven);
     assert_eq!(chain.logs(old, &[1_005], 0).depth, Some(15));
 }
@@ -132,7 +133,7 @@ fn a_block_named_by_hash_is_young_until_its_header_is_known() {
     let judge = |number, blocks: &[u64]| chain.logs(Span::Hash(hash(number)), blocks, 100).doubt;
     assert_eq!(judge(HEAD, &[]), Doubt::Young);
     assert_eq!(judge(HEAD, &[HEAD]), Doubt::None);
-    assert_eq!(judge(1_005, &[]), Doubt::Bloom);
+    assert_eq!(judge(1_005, &[]), Doubt::Young, "its header came less than ten minutes ago");
     assert_eq!(judge(1_006, &[]), Doubt::None);
     assert_eq!(judge(HEAD + 1, &[]), Doubt::Young, "nobody knows how old it is");
     assert_eq!(judge(HEAD + 1, &[HEAD + 1]), Doubt::None);
@@ -194,19 +195,16 @@ fn other_upstreams_are_called_until_the_response_is_trusted() {
     );
     let two = responses_of(&[(Doubt::Bloom, &[]), (Doubt::Bloom, &[])]);
     assert!(two.is_sufficient());
-    assert_eq!(two.trust(false), Trust::Agreed);
+    assert_eq!(two.trust(false), Trust::NotContradicted);
     let unknown = responses_of(&[(Doubt::Unknown, &[]), (Doubt::Unknown, &[])]);
     assert!(unknown.is_sufficient(), "one more upstream is asked about an unknown transaction");
     // Two late upstreams may agree about a young block, and two pruned ones about an old block. So
     // all other upstreams are called.
-    for (doubt, all) in [(Doubt::Young, Trust::NotContradicted), (Doubt::Unproven, Trust::Agreed)] {
+    for doubt in [Doubt::Young, Doubt::Unproven] {
         let two = responses_of(&[(Doubt::Bloom, &[]), (doubt, &[])]);
         assert!(!two.is_sufficient(), "{doubt:?}");
-        assert_eq!(
-            (two.trust(false), two.trust(true)),
-            (Trust::PossiblyIncomplete, all),
-            "{doubt:?}"
-        );
+        let trust = (two.trust(false), two.trust(true));
+        assert_eq!(trust, (Trust::PossiblyIncomplete, Trust::NotContradicted), "{doubt:?}");
     }
     let missing = responses_of(&[(Doubt::Missing, &[]), (Doubt::Missing, &[])]);
     assert!(!missing.is_sufficient());
@@ -224,20 +222,52 @@ fn the_response_with_the_most_logs_counts() {
 }
 
 #[test]
-fn a_repeated_response_without_contradiction_is_cached_in_the_end() {
-    let (now, seconds) = (Duration::from_secs(100), Duration::from_secs);
+fn a_response_that_contradicts_a_bloom_filter_expires_after_a_doubling_time() {
+    let start = Duration::from_secs(100);
+    let (mut now, mut same_since, mut times) = (start, None, Vec::new());
+    // Clients repeat the call as soon as the response expires. All responses are equal.
+    while now < start + Duration::from_secs(6 * 3600) {
+        let retention = decide_retention(Trust::NotContradicted, same_since, now);
+        let Retention::Limited { age_max, since } = retention else {
+            panic!("after {:?}: {retention:?}", now.saturating_sub(start))
+        };
+        assert_eq!(since, start);
+        (same_since, now) = (Some(since), now + age_max);
+        times.push(age_max);
+    }
+    assert!(times[..20].iter().all(|time| *time == BRIEF_RETENTION), "{times:?}");
+    let later: Vec<u64> = times[20..].iter().map(Duration::as_secs).collect();
+    assert_eq!(later[..8], [6, 12, 24, 48, 96, 192, 384, 600]);
+    assert!(later[8..].iter().all(|time| *time == 600), "it is never cached for longer");
     assert_eq!(decide_retention(Trust::Undoubted, None, now), Retention::Full);
     assert_eq!(decide_retention(Trust::Agreed, None, now), Retention::Full);
-    assert_eq!(decide_retention(Trust::PossiblyIncomplete, Some(seconds(1)), now), Retention::None);
-    assert_eq!(
-        decide_retention(Trust::NotContradicted, None, now),
-        Retention::Brief { since: now }
-    );
-    assert_eq!(
-        decide_retention(Trust::NotContradicted, Some(seconds(95)), now),
-        Retention::Brief { since: seconds(95) }
-    );
-    assert_eq!(decide_retention(Trust::NotContradicted, Some(seconds(94)), now), Retention::Full);
+    assert_eq!(decide_retention(Trust::PossiblyIncomplete, Some(start), now), Retention::None);
+}
+
+#[test]
+fn late_nodes_do_not_outvote_a_bloom_filter() {
+    let mut chain = Chain::new();
+    let old = Span::Range { from: 1_005, to: 1_005 };
+    // A header that arrived a minute ago may still belong to a block that no node has indexed.
+    chain.now += Duration::from_secs(60);
+    let doubt = chain.logs(old, &[], 100).doubt;
+    assert_eq!(doubt, Doubt::Young);
+    let two = responses_of(&[(doubt, &[]), (doubt, &[])]);
+    assert!(!two.is_sufficient(), "the third may have the logs");
+    assert_eq!(two.trust(true), Trust::NotContradicted);
+    chain.now += CONTRADICTED_FOR;
+    assert_eq!(chain.logs(old, &[], 100).doubt, Doubt::Bloom);
+    // Chains that do not fill their bloom filters do not pay for this.
+    chain.now = Duration::from_secs(HEAD - BOTTOM) + YOUNG_FOR;
+    chain.headers.distrust_blooms();
+    assert_eq!(chain.logs(old, &[], 100).doubt, Doubt::Bloom);
+}
+
+#[test]
+fn all_upstreams_are_called_about_blocks_older_than_the_headers() {
+    let two = responses_of(&[(Doubt::UnknownHeader, &[]), (Doubt::UnknownHeader, &[])]);
+    assert!(!two.is_sufficient(), "both may be pruned");
+    assert_eq!((two.trust(false), two.trust(true)), (Trust::PossiblyIncomplete, Trust::Agreed));
 }
 
 #[test]
