@@ -176,6 +176,52 @@ fn calls_without_a_response_in_a_batch_are_sent_alone() {
 }
 
 #[test]
+fn a_malformed_response_to_a_batch_is_replaced_by_single_calls() {
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let one_too_many = |response: Value| {
+        let mut answers = response.as_array().unwrap().clone();
+        answers.push(json!({"jsonrpc": "2.0", "id": "more", "result": 1}));
+        Value::Array(answers)
+    };
+    let doubled = |response: Value| {
+        let mut answers = response.as_array().unwrap().clone();
+        answers.push(answers[0].clone());
+        Value::Array(answers)
+    };
+    let no_response = |_: Value| json!("<html>");
+    let plain_refusal = |_: Value| json!({"message": "Batch of more than 3 requests are not allowed on free tier", "code": 31});
+    let changes: [fn(Value) -> Value; 4] = [one_too_many, doubled, no_response, plain_refusal];
+    for change in changes {
+        let keys = "batch_calls_max = 10\nbatch_wait = \"0ms\"";
+        let (gateway, requests) = start_batching(&node, keys, move |_, response| change(response));
+        ask_all(&mut gateway.client(), &node, 0..10);
+        assert_eq!(requests.sizes(), [10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+}
+
+/// The closed connection of testdata/public-faults/batch-refused-by-status-or-close.json.
+#[test]
+fn a_batch_that_closes_the_connection_is_replaced_by_single_calls() {
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    // A panic of the proxy's thread closes the connection.
+    let close = |request: &Value, response: Value| {
+        assert!(calls_of(request).len() <= 3, "the proxy closes the connection");
+        response
+    };
+    let keys = "batch_calls_max = 16\nbatch_wait = \"0ms\"";
+    let (gateway, requests) = start_batching(&node, keys, close);
+    let mut client = gateway.client();
+    for _ in 0..4 {
+        ask_all(&mut client, &node, 0..16);
+    }
+    requests.clear();
+    ask_all(&mut client, &node, 0..16);
+    assert!(requests.sizes().iter().all(|size| (2..=3).contains(size)), "{:?}", requests.sizes());
+}
+
+#[test]
 fn a_rate_limit_of_a_batch_applies_to_each_call() {
     let runtime = NodeRuntime::start();
     let [node] = runtime.nodes(["node"]);
