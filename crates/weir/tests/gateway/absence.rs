@@ -1,6 +1,6 @@
 //! Goal: `null` and "not found" are not believed where the gateway's view has the block. Behind a
-//! single URL that balances over backends, no more calls fail than without the gateway. While a
-//! healthy upstream is left, no call fails, and nothing wrong is cached.
+//! single URL a tenth of whose backends are a block behind, no more calls fail than without the
+//! gateway. While a healthy upstream is left, no call fails, and nothing wrong is cached.
 //!
 //! Method: the gateway and one to three simulated nodes, in virtual time. A part of the nodes
 //! answers a share of all calls from a backend some blocks behind, or lacks the index of old
@@ -233,7 +233,7 @@ fn run(
         let nodes: Vec<Arc<Node>> = ["a", "b", "c"]
             .iter()
             .take(nodes)
-            .map(|name| Node::new(*name, Arc::clone(&world)))
+            .map(|name| Node::new(name, Arc::clone(&world)))
             .collect();
         for (index, node) in nodes.iter().enumerate() {
             let set = node.set(|settings| {

@@ -34,10 +34,10 @@ async fn connection_failures_have_a_plain_reason() {
     let server = std::thread::spawn(move || {
         use std::io::{Read as _, Write as _};
         let (mut stream, _) = listener.accept().unwrap();
-        stream.read(&mut [0; 4096]).unwrap();
+        let _bytes = stream.read(&mut [0; 4096]).unwrap();
         drop(stream);
         let (mut stream, _) = listener.accept().unwrap();
-        stream.read(&mut [0; 4096]).unwrap();
+        let _bytes = stream.read(&mut [0; 4096]).unwrap();
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
     });
     let url = format!("https://127.0.0.1:{port}");

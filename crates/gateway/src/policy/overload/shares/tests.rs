@@ -168,7 +168,7 @@ impl Sim {
             }
             self.serve(now);
             if self.queue.len > 0 {
-                self.limiter.record_wait(now, self.shares.typical_latency(), self.queue.len as u32);
+                self.limiter.record_wait(now, self.shares.typical_latency());
                 self.serve(now);
             }
             self.highest_limit = self.highest_limit.max(self.limiter.limit);
