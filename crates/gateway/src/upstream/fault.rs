@@ -78,7 +78,7 @@ fn describe_tls_error(error: &rustls::Error) -> String {
             "the server's certificate has expired".to_owned()
         }
         Fault::NotValidForName | Fault::NotValidForNameContext { .. } => {
-            "the server's certificate is for another host name".to_owned()
+            format!("the server's certificate is for another host name: {fault}")
         }
         Fault::UnknownIssuer => "the server's certificate comes from an untrusted authority; set \
                                  the file of its authority with tls_ca"
