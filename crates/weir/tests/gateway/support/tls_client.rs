@@ -238,10 +238,12 @@ impl TlsConnection {
         self.stream.conn.peer_certificates().unwrap()[0].clone()
     }
 
-    /// Sends a GET request and returns the header section of the response. Returns `None` if the
-    /// connection ends first.
+    /// Sends a GET request, reads the response, and returns its header section. Returns `None` if
+    /// the connection ends first.
     pub(crate) fn try_get(&mut self) -> Option<String> {
-        self.request_head(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()
+        let head = self.request_head(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
+        self.read_body(&head).ok()?;
+        Some(head)
     }
 
     /// Sends a request and returns the header section of the response.
@@ -257,12 +259,18 @@ impl TlsConnection {
     /// Sends a POST request and returns the body of the response.
     pub(crate) fn post(&mut self, body: &[u8]) -> Vec<u8> {
         self.stream.write_all(&raw::post("/", body)).unwrap();
-        let head = self.read_head().unwrap().to_ascii_lowercase();
+        let head = self.read_head().unwrap();
+        self.read_body(&head).unwrap()
+    }
+
+    /// Reads the body of the response with this header section.
+    fn read_body(&mut self, head: &str) -> io::Result<Vec<u8>> {
+        let head = head.to_ascii_lowercase();
         let (_, length) = head.split_once("content-length: ").unwrap();
         let length: usize = length.split("\r\n").next().unwrap().parse().unwrap();
         let mut body = vec![0; length];
-        self.stream.read_exact(&mut body).unwrap();
-        body
+        self.stream.read_exact(&mut body)?;
+        Ok(body)
     }
 
     /// Returns everything that the server sends until it closes the connection.
