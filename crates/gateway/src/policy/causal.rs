@@ -4,7 +4,7 @@
 //! An upstream may have a block before the gateway serves it. A client that has seen the block
 //! would then get older data with its next call. So `resolve/causal.rs` holds a response about
 //! such a block until the block is served. If that takes too long, the client gets the response
-//! that it would have got a moment earlier ([`respond_as_of`]).
+//! that it would have got a moment earlier ([`Resolved::respond_as_of`]).
 
 use wire::block::{BlockRef, BlockTag, ResponseBlock, read_response_blocks};
 use wire::call::Params;
