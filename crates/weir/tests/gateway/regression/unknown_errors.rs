@@ -21,9 +21,10 @@ fn upstream_with(node: &SimNode, outcomes: &'static [(&'static str, &'static str
     upstream_toml(node.name, &url, "")
 }
 
-fn start_gateway(upstreams: &str) -> TestGateway {
+/// Starts a gateway and waits for its candidates, which exclude upstreams with `backup`.
+fn start_gateway(upstreams: &str, candidates: &[&str]) -> TestGateway {
     let gateway = TestGateway::start(&format!("{}{upstreams}", chain_polled_once("")));
-    gateway.wait_for_candidates(&["first", "second"]);
+    gateway.wait_for_candidates(candidates);
     gateway
 }
 
@@ -37,7 +38,7 @@ fn r40_an_error_that_no_rule_knows_is_served_without_a_second_opinion() {
     ] {
         let failing: &'static [(&str, &str)] = Box::leak(Box::new([(GET_BALANCE, failure)]));
         let upstreams = upstream_with(&nodes[0], failing) + &nodes[1].to_toml("");
-        let gateway = start_gateway(&upstreams);
+        let gateway = start_gateway(&upstreams, &["first", "second"]);
         let mut client = gateway.client();
         for account in 0..40 {
             let params = balance_params(account, "0x64");
@@ -54,7 +55,7 @@ fn r40_an_error_of_all_upstreams_is_returned_after_two() {
     let failing: &'static [(&str, &str)] =
         &[(GET_BALANCE, r#""error":{"code":-32000,"message":"words that nobody has listed"}"#)];
     let upstreams = nodes.each_ref().map(|node| upstream_with(node, failing)).concat();
-    let gateway = start_gateway(&upstreams);
+    let gateway = start_gateway(&upstreams, &["first", "second"]);
     let mut client = gateway.client();
     for account in 0..20 {
         let answer = ask(&mut client, GET_BALANCE, &balance_params(account, "0x64"));
@@ -64,4 +65,35 @@ fn r40_an_error_of_all_upstreams_is_returned_after_two() {
     for upstream in [0, 1] {
         assert_eq!(gateway.upstream(upstream, "ejections"), json!(0));
     }
+}
+
+/// testdata/public-faults/nonce-too-low-after-a-lost-answer.json
+#[test]
+fn r40_the_upstream_that_says_nonce_too_low_has_the_transaction() {
+    const SEND: &str = "eth_sendRawTransaction";
+    const LOOK_UP: &str = "eth_getTransactionByHash";
+    const HASH: &str = "\"0x1156a044c73f85d876780f3bd86d7b0665c2d1b6c8a1abaaaedc08c13968a598\"";
+    let runtime = NodeRuntime::start();
+    let nodes = runtime.nodes(["first", "second"]);
+    let first = upstream_with(
+        &nodes[0],
+        &[
+            (SEND, r#""error":{"code":-32000,"message":"words that nobody has listed"}"#),
+            (LOOK_UP, r#""result":null"#),
+        ],
+    );
+    let second = upstream_with(
+        &nodes[1],
+        &[
+            (
+                SEND,
+                r#""error":{"code":-32000,"message":"nonce too low: next nonce 5, tx nonce 4"}"#,
+            ),
+            (LOOK_UP, r#""result":{"blockNumber":"0x1"}"#),
+        ],
+    ) + "backup = true\n";
+    let gateway = start_gateway(&(first + &second), &["first"]);
+    let transaction = "0xf869808082520880809410a02a0a6e95a676ae23e2db04bea3d1b8b7ca2e880de0b6b3a7640000801ba0c8d0c5390086999b5b5a93373953c3c94b44dc8fd06d88a421a7c2461e9e4482a0730d7859d1e3109d499bcd75f00700729b9bc17b03940da4f84b6ea784f51eb1";
+    let answer = ask(&mut gateway.client(), SEND, &format!("[\"{transaction}\"]"));
+    assert_eq!(result(&answer), HASH);
 }
