@@ -387,7 +387,7 @@ fn faulty_arguments_end_with_2() {
         &["serve", "--upstream", "h"],
         &["serve", "no-such-file.toml"],
         &["serve", "--upstream", "http://h", "--threads", "0"],
-        &["explain", "examples/two-nodes.toml", "nonsense"],
+        &["explain", "examples/two-nodes.toml", "{nonsense"],
         &["explain", "{}"],
         &["node", "--block-time", "0s"],
     ];
