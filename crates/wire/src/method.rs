@@ -87,6 +87,19 @@ pub enum ParamType {
     Any,
 }
 
+/// When a result may be `null` although the node has the block that the call names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Nullable {
+    /// Never.
+    #[default]
+    Never,
+    /// If the second parameter, an index, is not below the number of transactions of the block.
+    WithoutTransaction,
+    /// If the block lacks the item. The block's header does not say whether it does.
+    WithoutItem,
+}
+
 /// One row of a method table.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -130,10 +143,9 @@ pub struct Method {
     /// is 1 if a node completes the response for the newest block only when the next block arrives.
     #[serde(default)]
     pub blocks_behind_head: u64,
-    /// True if the result may be `null` although the node has the block, for example for an index
-    /// that the block lacks.
+    /// When the result may be `null` although the node has the block.
     #[serde(default)]
-    pub nullable: bool,
+    pub nullable: Nullable,
     /// The effect of a call.
     #[serde(skip)]
     pub effect: Effect,

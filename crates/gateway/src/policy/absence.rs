@@ -60,17 +60,11 @@ impl Absence {
 /// not have the block.
 pub fn check_block(block: &BlockRef, nullable: bool, view: &ChainView) -> Option<Absence> {
     let head = view.head?.number;
-    let number = match *block {
-        BlockRef::Number(number) => number,
-        BlockRef::Hash(hash) | BlockRef::CanonicalHash(hash) => match view.number_of(hash) {
-            Some(number) => number,
-            None => return Some(Absence::Unknown),
-        },
-        BlockRef::Tag(BlockTag::Latest) => head,
-        BlockRef::Tag(BlockTag::Finalized | BlockTag::Safe | BlockTag::Earliest) => {
-            return Some(Absence::Possible { is_recent: false });
-        }
-        BlockRef::Tag(BlockTag::Pending) => return None,
+    let number = match (find_number(block, view), block) {
+        (Some(number), _) => number,
+        (None, BlockRef::Hash(_) | BlockRef::CanonicalHash(_)) => return Some(Absence::Unknown),
+        (None, BlockRef::Tag(BlockTag::Pending)) => return None,
+        (None, _) => return Some(Absence::Possible { is_recent: false }),
     };
     let blocks_below = head.checked_sub(number)?;
     Some(if nullable {
@@ -78,4 +72,15 @@ pub fn check_block(block: &BlockRef, nullable: bool, view: &ChainView) -> Option
     } else {
         Absence::Known { is_recent: view.canonical(number).is_some() }
     })
+}
+
+/// Returns the height of a block that a call names by its height, by a hash of the view or by
+/// `latest`.
+pub fn find_number(block: &BlockRef, view: &ChainView) -> Option<u64> {
+    match *block {
+        BlockRef::Number(number) => Some(number),
+        BlockRef::Hash(hash) | BlockRef::CanonicalHash(hash) => view.number_of(hash),
+        BlockRef::Tag(BlockTag::Latest) => Some(view.head?.number),
+        BlockRef::Tag(_) => None,
+    }
 }

@@ -346,10 +346,12 @@ impl DoubtedResponses {
 
     /// Returns true if no further upstream needs to confirm the response with the most items.
     pub fn is_sufficient(&self) -> bool {
-        matches!(
-            self.best,
-            Some((DoubtedResponse { doubt: Doubt::Unknown | Doubt::Bloom, .. }, 2..))
-        )
+        match self.best {
+            Some((DoubtedResponse { doubt: Doubt::Bloom, .. }, count)) => count >= 2,
+            // Two upstreams may lack the index of old transactions.
+            Some((DoubtedResponse { doubt: Doubt::Unknown, .. }, count)) => count >= 3,
+            _ => false,
+        }
     }
 
     /// Returns the trust in the response with the most items, once no further upstream is called.

@@ -117,6 +117,11 @@ pub const ROLLBACK_MAX: u64 = 8;
 /// [`HeadSettings::rollback_max`], a lower finalized height, or a claim. For a reorg or a lower
 /// finalized height, the number is multiplied by the number of witnesses.
 const ROLLBACK_POLLS: u32 = 3;
+/// As [`ROLLBACK_POLLS`], for an upstream that has reported the served head before and now reports a
+/// lower block of the same branch. One address often has several backends, some of which are behind.
+/// If half of them are, 12 polls in a row reach one of these once in 4,096 times. Only a node that
+/// its operator has set back really has a lower head.
+const FALLEN_HEAD_POLLS: u32 = 12;
 /// Number of consecutive missed polls after which the head of an upstream no longer counts. Fewer
 /// missed polls may mean only that the connection restarts.
 const MISSED_MAX: u32 = 3;
@@ -482,7 +487,11 @@ impl HeadTracker {
             }
             Evidence::Weak => {
                 self.rollback_polls += u32::from(is_report && is_complete);
-                let polls_required = ROLLBACK_POLLS * witnesses.upstreams.len() as u32;
+                // The branch keeps the blocks above a head that has fallen.
+                let reported = self.upstreams[elected.upstream].branch.get(last_served.number);
+                let fell = reported == Some(last_served.hash);
+                let polls = if fell { FALLEN_HEAD_POLLS } else { ROLLBACK_POLLS };
+                let polls_required = polls * witnesses.upstreams.len() as u32;
                 let has_persisted = self.rollback_polls >= polls_required;
                 if has_persisted {
                     self.rollback_polls = 0;

@@ -77,6 +77,20 @@ impl Chooser<'_> {
         }
     }
 
+    /// Chooses an upstream without waiting. If no upstream has the requested block, chooses any
+    /// upstream that was not tried.
+    pub(super) fn choose_regardless_of_head(&self) -> Result<usize, Failure> {
+        self.choose_now().or_else(|reason| {
+            let (group, now) = (&self.cx.topology.config.groups[self.request.group], self.cx.now());
+            let is_untried = |upstream: &usize| {
+                !self.tried.contains(upstream)
+                    && self.cx.topology.upstreams[*upstream].is_in_rotation(now)
+            };
+            let mut upstreams = group.upstreams.iter().copied();
+            upstreams.find(is_untried).ok_or_else(|| self.failure(reason))
+        })
+    }
+
     /// Tries to choose an upstream at intervals, until an upstream can be chosen or the wait is
     /// over.
     async fn wait(&self, allowed_wait: UpstreamWait) -> Result<usize, Failure> {

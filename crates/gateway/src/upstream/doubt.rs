@@ -11,10 +11,11 @@ use wire::call::Params;
 use wire::filter::LogFilter;
 use wire::json::walk;
 use wire::logs::LogMatcher;
-use wire::method::{Method, Validity};
+use wire::method::{Method, Nullable, Validity};
+use wire::quantity;
 
 use crate::call::{Payload, UpstreamRequest};
-use crate::policy::absence::{Absence, check_block};
+use crate::policy::absence::{Absence, check_block, find_number};
 use crate::policy::block_headers::BloomQuery;
 use crate::policy::classify::{Fault, Verdict};
 use crate::policy::complete::{
@@ -59,26 +60,35 @@ fn returns_receipts(method: &Method) -> bool {
     method.name.ends_with("_getBlockReceipts") || method.name == "debug_getRawReceipts"
 }
 
-/// Compares the response of an upstream that does not have a block or transaction with the view.
-/// Returns `None` for all other responses.
+/// Compares the response of an upstream that does not have a block, transaction or item of a block
+/// with the view. Returns `None` for all other responses.
 pub(crate) fn find_absence(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
     attempt: &Attempt,
 ) -> Option<Absence> {
-    let is_null = match (attempt.verdict, &attempt.payload) {
-        (Verdict::Response, Some(Payload::Result(result))) if &**result == b"null" => true,
-        (Verdict::UpstreamFault(Fault::NotSynced), Some(Payload::Error(_))) => false,
+    let method = request.method_row.filter(|method| !method.write && !method.sticky)?;
+    let result: Option<&[u8]> = match (attempt.verdict, &attempt.payload) {
+        (Verdict::Response, Some(Payload::Result(result)))
+            if &**result == b"null" || lacks_signers(method, result) =>
+        {
+            Some(result)
+        }
+        (Verdict::UpstreamFault(Fault::NotSynced), Some(Payload::Error(_))) => None,
         _ => return None,
     };
-    let method = request.method_row.filter(|method| !method.write && !method.sticky)?;
     let params = request.params.as_deref().map_or(Params::Absent, Params::Array);
     let absence = if let Some((block, _position)) = method.block_ref(&params).ok()? {
-        check_block(
-            &block,
-            method.nullable && is_null,
-            &cx.topology.chains[request.chain].view.load(),
-        )?
+        let has_item = match result {
+            Some(b"null") => has_item(cx, request, method, &block, &params),
+            Some(_) => Some(has_signers(cx, request, method, &block)?),
+            None => Some(true),
+        };
+        let view = cx.topology.chains[request.chain].view.load();
+        match has_item {
+            Some(false) => return None,
+            known => check_block(&block, known.is_none(), &view)?,
+        }
     } else if method.validity == Validity::Transaction {
         let hash = walk::elements(params.raw_or_empty()).next()?;
         match with_evidence(cx, request, 0, |evidence| check_transaction(hash, evidence)) {
@@ -89,7 +99,50 @@ pub(crate) fn find_absence(
         return None;
     };
     // An error about an unknown block is retried at every other upstream.
-    (is_null || absence != Absence::Unknown).then_some(absence)
+    (result.is_some() || absence != Absence::Unknown).then_some(absence)
+}
+
+/// Returns true if the result has no signers although the method returns the signers of a block.
+fn lacks_signers(method: &Method, result: &[u8]) -> bool {
+    method.blocks_behind_head > 0
+        && (result == b"[]" || memchr::memmem::find(result, b"\"signers\":[]").is_some())
+}
+
+/// Returns whether the block has signers: later blocks carry them, and block 0 has none. Returns
+/// `None` if the height of the block is not known.
+fn has_signers(
+    cx: &UpstreamContext,
+    request: &UpstreamRequest<'_>,
+    method: &Method,
+    block: &BlockRef,
+) -> Option<bool> {
+    let view = cx.topology.chains[request.chain].view.load();
+    let number = find_number(block, &view)?;
+    Some(number > 0 && number + method.blocks_behind_head <= view.head?.number)
+}
+
+/// Returns whether the block has the item that the call names. Returns `None` if this is not known.
+fn has_item(
+    cx: &UpstreamContext,
+    request: &UpstreamRequest<'_>,
+    method: &Method,
+    block: &BlockRef,
+    params: &Params<'_>,
+) -> Option<bool> {
+    match method.nullable {
+        Nullable::Never => Some(true),
+        Nullable::WithoutItem => None,
+        Nullable::WithoutTransaction => {
+            let raw_index = walk::elements(params.raw_or_empty()).nth(1)?;
+            let index =
+                quantity::from_value(raw_index).or_else(|| quantity::parse_decimal(raw_index))?;
+            with_evidence(cx, request, 0, |Evidence { view, headers, .. }| {
+                let hash = view.canonical(find_number(block, view)?)?;
+                let count = headers.get(&hash)?.transaction_count()?;
+                Some(index < count as u64)
+            })
+        }
+    }
 }
 
 /// Returns true if the response is `null` although the call names the newest block by a tag.
@@ -101,7 +154,10 @@ pub(crate) fn is_null_head(request: &UpstreamRequest<'_>, payload: &Payload) -> 
         request.caching.resolved_height.is_some()
             || matches!(block, Some((BlockRef::Tag(BlockTag::Latest), _)))
     };
-    is_null && request.method_row.is_some_and(|method| !method.nullable && names_head(method))
+    is_null
+        && request
+            .method_row
+            .is_some_and(|method| method.nullable == Nullable::Never && names_head(method))
 }
 
 /// Calls `check` with the current view and headers of the chain. `depth` is the upstream's depth; 0

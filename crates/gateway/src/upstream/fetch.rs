@@ -266,9 +266,17 @@ impl<'a> Attempts<'a> {
     /// upstream and does not wait, unless the served chain has what upstreams lack.
     async fn choose(&self, allowed_wait: UpstreamWait) -> Result<usize, Failure> {
         let chooser = self.chooser();
-        if self.repeats > 0 || self.absence.is_some_and(|absence| absence.repeats_max() > 0) {
-            // The served chain has the block, so an upstream reaches it soon.
-            return chooser.choose_or_wait(UpstreamWait::IfNearHead).await;
+        let is_expected = self.absence.is_some_and(|absence| absence.repeats_max() > 0);
+        if self.repeats == 0
+            && is_expected
+            && let Ok(upstream) = chooser.choose_or_wait(UpstreamWait::IfNearHead).await
+        {
+            return Ok(upstream);
+        }
+        if self.repeats > 0 || is_expected {
+            // One of the backends behind an upstream may have the block although the latest poll
+            // reached a backend that lags.
+            return chooser.choose_regardless_of_head();
         }
         if self.second_opinion_timeout.is_some() {
             return chooser

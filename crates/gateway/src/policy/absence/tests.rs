@@ -6,7 +6,7 @@ use std::time::Duration;
 use wire::block::BlockFormat;
 use wire::call::Params;
 use wire::family::Family;
-use wire::method::{Method, methods_of};
+use wire::method::{Method, Nullable, methods_of};
 
 use super::*;
 use crate::policy::heads::{Finality, Hash, HeadPoll, HeadSettings, HeadTracker};
@@ -64,7 +64,7 @@ fn absence_in_call(method: &Method, raw_block: &str) -> Option<Absence> {
     let block = method.block_ref(&Params::Array(params.as_bytes()));
     let (block, _) =
         block.unwrap_or_else(|error| panic!("{} {params}: {error}", method.name)).unwrap();
-    check_block(&block, method.nullable, &view())
+    check_block(&block, method.nullable != Nullable::Never, &view())
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn every_method_that_names_a_block_is_compared_with_the_view() {
             for number in [BOTTOM + 1, HEAD] {
                 for form in forms(block.format, number) {
                     let expected = match method.nullable {
-                        true => Absence::Possible { is_recent: number == HEAD },
-                        false => Absence::Known { is_recent: true },
+                        Nullable::Never => Absence::Known { is_recent: true },
+                        _ => Absence::Possible { is_recent: number == HEAD },
                     };
                     assert_eq!(
                         absence_in_call(method, &form),

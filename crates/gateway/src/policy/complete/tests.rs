@@ -196,8 +196,11 @@ fn other_upstreams_are_called_until_the_response_is_trusted() {
     let two = responses_of(&[(Doubt::Bloom, &[]), (Doubt::Bloom, &[])]);
     assert!(two.is_sufficient());
     assert_eq!(two.trust(false), Trust::NotContradicted);
-    let unknown = responses_of(&[(Doubt::Unknown, &[]), (Doubt::Unknown, &[])]);
-    assert!(unknown.is_sufficient(), "one more upstream is asked about an unknown transaction");
+    let mut unknown = responses_of(&[(Doubt::Unknown, &[]), (Doubt::Unknown, &[])]);
+    assert!(!unknown.is_sufficient(), "two upstreams may lack the index of old transactions");
+    assert_eq!(unknown.trust(false), Trust::Agreed);
+    unknown.add(DoubtedResponse::new(Doubt::Unknown, b"null"));
+    assert!(unknown.is_sufficient());
     // Two late upstreams may agree about a young block, and two pruned ones about an old block. So
     // all other upstreams are called.
     for doubt in [Doubt::Young, Doubt::Unproven] {

@@ -261,6 +261,22 @@ fn a_deep_rollback_of_a_lone_upstream_needs_persistence() {
 }
 
 #[test]
+fn one_upstream_with_a_backend_that_is_behind_does_not_lower_the_head() {
+    let mut net = Net::new(1);
+    for number in 90..=100 {
+        net.poll(0, A, number);
+    }
+    for _ in 1..FALLEN_HEAD_POLLS {
+        net.poll(0, A, 95).assert_head(Some((A, 100)));
+    }
+    net.poll(0, A, 100).poll(0, A, 95).assert_head(Some((A, 100)));
+    for _ in 1..FALLEN_HEAD_POLLS {
+        net.poll(0, A, 95);
+    }
+    net.assert_head(Some((A, 95)));
+}
+
+#[test]
 fn a_reorg_is_followed_at_any_block_time() {
     let ms = Duration::from_millis;
     for (block_ms, poll_ms, depth, upstreams) in [50, 300, 400, 12_000]
@@ -474,7 +490,10 @@ fn the_head_does_not_go_back_when_its_witnesses_stop_responding() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100).poll(0, A, 101).poll(1, A, 101);
     net.poll(1, A, 100).assert_head(Some((A, 101)));
-    net.miss(0, 3).poll(1, A, 100).poll(1, A, 100);
+    net.miss(0, 3);
+    for _ in 1..FALLEN_HEAD_POLLS {
+        net.poll(1, A, 100);
+    }
     net.assert_head(Some((A, 101))).poll(1, A, 100).assert_head(Some((A, 100)));
     let old = net.tracker.view().generation;
     let b = fork(b'b', 100);
