@@ -353,12 +353,16 @@ impl fmt::Debug for NodeUrl {
     }
 }
 
+/// Maximum bytes of an unknown scheme that is printed.
+const SCHEME_BYTES_MAX: usize = 6;
+
 /// Masks a string that may be a URL, and adds quotes.
 pub fn mask_quoted(text: &str) -> Option<String> {
     Some(format!("\"{}\"", mask_url(text)))
 }
 
-/// Masks the secrets of a URL. Returns `***` for any other text, except localhost or an IP address.
+/// Masks the secrets of a URL. Returns `***` for any other text, except localhost, an IP address and
+/// a URL with another scheme, such as `htp`.
 pub fn mask_url(text: &str) -> String {
     if let Ok(url) = NodeUrl::parse(text) {
         return url.to_string();
@@ -367,8 +371,15 @@ pub fn mask_url(text: &str) -> String {
     let Ok(url) = NodeUrl::parse(&format!("http://{after_scheme}")) else { return MASK.to_owned() };
     // A text without a scheme may be a key. Only localhost and IP addresses certainly are no keys.
     let is_host = url.host() == "localhost" || url.host().parse::<std::net::IpAddr>().is_ok();
+    let masked = url.to_string();
+    let masked_after_scheme = masked.trim_start_matches("http://");
     if scheme.is_empty() && is_host {
-        return url.to_string().trim_start_matches("http://").to_owned();
+        return masked_after_scheme.to_owned();
+    }
+    // No key is as short as a scheme.
+    let is_scheme = scheme.bytes().all(|byte| byte.is_ascii_lowercase());
+    if !scheme.is_empty() && scheme.len() <= SCHEME_BYTES_MAX && is_scheme {
+        return format!("{scheme}://{masked_after_scheme}");
     }
     MASK.to_owned()
 }

@@ -216,7 +216,7 @@ fn all_upstream_errors_are_reported() {
         --upstream 1 = localhost:8545: a url begins with http://, https://, ws://, wss:// or ipc:
              allowed: http[s]://host[:port][/path], ws[s]://… or ipc:/path
 
-        --upstream 2 = ***: the scheme is none of http, https, ws, wss and ipc
+        --upstream 2 = ftp://h: the scheme is none of http, https, ws, wss and ipc
              allowed: http[s]://host[:port][/path], ws[s]://… or ipc:/path
     "#]]
     .assert_eq(&format!("{none}--\n{two}"));

@@ -89,6 +89,9 @@ fn texts_that_may_be_keys_are_masked() {
         ("127.0.0.1:8545/v3/0123456789", "127.0.0.1:8545/v3/***"),
         ("wss://h/0123456789", "wss://h/***"),
         ("KEY://h", "***"),
+        ("htp://h/v3/0123456789", "htp://h/v3/***"),
+        ("htps://u:p@h/rpc?key=0123456789", "htps://***@h/rpc?***"),
+        ("abcdefg://h", "***"),
     ];
     for (text, expected) in cases {
         assert_eq!(mask_url(text), expected);
