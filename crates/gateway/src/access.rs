@@ -6,9 +6,10 @@ use wire::effect::{Effect, effect_of};
 use wire::method::{MethodTable, equivalent_log_method};
 
 use crate::config::Config;
-use crate::policy::access::{Denial, Grant, MethodCheck, MethodSet, check_call};
+use crate::policy::access::{Grant, MethodCheck, MethodRefusal, MethodSet, check_call};
 
 pub(crate) mod caller;
+pub(crate) mod refusals;
 pub(crate) mod token;
 
 /// Returns true if a caller with this grant may still call a method that [`permit`] has allowed
@@ -32,7 +33,7 @@ pub(crate) fn is_still_permitted(
 /// the index of the group of upstreams that serves a method.
 ///
 /// # Errors
-/// The reason why the call is denied.
+/// The configuration key that refuses the method.
 pub(crate) fn permit(
     config: &Config,
     chain: usize,
@@ -40,7 +41,7 @@ pub(crate) fn permit(
     effect: Effect,
     grant: Option<&Grant>,
     find_group: impl Fn(&str) -> usize,
-) -> Result<(), Denial> {
+) -> Result<(), MethodRefusal> {
     let check = |method: &str| {
         let group_deny = &config.groups[find_group(method)].methods_deny;
         check_method(config, chain, method, effect, grant, group_deny)
@@ -57,7 +58,7 @@ fn check_method(
     effect: Effect,
     grant: Option<&Grant>,
     group_deny: &MethodSet,
-) -> Result<(), Denial> {
+) -> Result<(), MethodRefusal> {
     let (policy, chain) = (&config.access.policy, &config.chains[chain].methods);
     check_call(&MethodCheck { method, effect, policy, chain, group_deny, grant })
 }

@@ -334,7 +334,7 @@ impl Explainer<'_> {
             grant: self.request.grant,
         };
         if let Err(reason) = check_call(&method_check) {
-            lines.add("refused", &describe::denial(reason));
+            lines.add("refused", &describe::refusal(reason));
             return lines.text;
         }
         if is_subscription_method(&call.method) {

@@ -149,6 +149,7 @@ fn build_grant(
         name,
         index: issuer.index,
         tier: text_claim(&issuer.claims.tier).map(Arc::from).or_else(|| issuer.tier.clone()),
+        is_token: true,
         methods: MethodRules { allow, deny: MethodSet::default() },
         chains: allowed_chains,
         expires: Some((expires as u64).saturating_add(issuer.leeway.as_secs())),

@@ -58,6 +58,7 @@ fn full_snapshot() -> Arc<Snapshot> {
     quotas.ledger.refused.store(14, Ordering::Relaxed);
     quotas.ledger.write_failures.store(15, Ordering::Relaxed);
     fill_zone(&snapshot);
+    (0..21).for_each(|_| snapshot.registry.refusals.record("admin_peers", "access.node_methods"));
     let until = snapshot.now() + Duration::from_secs(3600);
     snapshot.set_cordon(1, Some(Cordon { reason: Some("<upgrade> & resync".to_owned()), until }));
     snapshot.chains[1].reorgs.store(16, Ordering::Relaxed);

@@ -13,8 +13,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
 use super::history::{History, Series};
 use super::status::{
-    ChainStatus, GroupStatus, HealthStatus, KeyStatus, MethodStatus, Status, UpstreamStatus,
-    ZoneStatus,
+    ChainStatus, GroupStatus, HealthStatus, KeyStatus, MethodStatus, RefusedMethodStatus, Status,
+    UpstreamStatus, ZoneStatus,
 };
 
 mod draw;
@@ -265,7 +265,7 @@ fn render_chain(chain: &ChainStatus, history: &History) -> Markup {
 /// Renders a table with a title. Each row contains its complete cells.
 fn render_table(title: &str, columns: &[&str], rows: &[Markup]) -> Markup {
     // The columns whose cells are aligned to the left.
-    const LEFT: [&str; 2] = ["state", "mean latency, 2 min"];
+    const LEFT: [&str; 3] = ["state", "mean latency, 2 min", "refused by"];
     html! {
         h3 { (title) }
         div.scroll {
@@ -404,12 +404,13 @@ fn render_methods(methods: &[MethodStatus]) -> Markup {
     render_table("Methods", &COLUMNS, &methods.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Renders the keys with their quotas, and the request limits. Renders nothing if neither is
-/// configured.
+/// Renders the keys with their quotas, the request limits and the refused methods. Renders nothing
+/// if there is none of them.
 fn render_access(status: &Status) -> Markup {
     const KEY_COLUMNS: [&str; 3] = ["key", "calls", "used of this month's quota"];
     const ZONE_COLUMNS: [&str; 6] =
         ["zone", "keys held", "passed", "delayed", "refused", "judged by"];
+    const REFUSED_COLUMNS: [&str; 3] = ["method", "refused by", "calls"];
     let key_row = |key: &KeyStatus| {
         html! {
             th scope="row" { (key.name) }
@@ -441,8 +442,16 @@ fn render_access(status: &Status) -> Markup {
             td { (judge) }
         }
     };
+    let refused_row = |refused: &RefusedMethodStatus| {
+        html! {
+            th scope="row" { code { (refused.method) } }
+            td.left { (refused.refused_by) }
+            td { (format_integer(refused.calls)) }
+        }
+    };
+    let refused = &status.refused_methods;
     html! {
-        @if !status.keys.is_empty() || !status.zones.is_empty() {
+        @if !status.keys.is_empty() || !status.zones.is_empty() || !refused.is_empty() {
             section.sheet.chain {
                 div.title { h2 { "Access" } }
                 @if !status.keys.is_empty() {
@@ -452,6 +461,10 @@ fn render_access(status: &Status) -> Markup {
                 @if !status.zones.is_empty() {
                     @let rows: Vec<_> = status.zones.iter().map(zone_row).collect();
                     (render_table("Request limits", &ZONE_COLUMNS, &rows))
+                }
+                @if !refused.is_empty() {
+                    @let rows: Vec<_> = refused.iter().map(refused_row).collect();
+                    (render_table("Refused methods", &REFUSED_COLUMNS, &rows))
                 }
             }
         }

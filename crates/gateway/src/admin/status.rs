@@ -43,6 +43,8 @@ pub struct Status {
     pub zones: Vec<ZoneStatus>,
     /// Keys, and then issuers of tokens, in the order of the configuration.
     pub keys: Vec<KeyStatus>,
+    /// The methods with the most refused calls since the start, at most 64, in descending order.
+    pub refused_methods: Vec<RefusedMethodStatus>,
     /// Sums over all chains.
     pub totals: Totals,
 }
@@ -438,6 +440,17 @@ pub struct ZoneStatus {
     pub delayed_dry_run: u64,
     /// Calls that a limit in dry run would have rejected.
     pub rejected_dry_run: u64,
+}
+
+/// A method that the gateway refuses.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct RefusedMethodStatus {
+    /// Name of the method.
+    pub method: String,
+    /// The configuration key that refuses the method, for example `access.node_methods`.
+    pub refused_by: &'static str,
+    /// Refused calls.
+    pub calls: u64,
 }
 
 /// Sums over all chains and threads.

@@ -9,6 +9,7 @@ use wire::error::ErrorCode;
 use wire::logs::MatcherError;
 
 use crate::config::Config;
+use crate::policy::access::MethodRefusal;
 pub(crate) use crate::policy::retry::Sent;
 use crate::policy::routing_rules::Action;
 
@@ -40,8 +41,8 @@ pub(crate) enum FailureKind {
     Stopping,
     /// The memory budget is used up.
     Memory,
-    /// The method is not allowed for any caller, or not for this caller.
-    MethodNotAllowed,
+    /// This configuration key refuses the method for every caller, or for this caller.
+    MethodNotAllowed(MethodRefusal),
     /// The subscription or filter is refused.
     SubscribeRefused(SubscribeRefusal),
     /// A routing rule sent the call to a chain that the caller's key does not allow.
@@ -58,6 +59,18 @@ pub(crate) enum FailureKind {
     OverConcurrency { status: u16 },
     /// The upstreams are overloaded. The response has this HTTP status.
     Overloaded { status: u16 },
+}
+
+impl FailureKind {
+    /// Returns the `data` of the JSON-RPC error: the configuration key that refuses a method.
+    pub(crate) fn data(self) -> Option<String> {
+        match self {
+            FailureKind::MethodNotAllowed(refusal) => {
+                Some(format!(r#"{{"refused_by":"{}"}}"#, refusal.as_str()))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The failure of a call without an upstream response. A malformed call is rejected earlier, and
@@ -124,7 +137,7 @@ pub(crate) struct ErrorResponse<'a> {
 pub(crate) fn describe(kind: FailureKind, config: &Config) -> ErrorResponse<'_> {
     use ErrorCode as Code;
     let (status, code, message) = match kind {
-        FailureKind::MethodNotAllowed => {
+        FailureKind::MethodNotAllowed(_) => {
             (200, Code::METHOD_NOT_FOUND, "the method does not exist/is not available")
         }
         FailureKind::SubscribeRefused(refusal) => {

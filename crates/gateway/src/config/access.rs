@@ -440,6 +440,7 @@ impl KnownKeys {
             name: name.into(),
             index,
             tier: table.tier.as_deref().map(Arc::from),
+            is_token: false,
             methods: MethodRules {
                 allow: (*table.methods_allow).clone(),
                 deny: (*table.methods_deny).clone(),

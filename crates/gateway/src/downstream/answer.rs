@@ -279,7 +279,9 @@ fn write_content(out: &mut Vec<u8>, id: &[u8], content: &Content<'_>, snapshot: 
         Content::Payload(Payload::Error(error)) => write_error_raw(out, id, error),
         Content::Payload(Payload::Failed(failure)) => {
             let error = describe(failure.kind, &snapshot.config);
-            write_error(out, id, i64::from(error.code.0), error.message, None);
+            let data = failure.kind.data();
+            let data = data.as_ref().map(String::as_bytes);
+            write_error(out, id, i64::from(error.code.0), error.message, data);
         }
         Content::Rejected(rejection) => {
             write_error(out, id, i64::from(rejection.code.0), &rejection.message, None);

@@ -62,6 +62,7 @@ pub(super) fn route<'a>(
         RouteDecision::Group(group) => Ok(build_route(chain, Some(group))),
         RouteDecision::Deny(rule_index) => {
             cx.counters.denied[Denial::Rule].add(1);
+            snapshot.registry.refusals.record(&call.method, "rule.deny");
             Err(Failure::ours(FailureKind::Rule(rule_index as u16)))
         }
     }
@@ -126,8 +127,9 @@ pub(super) fn authorize(cx: &ThreadContext, route: &Route<'_>) -> Result<(), Fai
         route.group.unwrap_or_else(|| snapshot.router.find_group(route.chain, method_name))
     };
     let grant = route.caller.grant.as_deref();
-    permit(&snapshot.config, route.chain, name, effect, grant, find_group).map_err(|denial| {
-        cx.counters.denied[denial].add(1);
-        Failure::ours(FailureKind::MethodNotAllowed)
+    permit(&snapshot.config, route.chain, name, effect, grant, find_group).map_err(|refusal| {
+        cx.counters.denied[refusal.denial()].add(1);
+        snapshot.registry.refusals.record(name, refusal.as_str());
+        Failure::ours(FailureKind::MethodNotAllowed(refusal))
     })
 }

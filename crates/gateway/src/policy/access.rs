@@ -85,6 +85,23 @@ impl MethodRules {
     pub fn is_open(&self) -> bool {
         self.allow.is_empty() && self.deny.is_empty()
     }
+
+    /// Checks a method. `allow` and `deny` are the configuration keys of the lists.
+    ///
+    /// # Errors
+    ///
+    /// The key of the list that refuses the method.
+    fn check(
+        &self,
+        method: &str,
+        allow: MethodRefusal,
+        deny: MethodRefusal,
+    ) -> Result<(), MethodRefusal> {
+        match self.allows(method) {
+            true => Ok(()),
+            false => Err(if self.deny.has(method) { deny } else { allow }),
+        }
+    }
 }
 
 /// Lists of allowed and denied networks. A client may call if its address is not denied, and if the
@@ -120,6 +137,8 @@ pub struct Grant {
     /// The tier of the key or token: a name such as `gold`, to which routing rules and priorities
     /// refer. `None` without a tier.
     pub tier: Option<Arc<str>>,
+    /// True if the rights come from the claims of a token.
+    pub is_token: bool,
     /// Methods that may be called with the key or token.
     pub methods: MethodRules,
     /// Methods that administer the node and that the operator allows for this key or token.
@@ -184,6 +203,46 @@ closed_set! {
         Method = "method",
         /// A routing rule denies the call.
         Rule = "rule",
+    }
+}
+
+// `closed_set!` gives each variant the name of the configuration key.
+closed_set! {
+    /// The configuration key that refuses a method.
+    pub enum MethodRefusal {
+        /// The key for all callers does not name the method, which administers the node.
+        NodeMethods = "access.node_methods",
+        /// The key for all callers refuses signed transactions.
+        Transactions = "access.transactions",
+        /// The list for all callers does not contain the method.
+        Allow = "access.methods_allow",
+        /// The list for all callers contains the method.
+        Deny = "access.methods_deny",
+        /// The list of the chain does not contain the method.
+        ChainAllow = "chain.methods_allow",
+        /// The list of the chain contains the method.
+        ChainDeny = "chain.methods_deny",
+        /// The list of the group contains the method.
+        GroupDeny = "group.methods_deny",
+        /// The caller's API key refuses signed transactions.
+        KeyTransactions = "key.transactions",
+        /// The list of the caller's API key does not contain the method.
+        KeyAllow = "key.methods_allow",
+        /// The list of the caller's API key contains the method.
+        KeyDeny = "key.methods_deny",
+        /// The claim of the caller's token does not contain the method.
+        TokenClaim = "jwt.methods_claim",
+    }
+}
+
+impl MethodRefusal {
+    /// Returns the reason that metrics count.
+    pub fn denial(self) -> Denial {
+        match self {
+            MethodRefusal::NodeMethods => Denial::NodeMethod,
+            MethodRefusal::Transactions | MethodRefusal::KeyTransactions => Denial::Transaction,
+            _ => Denial::Method,
+        }
     }
 }
 
@@ -256,27 +315,33 @@ pub fn is_own_filter_method(family: Family, method: &str) -> bool {
 ///
 /// # Errors
 ///
-/// The reason why the call is not served.
-pub fn check_call(check: &MethodCheck<'_>) -> Result<(), Denial> {
+/// The configuration key that refuses the call.
+pub fn check_call(check: &MethodCheck<'_>) -> Result<(), MethodRefusal> {
     let MethodCheck { method, policy, grant, .. } = *check;
     match check.effect {
         Effect::Read => {}
         Effect::Transaction => {
             let transactions_granted = grant.and_then(|grant| grant.transactions);
-            if !transactions_granted.unwrap_or(policy.transactions) {
-                return Err(Denial::Transaction);
+            if transactions_granted == Some(false) {
+                return Err(MethodRefusal::KeyTransactions);
+            }
+            if !policy.transactions && transactions_granted.is_none() {
+                return Err(MethodRefusal::Transactions);
             }
         }
         Effect::Node => {
             let is_granted = grant.is_some_and(|grant| grant.node_methods.has(method));
             if !is_granted && !policy.node_methods.has(method) {
-                return Err(Denial::NodeMethod);
+                return Err(MethodRefusal::NodeMethods);
             }
         }
     }
-    let is_allowed = policy.methods.allows(method)
-        && check.chain.allows(method)
-        && !check.group_deny.has(method)
-        && grant.is_none_or(|grant| grant.methods.allows(method));
-    if is_allowed { Ok(()) } else { Err(Denial::Method) }
+    policy.methods.check(method, MethodRefusal::Allow, MethodRefusal::Deny)?;
+    check.chain.check(method, MethodRefusal::ChainAllow, MethodRefusal::ChainDeny)?;
+    if check.group_deny.has(method) {
+        return Err(MethodRefusal::GroupDeny);
+    }
+    let Some(grant) = grant else { return Ok(()) };
+    let allow = if grant.is_token { MethodRefusal::TokenClaim } else { MethodRefusal::KeyAllow };
+    grant.methods.check(method, allow, MethodRefusal::KeyDeny)
 }

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::access::refusals::Refusals;
 use crate::io::memory::Budget;
 use crate::policy::availability::ReportedAvailability;
 use crate::upstream::topology::Topology;
@@ -27,6 +28,8 @@ pub(crate) struct Registry {
     pub(crate) lost_upstream: Notify,
     /// The memory budget for all bodies, responses and queues.
     pub(crate) memory: Arc<Budget>,
+    /// The refused methods.
+    pub(crate) refusals: Refusals,
     /// What the log reports about the primary of Redis and about its replicas.
     pub(crate) redis: [Mutex<ReportedAvailability>; 2],
 }
@@ -39,6 +42,7 @@ impl Registry {
             last_number: AtomicU64::new(0),
             lost_upstream: Notify::new(),
             memory: Arc::default(),
+            refusals: Refusals::default(),
             redis: Default::default(),
         })
     }

@@ -3,7 +3,7 @@
 use gateway::config::cache::Cache;
 use gateway::config::group::Group;
 use gateway::config::limits::{CallCost, KeyPart, Limit, LimitKind, Zone};
-use gateway::policy::access::{Denial, Grant};
+use gateway::policy::access::{Denial, Grant, MethodRefusal};
 use gateway::policy::cacheable::CacheRule;
 use gateway::policy::heads::ChainView;
 use gateway::policy::logs::{LogsPlan, Part};
@@ -53,14 +53,34 @@ pub(super) fn denial(denial: Denial) -> String {
         Denial::Expired => "401: the key has expired",
         Denial::Address => "403: this client address is not allowed",
         Denial::Chain => "403: the key is not valid for this chain",
-        Denial::NodeMethod => {
-            "-32601: the method acts on the node itself, and no node_methods names it"
+        // These denials apply to single calls.
+        Denial::NodeMethod | Denial::Transaction | Denial::Method | Denial::Rule => {
+            "403: request is not allowed here"
         }
-        Denial::Transaction => "-32601: signed transactions are not accepted",
-        Denial::Method => "-32601: a list of methods does not allow it",
-        Denial::Rule => "a rule denies it",
     };
     format!("the gateway responds {reason}")
+}
+
+/// Describes why a method is refused.
+pub(super) fn refusal(refusal: MethodRefusal) -> String {
+    let key = refusal.as_str();
+    let reason = match refusal {
+        MethodRefusal::NodeMethods => {
+            format!("the method acts on the node itself, and {key} does not name it")
+        }
+        MethodRefusal::Transactions | MethodRefusal::KeyTransactions => {
+            format!("{key} refuses signed transactions")
+        }
+        MethodRefusal::Allow
+        | MethodRefusal::ChainAllow
+        | MethodRefusal::KeyAllow
+        | MethodRefusal::TokenClaim => format!("{key} does not contain the method"),
+        MethodRefusal::Deny
+        | MethodRefusal::ChainDeny
+        | MethodRefusal::GroupDeny
+        | MethodRefusal::KeyDeny => format!("{key} contains the method"),
+    };
+    format!("the gateway responds -32601: {reason}")
 }
 
 /// Describes a rule that matched, and its effect.

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::support::harness::{
     self, NEWEST_BLOCK, NodeRuntime, SimNode, TestGateway, body, chain_polled_once,
 };
-use test_support::raw::{Response, post_with};
+use test_support::raw::{Client, Response, post_with};
+use test_support::running::Weir;
 use test_support::wait::wait_until;
 
 const ALICE: &str = "weir_alice_0123456789abcdef";
@@ -201,6 +202,33 @@ fn without_access_control_only_methods_that_act_on_the_node_are_denied() {
     assert!(a.calls() >= before + 3, "a read or a signed transaction did not reach the node");
     let metrics = gateway.get_admin("/metrics");
     assert!(metrics.text().contains("weir_access_denied_total{reason=\"node_method\"} 9"));
+    // The error, the status and the page name the key that decides.
+    let answer = ask(&gateway, "/", "", &call("eth_sign"));
+    let parsed: Value = serde_json::from_str(answer.text()).unwrap();
+    assert_eq!(parsed["error"]["data"], json!({"refused_by": "access.node_methods"}));
+    let status: Value = serde_json::from_str(gateway.get_admin("/status").text()).unwrap();
+    let refused = status["refused_methods"].as_array().unwrap();
+    assert_eq!(refused.len(), 9, "{refused:?}");
+    let most_called =
+        json!({"method": "eth_sign", "refused_by": "access.node_methods", "calls": 2});
+    assert_eq!(refused[0], most_called);
+    let page = gateway.get_admin("/");
+    assert!(page.text().contains("Refused methods"), "{}", page.text());
+}
+
+#[test]
+fn a_refused_method_is_logged_once_with_the_key_that_refuses_it() {
+    let gateway =
+        Weir::serve().config("[[upstream]]\nname = \"a\"\nurl = \"http://127.0.0.1:9\"\n").start();
+    let mut client = Client::connect(&gateway.address);
+    for _ in 0..3 {
+        client.send(&post_with("/", "", &call("eth_sign")));
+        assert_eq!(client.read_response().unwrap().status, 200);
+    }
+    wait_until("the log names the method", || gateway.log().contains("eth_sign"));
+    let log = gateway.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("eth_sign")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("access.node_methods"), "{log}");
 }
 
 #[test]
@@ -216,15 +244,17 @@ fn method_lists_of_chain_and_group_and_client_networks_are_enforced() {
         TestGateway::in_front_of(&[&a], &text)
     };
     let open = start("[access]\nmethods_deny = [\"net_*\"]\nnode_methods = [\"admin_peers\"]\n");
-    for (method, is_denied) in [
-        ("eth_gasPrice", true),
-        ("eth_call", true),
-        ("net_version", true),
-        ("eth_chainId", false),
-        ("eth_getLogs", false),
+    for (method, refused_by) in [
+        ("eth_gasPrice", "chain.methods_deny"),
+        ("eth_call", "group.methods_deny"),
+        ("net_version", "access.methods_deny"),
+        ("eth_chainId", ""),
+        ("eth_getLogs", ""),
     ] {
         let answer = ask(&open, "/", "", &call(method));
-        assert_eq!(answer.text().contains("is not available"), is_denied, "{method}");
+        assert_eq!(answer.text().contains("is not available"), !refused_by.is_empty(), "{method}");
+        let data = format!(r#""data":{{"refused_by":"{refused_by}"}}"#);
+        assert_eq!(answer.text().contains(&data), !refused_by.is_empty(), "{}", answer.text());
     }
     let denied = start("[access]\nclients_deny = [\"127.0.0.0/8\"]\n");
     let answer = ask(&denied, "/", "", &call("eth_chainId"));

@@ -7,9 +7,10 @@ use std::time::{Duration, SystemTime};
 use super::{
     ChainStatus, ConfigStatus, CordonStatus, FaultStatus, GatewaysStatus, GroupStatus, HeadStatus,
     HealthStatus, IndexStatus, KeyStatus, LastHeadStatus, MemoryCache, MemoryPurpose, MemoryStatus,
-    MethodStatus, ProcessStatus, QuotaStatus, RedisStatus, Refused, Rejected, ReloadStatus, Status,
-    Totals, UpstreamStatus, ZoneStatus,
+    MethodStatus, ProcessStatus, QuotaStatus, RedisStatus, Refused, RefusedMethodStatus, Rejected,
+    ReloadStatus, Status, Totals, UpstreamStatus, ZoneStatus,
 };
+use crate::access::refusals::RefusedMethod;
 use crate::cache::redis::heartbeat::shares_counters;
 use crate::call::CacheStatus;
 use crate::config;
@@ -52,6 +53,7 @@ impl Status {
             memory: MemoryStatus::of(&snapshot.registry.memory),
             zones: read_zones(snapshot, counters),
             keys: read_keys(snapshot, counters),
+            refused_methods: read_refused_methods(snapshot),
             totals: read_totals(snapshot, counters),
         }
     }
@@ -410,6 +412,16 @@ fn read_keys(snapshot: &Snapshot, counters: &Counters) -> Vec<KeyStatus> {
         KeyStatus { name: name.to_string(), calls: key_counters.calls.get(), quota }
     };
     counters.keys.iter().map(status).collect()
+}
+
+fn read_refused_methods(snapshot: &Snapshot) -> Vec<RefusedMethodStatus> {
+    let refused = snapshot.registry.refusals.by_calls().into_iter();
+    let to_status = |RefusedMethod { method, refused_by, calls }| RefusedMethodStatus {
+        method: method.into(),
+        refused_by,
+        calls,
+    };
+    refused.map(to_status).collect()
 }
 
 /// Returns the rejected calls by reason.

@@ -20,6 +20,7 @@ fn grant() -> Grant {
         name: "k".into(),
         index: 0,
         tier: None,
+        is_token: false,
         methods: MethodRules::default(),
         node_methods: MethodSet::default(),
         transactions: None,
@@ -41,7 +42,7 @@ fn check_method(
     effect: Effect,
     policy: &Policy,
     grant: Option<&Grant>,
-) -> Result<(), Denial> {
+) -> Result<(), MethodRefusal> {
     let (chain, group_deny) = (&MethodRules::default(), &MethodSet::default());
     check_call(&MethodCheck { method, effect, policy, chain, group_deny, grant })
 }
@@ -105,18 +106,18 @@ fn methods_that_administer_the_node_must_be_named() {
     let admin_call = |policy: &Policy, grant: Option<&Grant>| {
         check_method("admin_peers", Effect::Node, policy, grant)
     };
-    assert_eq!(admin_call(&open(), None), Err(Denial::NodeMethod));
+    assert_eq!(admin_call(&open(), None), Err(MethodRefusal::NodeMethods));
     // A list that allows everything does not name the method.
     let all = Policy { methods: rules(&["*"], &[]), ..open() };
-    assert_eq!(admin_call(&all, None), Err(Denial::NodeMethod));
+    assert_eq!(admin_call(&all, None), Err(MethodRefusal::NodeMethods));
     let named = Policy { node_methods: set(&["admin_peers"]), ..open() };
     assert_eq!(admin_call(&named, None), Ok(()));
     let key = Grant { node_methods: set(&["admin_*"]), ..grant() };
     assert_eq!(admin_call(&open(), Some(&key)), Ok(()));
-    assert_eq!(admin_call(&open(), Some(&grant())), Err(Denial::NodeMethod));
+    assert_eq!(admin_call(&open(), Some(&grant())), Err(MethodRefusal::NodeMethods));
     // The method is named, but another list denies it.
     let denied = Policy { methods: rules(&[], &["admin_*"]), ..named };
-    assert_eq!(admin_call(&denied, None), Err(Denial::Method));
+    assert_eq!(admin_call(&denied, None), Err(MethodRefusal::Deny));
 }
 
 #[test]
@@ -127,8 +128,8 @@ fn a_key_may_allow_or_deny_transactions() {
     };
     let off = Policy { transactions: false, ..open() };
     assert_eq!(send(&open(), None), Ok(()));
-    assert_eq!(send(&open(), Some(false)), Err(Denial::Transaction));
-    assert_eq!(send(&off, None), Err(Denial::Transaction));
+    assert_eq!(send(&open(), Some(false)), Err(MethodRefusal::KeyTransactions));
+    assert_eq!(send(&off, None), Err(MethodRefusal::Transactions));
     assert_eq!(send(&off, Some(true)), Ok(()));
 }
 
@@ -147,12 +148,25 @@ fn every_list_must_allow_a_method() {
         grant: None,
     };
     assert_eq!(check_call(&check), Ok(()));
-    assert_eq!(check_call(&MethodCheck { chain: &other, ..check }), Err(Denial::Method));
-    assert_eq!(check_call(&MethodCheck { group_deny: &deny, ..check }), Err(Denial::Method));
-    let closed = Policy { methods: other.clone(), ..self::open() };
-    assert_eq!(check_call(&MethodCheck { policy: &closed, ..check }), Err(Denial::Method));
-    let key = Grant { methods: other, ..grant() };
-    assert_eq!(check_call(&MethodCheck { grant: Some(&key), ..check }), Err(Denial::Method));
+    let denying = rules(&[], &["eth_call"]);
+    let with_chain = |chain| check_call(&MethodCheck { chain, ..check });
+    assert_eq!(with_chain(&other), Err(MethodRefusal::ChainAllow));
+    assert_eq!(with_chain(&denying), Err(MethodRefusal::ChainDeny));
+    let refusal = check_call(&MethodCheck { group_deny: &deny, ..check });
+    assert_eq!(refusal, Err(MethodRefusal::GroupDeny));
+    let with_policy = |methods: &MethodRules| {
+        let policy = Policy { methods: methods.clone(), ..self::open() };
+        check_call(&MethodCheck { policy: &policy, ..check })
+    };
+    assert_eq!(with_policy(&other), Err(MethodRefusal::Allow));
+    assert_eq!(with_policy(&denying), Err(MethodRefusal::Deny));
+    let with_grant = |methods: &MethodRules, is_token| {
+        let grant = Grant { methods: methods.clone(), is_token, ..grant() };
+        check_call(&MethodCheck { grant: Some(&grant), ..check })
+    };
+    assert_eq!(with_grant(&other, false), Err(MethodRefusal::KeyAllow));
+    assert_eq!(with_grant(&denying, false), Err(MethodRefusal::KeyDeny));
+    assert_eq!(with_grant(&other, true), Err(MethodRefusal::TokenClaim));
 }
 
 #[test]
