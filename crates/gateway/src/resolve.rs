@@ -465,7 +465,7 @@ fn store(
     // response for some time.
     let is_equal = |entry: &Entry| entry.bytes == *bytes && is_valid(&entry.validity, &view);
     let first_equal_at = match response.trust {
-        Trust::NotContradicted => {
+        Trust::NotContradicted | Trust::Unrepeated => {
             cache.get(key).filter(is_equal).and_then(|entry| entry.doubted_since)
         }
         _ => None,

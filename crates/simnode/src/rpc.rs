@@ -77,6 +77,8 @@ pub struct Retention {
     /// Number of newest blocks whose logs and receipts the node does not have yet, because it
     /// indexes late.
     pub unindexed_blocks: u64,
+    /// True if the node has the first half of a block's logs while it indexes the block.
+    pub half_indexed: bool,
     /// Number of blocks below the head whose logs and receipts the node has; `None` for all blocks.
     /// The node omits older logs and receipts without an error.
     pub logs_blocks: Option<u64>,

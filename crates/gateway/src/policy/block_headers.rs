@@ -11,7 +11,7 @@ use alloy_primitives::keccak256;
 use wire::hex::{hash_from_value, parse_digits};
 use wire::json::string::JsonString;
 use wire::json::walk;
-use wire::logs::LogMatcher;
+use wire::logs::{LogFields, LogMatcher};
 use wire::quantity;
 
 use crate::policy::heads::Hash;
@@ -67,17 +67,30 @@ impl BlockHeader {
     /// bloom filter.
     pub fn may_have(&self, query: &BloomQuery) -> Option<bool> {
         let bloom = self.bloom.as_deref()?;
-        let has_bits = |bits: &[u16; 3]| {
-            bits.iter().all(|bit| {
-                // Bit 0 is the lowest bit of the last byte.
-                let byte = BLOOM_BYTES - 1 - usize::from(bit / 8);
-                bloom[byte] & (1 << (bit % 8)) != 0
-            })
-        };
+        let has_bits =
+            |bits: &[u16; 3]| bits.iter().all(|bit| bloom[byte_of(*bit)] & (1 << (bit % 8)) != 0);
         // An empty filter means that the block has no logs.
         let is_filled = bloom.iter().any(|byte| *byte != 0);
         let matches = query.criteria.iter().all(|alternatives| alternatives.iter().any(has_bits));
         Some(is_filled && matches)
+    }
+
+    /// Returns true if the bloom filter has bits that none of these logs sets, so that the block has
+    /// further logs. Returns `None` if the header has no bloom filter.
+    pub fn has_further_logs<'a>(
+        &self,
+        logs: impl IntoIterator<Item = &'a LogFields>,
+    ) -> Option<bool> {
+        let mut bloom = self.bloom.as_deref()?.to_owned();
+        for log in logs {
+            let topics = log.topics.iter().map(|topic| &topic[..]);
+            for entry in topics.chain([&log.address[..]]) {
+                for bit in bloom_bits(entry) {
+                    bloom[byte_of(bit)] &= !(1 << (bit % 8));
+                }
+            }
+        }
+        Some(bloom.iter().any(|byte| *byte != 0))
     }
 
     /// Returns the number of transactions, if the header lists them.
@@ -120,6 +133,12 @@ impl BloomQuery {
         let topics = topics.map(|topics| topics.iter().map(|topic| bloom_bits(topic)).collect());
         BloomQuery { criteria: addresses.into_iter().chain(topics).collect() }
     }
+}
+
+/// Returns the position of the byte with a bit of a bloom filter. Bit 0 is the lowest bit of the last
+/// byte.
+fn byte_of(bit: u16) -> usize {
+    BLOOM_BYTES - 1 - usize::from(bit / 8)
 }
 
 /// Returns the numbers of the three bits that an address or topic sets in a bloom filter (yellow
@@ -167,7 +186,12 @@ impl RecentHeaders {
     /// Returns whether a block may have logs that match the query. Returns `None` if the block has
     /// no bloom filter, or if the bloom filters of the chain are not trusted.
     pub fn may_have(&self, block: &BlockHeader, query: &BloomQuery) -> Option<bool> {
-        if self.has_unfilled_blooms { None } else { block.may_have(query) }
+        if self.trusts_blooms() { block.may_have(query) } else { None }
+    }
+
+    /// Returns false if nodes of this chain do not fill the bloom filters.
+    pub fn trusts_blooms(&self) -> bool {
+        !self.has_unfilled_blooms
     }
 
     /// Ignores bloom filters from now on, because a block had logs that its filter excludes.

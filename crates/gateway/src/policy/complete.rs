@@ -28,8 +28,12 @@ mod tests;
 /// indexing it. Slow upstreams need some seconds.
 pub const YOUNG_FOR: Duration = Duration::from_secs(6);
 /// For this time after its header arrived, a block is young whose bloom filter matches although the
-/// response has no logs of it. Some upstreams index a block only after a minute or more.
-pub const CONTRADICTED_FOR: Duration = Duration::from_secs(600);
+/// response has no logs of it. Some upstreams index a block only after a minute.
+pub const CONTRADICTED_FOR: Duration = Duration::from_secs(60);
+/// Longest time for which a response is cached that contradicts a bloom filter. For this time after
+/// the header of a block arrived, the block's logs are cached for good only if they were returned
+/// twice.
+pub const DOUBTED_FOR: Duration = Duration::from_secs(600);
 /// A block without a known header counts as young if it is fewer than this many blocks below the
 /// head (the newest block).
 pub const YOUNG_BLOCKS: u64 = 16;
@@ -50,6 +54,9 @@ const DEPTH_MARGIN: u64 = 16;
 pub enum Doubt {
     /// There is no reason to doubt the response.
     None,
+    /// A recent block of which the response has logs may have further logs. No other upstream is
+    /// called, but the call is repeated before the response is cached for good.
+    Unrepeated,
     /// The upstream does not have a block or transaction that the view does not know either. It may
     /// not exist.
     Unknown,
@@ -131,11 +138,11 @@ pub fn check_logs(
     let Some(head) = view.head else { return check };
     check.depth = named_blocks.and_then(|(first, _)| head.number.checked_sub(first.number));
     match span {
-        // Upstreams index all logs of a block together, so a response with logs is complete.
-        Span::Hash(_) if named_blocks.is_some() => {}
         Span::Hash(hash) => {
             check.doubt = match headers.get(&hash) {
+                Some(block) if named_blocks.is_some() => evidence.check_named_block(block),
                 Some(block) => evidence.check_block(headers.may_have(block, query), block),
+                None if named_blocks.is_some() => Doubt::None,
                 None => Doubt::Young,
             }
         }
@@ -159,7 +166,10 @@ fn check_range(
     evidence: Evidence<'_>,
 ) -> Doubt {
     let Evidence { view, headers, .. } = evidence;
-    let mut doubt = Doubt::None;
+    let mut doubt = match named_range.and_then(|(_, last)| headers.get(&view.canonical(last)?)) {
+        Some(block) => evidence.check_named_block(block),
+        None => Doubt::None,
+    };
     let mut doubted_blocks = Vec::new();
     for number in (from..=to).rev() {
         let block = view.canonical(number).and_then(|hash| headers.get(&hash));
@@ -180,7 +190,7 @@ fn check_range(
             None => {
                 let starts_late = named_range.is_none_or(|(first, _)| first > from);
                 if starts_late && !evidence.has_depth(from) {
-                    doubt = Doubt::UnknownHeader;
+                    doubt = doubt.max(Doubt::UnknownHeader);
                 }
                 break;
             }
@@ -193,7 +203,7 @@ fn check_range(
         return doubt;
     }
     let named_blocks = read_block_numbers(response);
-    // A block whose logs are in the response counts as complete.
+    // A block with logs in the response needs no other upstream.
     let unnamed = doubted_blocks.iter().filter(|(number, _)| !named_blocks.contains(number));
     unnamed.map(|(_, block_doubt)| *block_doubt).fold(doubt, Doubt::max)
 }
@@ -209,6 +219,12 @@ impl Evidence<'_> {
     /// Returns true if the upstream has returned logs at least as old as the block at this height.
     fn has_depth(&self, number: u64) -> bool {
         is_depth_proven(self.depth, self.view, number)
+    }
+
+    /// Checks the newest block of which the response has logs.
+    fn check_named_block(&self, block: &BlockHeader) -> Doubt {
+        let is_recent = self.now.saturating_sub(block.received_at) < DOUBTED_FOR;
+        if is_recent { Doubt::Unrepeated } else { Doubt::None }
     }
 
     /// Checks a block of which the response has no items. `may_have` tells whether the block may
@@ -320,6 +336,8 @@ pub enum Trust {
     Agreed,
     /// All necessary upstreams were called, and no upstream returned more items.
     NotContradicted,
+    /// The response has logs of a recent block, and no upstream was called again.
+    Unrepeated,
     /// Not all other upstreams were called, or something is certainly missing.
     PossiblyIncomplete,
 }
@@ -359,6 +377,7 @@ impl DoubtedResponses {
     pub fn trust(&self, all_called: bool) -> Trust {
         match self.best {
             None => Trust::Undoubted,
+            Some((DoubtedResponse { doubt: Doubt::Unrepeated, .. }, _)) => Trust::Unrepeated,
             Some((DoubtedResponse { doubt: Doubt::Missing, .. }, _)) => Trust::PossiblyIncomplete,
             Some((DoubtedResponse { doubt: Doubt::Unknown, .. }, 2..)) => Trust::Agreed,
             Some((DoubtedResponse { doubt: Doubt::UnknownHeader, .. }, 2..)) if all_called => {
@@ -389,16 +408,19 @@ pub enum Retention {
 /// Decides how long a response is cached. `same_since` is the time of the first equal response;
 /// `None` unless an equal response is still stored for comparison.
 ///
-/// A doubted response never counts as complete. The time for which it is cached doubles with each
-/// equal response, up to [`CONTRADICTED_FOR`].
+/// A response that contradicts a bloom filter never counts as complete. The time for which it is
+/// cached doubles with each equal response, up to [`DOUBTED_FOR`]. A response with logs of a recent
+/// block counts as complete once an equal response comes [`CONTRADICTED_FOR`] later.
 pub fn decide_retention(trust: Trust, same_since: Option<Duration>, now: Duration) -> Retention {
     let since = same_since.unwrap_or(now);
+    let same_for = now.saturating_sub(since);
     match trust {
         Trust::Undoubted | Trust::Agreed => Retention::Full,
+        Trust::Unrepeated if same_for >= CONTRADICTED_FOR => Retention::Full,
+        Trust::Unrepeated => Retention::Limited { age_max: same_for.max(BRIEF_RETENTION), since },
         Trust::NotContradicted => {
-            let same_for = now.saturating_sub(since);
             let is_first = same_for < YOUNG_FOR;
-            let age_max = if is_first { BRIEF_RETENTION } else { same_for.min(CONTRADICTED_FOR) };
+            let age_max = if is_first { BRIEF_RETENTION } else { same_for.min(DOUBTED_FOR) };
             Retention::Limited { age_max, since }
         }
         Trust::PossiblyIncomplete => Retention::None,

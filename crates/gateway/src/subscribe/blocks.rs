@@ -3,22 +3,30 @@
 //!
 //! If a reorg drops a block, subscribers receive the block's logs again, marked as removed. By then
 //! upstreams may have deleted these logs, so the gateway stores the logs of recent blocks.
+//!
+//! An upstream may index a block late, or first a part of it. So the logs of a block are requested
+//! again until they are *settled*: equal twice or, if they contradict the block's bloom filter,
+//! equal for ten minutes. Logs that come late are appended to the stored list. A subscriber that has
+//! received the first logs of the list then receives the others.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use alloy_primitives::B256;
 use bytes::Bytes;
+use futures_util::StreamExt;
 use parking_lot::Mutex;
 use wire::hex::hash_from_value;
 use wire::json::walk;
 use wire::logs::{LogFields, mark_removed};
+use wire::quantity;
 
 use crate::call::Payload;
-use crate::policy::block_headers::{BlockHeader, BloomQuery};
+use crate::policy::block_headers::BlockHeader;
 use crate::policy::chain_cursor::Change;
+use crate::policy::complete::{DOUBTED_FOR, YOUNG_FOR};
 use crate::policy::heads::{Hash, Head};
 use crate::resolve::internal;
 use crate::resolve::internal::InternalCall;
@@ -36,9 +44,10 @@ const EMPTY_CONFIRMED_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// Maximum number of doubted blocks that are stored.
 const DOUBTED_MAX: usize = 64;
 /// Time after which a doubted block is removed from the store, even if the doubt has not ended.
-const DOUBTED_FOR: Duration = Duration::from_secs(60);
-/// Maximum number of blocks whose logs are stored: two epochs of Ethereum.
-const RECENT_BLOCKS_MAX: usize = 64;
+const DOUBT_AGE_MAX: Duration = Duration::from_secs(60);
+/// Maximum number of blocks whose logs are stored, and of those that are not settled: for chains
+/// with a block time of a second or more, the blocks of the time for which logs may come late.
+const RECENT_BLOCKS_MAX: usize = 600;
 /// Maximum bytes of the stored logs.
 const RECENT_BYTES_MAX: usize = 64 << 20;
 
@@ -60,6 +69,25 @@ pub(super) struct Unavailable;
 pub(super) struct Blocks {
     recent: Mutex<RecentLogs>,
     doubts: Mutex<Doubts>,
+    unsettled: Mutex<VecDeque<UnsettledBlock>>,
+}
+
+/// A block whose logs are requested again.
+#[derive(Debug, Clone, Copy)]
+struct UnsettledBlock {
+    head: Head,
+    /// When the stored logs were first requested, as time since the start of the process.
+    since: Duration,
+    /// When the logs are requested next.
+    next_at: Duration,
+}
+
+/// The logs that a subscriber has received of a block that is not settled.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Received {
+    hash: Hash,
+    /// Number of received logs, which are the first of the stored list.
+    count: usize,
 }
 
 /// The blocks whose empty lists of logs are doubted.
@@ -94,7 +122,7 @@ impl Doubts {
             return false;
         }
         if stored_since.is_none() {
-            self.blocks.retain(|block| requested_at.saturating_sub(block.since) < DOUBTED_FOR);
+            self.blocks.retain(|block| requested_at.saturating_sub(block.since) < DOUBT_AGE_MAX);
             // If the store is full, this doubt is not stored, and begins anew with the next
             // request.
             if self.blocks.len() < DOUBTED_MAX {
@@ -120,6 +148,23 @@ struct RecentLogs {
     blocks: VecDeque<(Hash, Arc<Vec<Log>>)>,
     /// Total bytes of all logs.
     bytes: usize,
+}
+
+impl RecentLogs {
+    /// Removes the oldest logs while there are too many.
+    fn evict(&mut self) {
+        while self.blocks.len() > RECENT_BLOCKS_MAX || self.bytes > RECENT_BYTES_MAX {
+            let Some((_, oldest)) = self.blocks.pop_front() else { return };
+            self.bytes -= bytes_of(&oldest);
+        }
+    }
+}
+
+impl Log {
+    /// Returns the position of the log in its block.
+    fn index(&self) -> Option<u64> {
+        walk::member(&self.raw, "logIndex").and_then(quantity::from_value)
+    }
 }
 
 /// Fetches the block with the number and hash of `head`, without the bodies of its transactions.
@@ -160,6 +205,32 @@ async fn fetch_result(
     }
 }
 
+/// Fetches the logs of a block as an upstream has them now.
+async fn request_logs(
+    cx: &Rc<ThreadContext>,
+    chain: usize,
+    head: Head,
+) -> Result<Vec<Log>, Unavailable> {
+    let params = format!("[{{\"blockHash\":\"{}\"}}]", B256::new(head.hash));
+    // The response may be incomplete, and the cache would keep it.
+    let bypass_cache = true;
+    let raw = fetch_result(cx, chain, "eth_getLogs", &params, head, bypass_cache).await?;
+    let parse_log = |log: &[u8]| {
+        let fields = LogFields::parse(log).filter(|fields| fields.block_hash == head.hash)?;
+        Some(Log { fields, raw: raw.slice_ref(log) })
+    };
+    let logs: Option<Vec<Log>> = walk::elements(&raw).map(parse_log).collect();
+    logs.filter(|_| raw.first() == Some(&b'[')).ok_or(Unavailable)
+}
+
+/// Returns true if the bloom filter of a block shows that the block has further logs.
+fn has_further_logs(cx: &ThreadContext, chain: usize, head: Head, logs: &[Log]) -> bool {
+    let headers = cx.snapshot.chains[chain].headers.read();
+    let header = headers.get(&head.hash).filter(|_| headers.trusts_blooms());
+    let fields = logs.iter().map(|log| &log.fields);
+    header.and_then(|header| header.has_further_logs(fields)).unwrap_or(false)
+}
+
 impl Blocks {
     /// Returns the logs of the block that a change adds or drops. Logs of a dropped block are
     /// marked as removed.
@@ -175,9 +246,13 @@ impl Blocks {
             Change::Added(_) => match stored_logs {
                 Some(logs) => Ok(logs),
                 None => {
+                    let requested_at = cx.snapshot.now();
                     let logs = Arc::new(self.fetch_logs(cx, chain, head).await?);
-                    self.store_recent(head.hash, &logs);
-                    Ok(logs)
+                    let is_settled = logs.is_empty() && !has_further_logs(cx, chain, head, &logs);
+                    if self.store_recent(head.hash, &logs) && !is_settled {
+                        self.add_unsettled(head, requested_at);
+                    }
+                    Ok(self.find_recent(head.hash).unwrap_or(logs))
                 }
             },
             Change::Dropped(_) => {
@@ -185,7 +260,7 @@ impl Blocks {
                     Some(logs) => logs,
                     // The block is older than the subscription. If upstreams do not have the block
                     // any more, no logs are reported as removed.
-                    None => Arc::new(self.fetch_logs(cx, chain, head).await.unwrap_or_default()),
+                    None => Arc::new(request_logs(cx, chain, head).await.unwrap_or_default()),
                 };
                 let mark = |log: &Log| Log { raw: mark_removed(&log.raw).into(), ..log.clone() };
                 Ok(Arc::new(logs.iter().map(mark).collect()))
@@ -193,7 +268,8 @@ impl Blocks {
         }
     }
 
-    /// Fetches the logs of a block. Fails if the list is empty and doubted.
+    /// Fetches the logs of a block. Fails if there are none although the block's bloom filter shows
+    /// logs, as long as this is doubted.
     async fn fetch_logs(
         &self,
         cx: &Rc<ThreadContext>,
@@ -201,43 +277,127 @@ impl Blocks {
         head: Head,
     ) -> Result<Vec<Log>, Unavailable> {
         let requested_at = cx.snapshot.now();
-        let params = format!("[{{\"blockHash\":\"{}\"}}]", B256::new(head.hash));
-        // An empty response may be wrong, and the cache would keep it.
-        let bypass_cache = true;
-        let raw = fetch_result(cx, chain, "eth_getLogs", &params, head, bypass_cache).await?;
-        let parse_log = |log: &[u8]| {
-            let fields = LogFields::parse(log).filter(|fields| fields.block_hash == head.hash)?;
-            Some(Log { fields, raw: raw.slice_ref(log) })
-        };
-        let logs: Option<Vec<Log>> = walk::elements(&raw).map(parse_log).collect();
-        let logs = logs.filter(|_| raw.first() == Some(&b'[')).ok_or(Unavailable)?;
-        // An upstream that has not indexed its newest block yet reports no logs.
-        if logs.is_empty() {
-            let raw = fetch_block(cx, chain, head).await?;
-            let header = BlockHeader::parse(&raw, requested_at);
-            let may_have_logs = header.and_then(|header| header.may_have(&BloomQuery::default()));
-            if may_have_logs == Some(true) && self.doubts.lock().is_doubted(head.hash, requested_at)
-            {
-                return Err(Unavailable);
-            }
-        } else {
+        let logs = request_logs(cx, chain, head).await?;
+        if !logs.is_empty() {
             self.doubts.lock().resolve(head.hash);
+            return Ok(logs);
+        }
+        // An upstream that has not indexed its newest block yet reports no logs.
+        let raw = fetch_block(cx, chain, head).await?;
+        let header = BlockHeader::parse(&raw, requested_at);
+        let may_have_logs = header.and_then(|header| header.has_further_logs([]));
+        if may_have_logs == Some(true) && self.doubts.lock().is_doubted(head.hash, requested_at) {
+            return Err(Unavailable);
         }
         Ok(logs)
     }
 
-    /// Stores the logs of a block. While a limit is exceeded, removes the oldest logs.
-    fn store_recent(&self, hash: Hash, logs: &Arc<Vec<Log>>) {
+    fn add_unsettled(&self, head: Head, since: Duration) {
+        let mut unsettled = self.unsettled.lock();
+        if unsettled.len() >= RECENT_BLOCKS_MAX {
+            unsettled.pop_front();
+        }
+        unsettled.push_back(UnsettledBlock { head, since, next_at: since + YOUNG_FOR });
+    }
+
+    /// Records that a subscriber has received `count` logs of a change. Only blocks that are not
+    /// settled are recorded.
+    pub(super) fn track(&self, received: &mut Vec<Received>, change: Change, count: usize) {
+        match change {
+            Change::Added(Head { hash, .. }) if self.is_unsettled(hash) => {
+                received.push(Received { hash, count });
+            }
+            Change::Added(_) => {}
+            Change::Dropped(head) => received.retain(|block| block.hash != head.hash),
+        }
+    }
+
+    fn is_unsettled(&self, hash: Hash) -> bool {
+        self.unsettled.lock().iter().any(|block| block.head.hash == hash)
+    }
+
+    /// Requests the logs of all blocks again whose time has come. Returns the time until the next
+    /// request; `None` if all blocks are settled.
+    pub(super) async fn request_again(
+        &self,
+        cx: &Rc<ThreadContext>,
+        chain: usize,
+    ) -> Option<Duration> {
+        let now = cx.snapshot.now();
+        let due: Vec<UnsettledBlock> = {
+            let mut unsettled = self.unsettled.lock();
+            let due = unsettled.iter_mut().filter(|block| block.next_at <= now);
+            // The time of the next request is moved first, so that no other thread repeats it.
+            due.map(|block| {
+                block.next_at = now + now.saturating_sub(block.since).max(YOUNG_FOR);
+                *block
+            })
+            .collect()
+        };
+        let requests =
+            due.into_iter().map(async |block| (block, request_logs(cx, chain, block.head).await));
+        let mut requests =
+            std::pin::pin!(futures_util::stream::iter(requests).buffered(BLOCK_FETCHES_MAX));
+        while let Some((block, logs)) = requests.next().await {
+            let Ok(logs) = logs else { continue };
+            let hash = block.head.hash;
+            let is_settled = !self.append_recent(hash, &logs)
+                && (now.saturating_sub(block.since) >= DOUBTED_FOR
+                    || !has_further_logs(cx, chain, block.head, &logs));
+            if is_settled {
+                self.unsettled.lock().retain(|block| block.head.hash != hash);
+            }
+        }
+        let unsettled = self.unsettled.lock();
+        let next_at = unsettled.iter().map(|block| block.next_at).min()?;
+        Some(next_at.saturating_sub(cx.snapshot.now()))
+    }
+
+    /// Returns the logs that came late, after the ones that a subscriber has received. Forgets
+    /// blocks that are settled.
+    pub(super) fn take_late(&self, received: &mut Vec<Received>) -> Vec<Log> {
+        let mut late = Vec::new();
+        received.retain_mut(|block| {
+            // Read before the list: a list that grows later belongs to an unsettled block.
+            let is_unsettled = self.is_unsettled(block.hash);
+            let Some(logs) = self.find_recent(block.hash) else { return false };
+            late.extend_from_slice(&logs[block.count..]);
+            block.count = logs.len();
+            is_unsettled
+        });
+        late
+    }
+
+    /// Stores the logs of a block. While a limit is exceeded, removes the oldest logs. Returns false
+    /// if logs of this block are stored already.
+    fn store_recent(&self, hash: Hash, logs: &Arc<Vec<Log>>) -> bool {
         let mut recent = self.recent.lock();
         if recent.blocks.iter().any(|(stored_hash, _)| *stored_hash == hash) {
-            return;
+            return false;
         }
         recent.bytes += bytes_of(logs);
         recent.blocks.push_back((hash, Arc::clone(logs)));
-        while recent.blocks.len() > RECENT_BLOCKS_MAX || recent.bytes > RECENT_BYTES_MAX {
-            let Some((_, oldest)) = recent.blocks.pop_front() else { return };
-            recent.bytes -= bytes_of(&oldest);
+        recent.evict();
+        true
+    }
+
+    /// Appends the logs that the stored list of a block lacks. Returns true if there were any.
+    fn append_recent(&self, hash: Hash, logs: &[Log]) -> bool {
+        let mut recent = self.recent.lock();
+        let RecentLogs { blocks, bytes } = &mut *recent;
+        let Some((_, stored)) = blocks.iter_mut().rfind(|(stored, _)| *stored == hash) else {
+            return false;
+        };
+        let indexes: HashSet<Option<u64>> = stored.iter().map(Log::index).collect();
+        let late: Vec<Log> =
+            logs.iter().filter(|log| !indexes.contains(&log.index())).cloned().collect();
+        if late.is_empty() {
+            return false;
         }
+        *bytes += bytes_of(&late);
+        Arc::make_mut(stored).extend(late);
+        recent.evict();
+        true
     }
 
     /// Returns the stored logs of a block; `None` if they are not stored.

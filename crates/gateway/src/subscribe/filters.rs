@@ -1,7 +1,7 @@
 //! Filters (`eth_newFilter` and similar methods) for clients that poll.
 //!
-//! A filter stores only the chain cursor of its client: the newest blocks that the client has
-//! received (`policy/chain_cursor.rs`). When the client polls, the gateway compares the cursor with
+//! A filter stores what its client has received: its chain cursor, which holds the newest blocks
+//! (`policy/chain_cursor.rs`), and the number of logs of blocks that may get more (`blocks.rs`). When the client polls, the gateway compares the cursor with
 //! its own view of the chain, a snapshot of the newest served blocks (`policy/heads/view.rs`). So
 //! an idle filter costs nothing and survives the loss of any upstream. It misses no block, even if
 //! the client polls rarely. Filters for pending transactions belong to an upstream: the gateway
@@ -22,7 +22,7 @@ use wire::call::{Call, Params};
 use wire::json::string::JsonString;
 use wire::json::walk;
 
-use super::blocks::BLOCK_FETCHES_MAX;
+use super::blocks::{BLOCK_FETCHES_MAX, Received};
 use super::feeds::Feed;
 use super::{LogSelection, SubscribeOutcome, refuse, result_outcome};
 use crate::call::Payload;
@@ -74,8 +74,17 @@ struct Filter {
     owner: u64,
     /// When the client last polled, as time since the start of the process.
     polled_at: Mutex<Duration>,
-    /// The chain cursor of the client. Only one poll at a time advances the cursor.
-    cursor: AsyncMutex<ChainCursor>,
+    /// What the client has received. Only one poll at a time changes it.
+    progress: AsyncMutex<Progress>,
+}
+
+/// What the client of a filter has received.
+#[derive(Debug, Clone)]
+struct Progress {
+    /// The newest blocks.
+    cursor: ChainCursor,
+    /// The logs of blocks that may get more logs.
+    received: Vec<Received>,
 }
 
 /// What a poll of a filter returns.
@@ -182,8 +191,8 @@ fn create(
     if filters.by_id.len() >= settings.filters_max {
         return Err(refuse(SubscribeRefusal::GatewayLimit));
     }
-    let filter =
-        Filter { kind, owner, polled_at: Mutex::new(now), cursor: AsyncMutex::new(cursor) };
+    let progress = AsyncMutex::new(Progress { cursor, received: Vec::new() });
+    let filter = Filter { kind, owner, polled_at: Mutex::new(now), progress };
     filters.by_id.insert(id, Arc::new(filter));
     Ok(SubscribeOutcome::Payload(Payload::Result(format!("\"0x{id:x}\"").into())))
 }
@@ -197,11 +206,11 @@ async fn poll_changes(
     filter: &Filter,
 ) -> Result<SubscribeOutcome, Failure> {
     let chain_state = &cx.snapshot.chains[chain];
-    let mut saved_cursor = filter.cursor.lock().await;
+    let mut saved_progress = filter.progress.lock().await;
     let view = chain_state.view.load_full();
-    // The poll advances a copy of the cursor. If the client disconnects during the poll, its next
-    // poll returns the same changes.
-    let mut cursor = saved_cursor.clone();
+    // The poll changes a copy. If the client disconnects during the poll, its next poll returns the
+    // same changes.
+    let Progress { mut cursor, mut received } = saved_progress.clone();
     cursor.extend_down(&view);
     // If the cursor is too far behind, the client must create a new filter.
     let mut changes = cursor
@@ -225,13 +234,17 @@ async fn poll_changes(
             }
         }
         FilterKind::Logs { logs: selection, .. } => {
+            feed.blocks.request_again(cx, chain).await;
+            let late = feed.blocks.take_late(&mut received);
+            let late = late.iter().filter(|log| selection.selects(&log.fields));
+            late.for_each(|log| push(&mut out, &log.raw));
             let fetches = changes
                 .into_iter()
                 .map(async |change| (change, feed.blocks.logs_of(cx, chain, change).await));
             let mut fetches =
                 std::pin::pin!(futures_util::stream::iter(fetches).buffered(BLOCK_FETCHES_MAX));
-            while let Some((change, Ok(logs))) = fetches.next().await {
-                let logs = logs.iter().filter(|log| selection.selects(&log.fields));
+            while let Some((change, Ok(block_logs))) = fetches.next().await {
+                let logs = block_logs.iter().filter(|log| selection.selects(&log.fields));
                 let bytes: usize = logs.clone().map(|log| log.raw.len() + 1).sum();
                 // The response is large enough. The next poll returns the remaining changes.
                 if out.len() > 1 && out.len() + bytes > CHANGES_BYTES_MAX {
@@ -239,10 +252,11 @@ async fn poll_changes(
                 }
                 logs.for_each(|log| push(&mut out, &log.raw));
                 cursor.follow(change);
+                feed.blocks.track(&mut received, change, block_logs.len());
             }
         }
     }
     out.push(b']');
-    *saved_cursor = cursor;
+    *saved_progress = Progress { cursor, received };
     Ok(SubscribeOutcome::Payload(Payload::Result(out.into())))
 }

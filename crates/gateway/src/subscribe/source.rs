@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use wire::block::header_from_block;
 
-use super::blocks::{BLOCK_FETCHES_MAX, Unavailable};
+use super::blocks::{BLOCK_FETCHES_MAX, Received, Unavailable};
 use super::relay::RelayRequest;
 use super::stream::{Event, OpenState, Stream};
 use super::{Subscriptions, blocks, relay};
@@ -97,6 +97,7 @@ impl Source {
     /// Follows the served chain and sends events until the stream has no followers.
     async fn follow(self, mut cursor: Option<ChainCursor>, content: EventContent) {
         let mut view_changes = self.chain.view_changes();
+        let mut received = Vec::new();
         let mut retry_pause = RETRY_PAUSE_MIN;
         while !self.stream.end_if_unfollowed() {
             view_changes.borrow_and_update();
@@ -106,12 +107,18 @@ impl Source {
                 self.stream.end();
                 return;
             };
-            let has_succeeded = self.advance(&cx, chain, &mut cursor, content).await.is_ok();
+            let advanced = self.advance(&cx, chain, &mut cursor, &mut received, content).await;
+            let has_succeeded = advanced.is_ok();
+            let next_request = match content {
+                EventContent::Headers => None,
+                EventContent::Logs => self.send_late_logs(&cx, chain, &mut received).await,
+            };
             drop(cx);
             tokio::select! {
                 changed = view_changes.changed() => if changed.is_err() { return },
                 () = self.stream.wait_until_unfollowed() => {}
                 () = tokio::time::sleep(retry_pause), if !has_succeeded => {}
+                () = tokio::time::sleep(next_request.unwrap_or_default()), if next_request.is_some() => {}
             }
             retry_pause = if has_succeeded {
                 RETRY_PAUSE_MIN
@@ -121,14 +128,32 @@ impl Source {
         }
     }
 
+    /// Requests logs again that may have been incomplete, and sends those that came late. Returns the
+    /// time until the next request; `None` if no block needs one.
+    async fn send_late_logs(
+        &self,
+        cx: &Rc<ThreadContext>,
+        chain: usize,
+        received: &mut Vec<Received>,
+    ) -> Option<Duration> {
+        let feed = self.subscriptions.feeds.get_or_create(&self.chain);
+        let next_request = feed.blocks.request_again(cx, chain).await;
+        let late = feed.blocks.take_late(received);
+        if !late.is_empty() {
+            self.stream.send(Event::Logs(Arc::new(late)));
+        }
+        next_request
+    }
+
     /// Moves the cursor to the served head, and sends an event for each change on the way. `chain`
-    /// is the index of the chain. Fails if a block or its logs are not available yet. The cursor
-    /// then stays before the change to this block.
+    /// is the index of the chain. `received` lists the logs that may get more. Fails if a block or
+    /// its logs are not available yet. The cursor then stays before the change to this block.
     async fn advance(
         &self,
         cx: &Rc<ThreadContext>,
         chain: usize,
         cursor: &mut Option<ChainCursor>,
+        received: &mut Vec<Received>,
         content: EventContent,
     ) -> Result<(), Unavailable> {
         let view = self.chain.view.load_full();
@@ -156,6 +181,14 @@ impl Source {
         while let Some((change, event)) = events.next().await {
             let event = event?;
             current.follow(change);
+            let count = match &event {
+                Some(Event::Logs(logs)) => logs.len(),
+                _ => 0,
+            };
+            if content == EventContent::Logs {
+                let feed = self.subscriptions.feeds.get_or_create(&self.chain);
+                feed.blocks.track(received, change, count);
+            }
             if let Some(event) = event {
                 self.stream.send(event);
             }

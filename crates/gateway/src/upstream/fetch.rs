@@ -235,13 +235,20 @@ impl<'a> Attempts<'a> {
     fn check_completeness(&mut self, attempt: &mut Attempt, elapsed: Duration) {
         let doubted_response =
             doubt::check_completeness(self.cx, self.request, attempt, self.absence);
-        attempt.doubted_response = doubted_response.or_else(|| {
+        let needs_another = |response: &DoubtedResponse| response.doubt != Doubt::Unrepeated;
+        attempt.doubted_response = doubted_response.filter(needs_another).or_else(|| {
             // The response is doubtful if another upstream has returned more items.
             let Some(Payload::Result(result)) = &attempt.payload else { return None };
             let has_less = self.doubted_responses.has_more_than(result);
             has_less.then(|| DoubtedResponse::new(Doubt::Unproven, result))
         });
-        let Some(doubted_response) = attempt.doubted_response else { return };
+        let Some(doubted_response) = attempt.doubted_response else {
+            attempt.doubted_response = doubted_response;
+            if let Some(unrepeated) = doubted_response {
+                self.doubted_responses.add(unrepeated);
+            }
+            return;
+        };
         if self.absence.is_some() {
             if let Some(decision) = &mut attempt.cache_decision {
                 decision.admission = Err(RejectReason::Null);

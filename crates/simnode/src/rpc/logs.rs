@@ -74,11 +74,15 @@ impl Call<'_> {
         indexed >= head || self.world.hash_at(*indexed, number) == Some(block.hash)
     }
 
-    /// Appends the matching logs of a block, if the block is indexed.
+    /// Appends the matching ones of the logs of a block that the node has indexed.
     fn push_indexed(&self, filter: &Filter, out: &mut Vec<u8>, block: &Block) {
-        if self.has_indexed(block) {
-            filter.push_matching(out, block);
-        }
+        let logs = block.transactions.iter().map(|transaction| transaction.logs.len()).sum();
+        let indexed = match self.has_indexed(block) {
+            true => logs,
+            false if self.view.retention.half_indexed => logs / 2,
+            false => 0,
+        };
+        filter.push_matching(out, block, indexed);
     }
 
     /// Serves `eth_getLogs`.
@@ -200,10 +204,13 @@ impl Filter {
         Ok(Self { addresses, topics: topic_positions })
     }
 
-    fn push_matching(&self, out: &mut Vec<u8>, block: &Block) {
+    /// Appends the matching ones of the first `count` logs of a block.
+    fn push_matching(&self, out: &mut Vec<u8>, block: &Block, count: usize) {
+        let mut position = 0;
         for (transaction_index, transaction) in block.transactions.iter().enumerate() {
             for (log_index, log) in transaction.logs.iter().enumerate() {
-                if self.matches(log) {
+                position += 1;
+                if position <= count && self.matches(log) {
                     let has_earlier_log = out.len() > b"[".len();
                     if has_earlier_log {
                         out.push(b',');

@@ -13,6 +13,7 @@ mod judge;
 mod nodes;
 mod redis;
 mod socket;
+mod very_late;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
