@@ -105,3 +105,20 @@ fn old_headers_make_room() {
     assert_eq!(headers.blocks.len(), 4);
     assert_eq!(headers.transactions, TRANSACTIONS_MAX);
 }
+
+#[test]
+fn a_bloom_filter_shows_whether_logs_are_missing() {
+    let (address, topic, other) = ([7; 20], [9; 32], [8; 20]);
+    let block = read(&block(1, &[&address, &topic, &other], &[]));
+    let log = |address, topics: &[[u8; 32]]| LogFields {
+        block_number: 1,
+        block_hash: hash(1),
+        address,
+        topics: topics.to_vec(),
+    };
+    let (first, second) = (log(address, &[topic]), log(other, &[]));
+    assert_eq!(block.has_further_logs([]), Some(true));
+    assert_eq!(block.has_further_logs([&first]), Some(true));
+    assert_eq!(block.has_further_logs([&second, &first]), Some(false));
+    assert_eq!(read(r#"{"number":"0x1"}"#).has_further_logs([]), None);
+}

@@ -84,8 +84,8 @@ fn logs(blocks: &[u64]) -> String {
 
 #[test]
 fn logs_of_a_range_are_compared_block_by_block() {
-    let chain = Chain::new();
-    assert_eq!(chain.range(1_001, HEAD, &BLOCKS_WITH_LOGS), Doubt::None);
+    let mut chain = Chain::new();
+    assert_eq!(chain.range(1_001, HEAD, &BLOCKS_WITH_LOGS), Doubt::Unrepeated);
     assert_eq!(chain.range(1_001, HEAD, &[]), Doubt::Young);
     assert_eq!(chain.range(1_001, HEAD, &[1_005, 1_018]), Doubt::Young, "the head is missing");
     assert_eq!(chain.range(1_001, HEAD, &[1_005, HEAD]), Doubt::Young, "one between is missing");
@@ -94,6 +94,8 @@ fn logs_of_a_range_are_compared_block_by_block() {
     assert_eq!(chain.range(1_019, HEAD + 5, &[]), Doubt::Young, "as far as blocks are known");
     assert_eq!(chain.range(HEAD + 1, HEAD + 5, &[]), Doubt::None);
     assert_eq!(chain.range(HEAD, 1_001, &[]), Doubt::None, "a reversed range");
+    chain.now += DOUBTED_FOR;
+    assert_eq!(chain.range(1_001, HEAD, &BLOCKS_WITH_LOGS), Doubt::None);
 }
 
 #[test]
@@ -132,8 +134,8 @@ fn a_block_named_by_hash_is_young_until_its_header_is_known() {
     let chain = Chain::new();
     let judge = |number, blocks: &[u64]| chain.logs(Span::Hash(hash(number)), blocks, 100).doubt;
     assert_eq!(judge(HEAD, &[]), Doubt::Young);
-    assert_eq!(judge(HEAD, &[HEAD]), Doubt::None);
-    assert_eq!(judge(1_005, &[]), Doubt::Young, "its header came less than ten minutes ago");
+    assert_eq!(judge(HEAD, &[HEAD]), Doubt::Unrepeated);
+    assert_eq!(judge(1_005, &[]), Doubt::Young, "its header came less than a minute ago");
     assert_eq!(judge(1_006, &[]), Doubt::None);
     assert_eq!(judge(HEAD + 1, &[]), Doubt::Young, "nobody knows how old it is");
     assert_eq!(judge(HEAD + 1, &[HEAD + 1]), Doubt::None);
@@ -147,7 +149,7 @@ fn unfilled_bloom_filters_are_detected() {
     assert!(chain.logs(span, &[1_011], 100).has_unfilled_blooms);
     chain.headers.distrust_blooms();
     assert_eq!(chain.range(1_010, 1_012, &[1_011]), Doubt::Bloom, "the last may be missing");
-    assert_eq!(chain.range(1_010, 1_012, &[1_012]), Doubt::None);
+    assert_eq!(chain.range(1_010, 1_012, &[1_012]), Doubt::Unrepeated);
     assert_eq!(chain.range(1_017, 1_018, &[1_017]), Doubt::Young);
 }
 
@@ -248,11 +250,28 @@ fn a_response_that_contradicts_a_bloom_filter_expires_after_a_doubling_time() {
 }
 
 #[test]
+fn logs_of_a_recent_block_are_cached_for_good_if_they_come_again_a_minute_later() {
+    let (start, mut now, mut same_since, mut calls) = (Duration::from_secs(7), 7_000, None, 1);
+    let retention = loop {
+        match decide_retention(Trust::Unrepeated, same_since, Duration::from_millis(now)) {
+            Retention::Limited { age_max, since } => {
+                assert_eq!(since, start);
+                (same_since, now, calls) =
+                    (Some(since), now + age_max.as_millis() as u64, calls + 1);
+            }
+            retention => break retention,
+        }
+    };
+    assert_eq!(retention, Retention::Full);
+    assert_eq!((now - 7_000, calls), (76_800, 10));
+}
+
+#[test]
 fn late_nodes_do_not_outvote_a_bloom_filter() {
     let mut chain = Chain::new();
     let old = Span::Range { from: 1_005, to: 1_005 };
-    // A header that arrived a minute ago may still belong to a block that no node has indexed.
-    chain.now += Duration::from_secs(60);
+    // A header that arrived 40 s ago may still belong to a block that no node has indexed.
+    chain.now += Duration::from_secs(25);
     let doubt = chain.logs(old, &[], 100).doubt;
     assert_eq!(doubt, Doubt::Young);
     let two = responses_of(&[(doubt, &[]), (doubt, &[])]);
