@@ -89,6 +89,10 @@ pub(crate) async fn fetch(
                 attempts.reconnected = true;
                 reconnect_to = Some(attempt.upstream);
             }
+            Decision::Another { .. } if attempts.may_ask_at_once(&attempt) => {
+                let best = attempts.ask_at_once(pick_better(best_attempt, attempt)).await;
+                return attempts.finish(best).await;
+            }
             Decision::Another { pause } | Decision::Again { pause } => {
                 let counters = &cx.counters;
                 let is_second_opinion = attempts.second_opinion_timeout.is_some();
@@ -157,7 +161,7 @@ pub(super) struct Attempts<'a> {
     deferred_faults: Vec<DeferredFault>,
     /// Number of attempts. Repetitions on a new connection and the further attempts of a race do
     /// not count.
-    attempt_count: u32,
+    pub(super) attempt_count: u32,
     /// Number of repetitions at upstreams that were tried before.
     repeats: u32,
     /// What the served chain says about the latest attempt, if its upstream does not have the block
@@ -177,7 +181,7 @@ pub(super) struct Attempts<'a> {
     /// Number of errors that no rule knows.
     unknown_errors: u32,
     /// Timeout of each second opinion; `None` while no response is doubtful.
-    second_opinion_timeout: Option<Duration>,
+    pub(super) second_opinion_timeout: Option<Duration>,
 }
 
 /// A fault that counts against its upstream only if another upstream responds to the call.
@@ -214,7 +218,7 @@ impl<'a> Attempts<'a> {
 
     /// Decides whether the response may be cached. If another upstream may have a better response,
     /// changes the verdict to a fault. `elapsed` is the duration of the attempt.
-    fn assess(&mut self, attempt: &mut Attempt, elapsed: Duration) {
+    pub(super) fn assess(&mut self, attempt: &mut Attempt, elapsed: Duration) {
         let (cx, request) = (self.cx, self.request);
         self.absence = doubt::find_absence(cx, request, attempt);
         let is_known = matches!(self.absence, Some(Absence::Known { .. }));
@@ -293,6 +297,13 @@ impl<'a> Attempts<'a> {
         chooser.choose_or_wait(allowed_wait).await
     }
 
+    /// Returns true if the doubt is about old blocks only. Such a doubt may concern every range of
+    /// old blocks without logs, so it must not delay a slow call by one upstream after the other.
+    fn may_ask_at_once(&self, attempt: &Attempt) -> bool {
+        let doubt = attempt.doubted_response.map(|response| response.doubt);
+        self.absence.is_none() && matches!(doubt, Some(Doubt::UnknownHeader | Doubt::Unproven))
+    }
+
     /// Returns true if no further upstream may be called for a more complete response.
     fn has_no_upstream_left(&self) -> bool {
         let attempts_max = self.group().retries_max + 1;
@@ -302,7 +313,7 @@ impl<'a> Attempts<'a> {
     }
 
     /// Returns the configuration of the call's group.
-    fn group(&self) -> &'a Group {
+    pub(super) fn group(&self) -> &'a Group {
         &self.cx.topology.config.groups[self.request.group]
     }
 

@@ -8,6 +8,8 @@
 //!   further attempt starts at once. It is not charged to any budget, because a lost upstream does
 //!   no work for the call.
 //!
+//! Second opinions (`fetch.rs`) about old blocks are also sent at a time. All of them are awaited.
+//!
 //! An upstream has *stalled* if it has calls in flight but responds to none (`policy/stall.rs`).
 //! The race marks a stalled upstream as *suspected*. When a further attempt starts, the earlier
 //! attempts continue, because their upstreams may still respond.
@@ -21,6 +23,8 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use wire::method::Repeat;
@@ -239,6 +243,42 @@ impl Race<'_> {
         });
         let next_at = suspect_times.chain([self.hedge_at]).min().unwrap_or(self.hedge_at);
         next_at.saturating_sub(now).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX)
+    }
+}
+
+impl Attempts<'_> {
+    /// Asks the other healthy upstreams for a second opinion, all at a time, and returns the best
+    /// attempt. `best` is the best attempt so far. The first upstream is charged to the budget
+    /// already.
+    pub(super) async fn ask_at_once(&mut self, mut best: Attempt) -> Attempt {
+        let (cx, request, began) = (self.cx, self.request, self.cx.now());
+        let timeout = self.second_opinion_timeout.unwrap_or_default();
+        let deadline = request.deadline.min(cx.instant() + timeout);
+        let mut opinions = FuturesUnordered::new();
+        while self.attempt_count <= self.group().retries_max {
+            let Some(upstream) = self.chooser().choose_second_opinion() else { break };
+            if !opinions.is_empty() && !cx.second_opinions.borrow_mut().withdraw(began) {
+                break;
+            }
+            self.attempt_count += 1;
+            self.tried.push(upstream);
+            cx.counters.second_opinions.add(1);
+            opinions.push(run_attempt(cx, upstream, request, deadline, false));
+        }
+        while let Some(mut attempt) = opinions.next().await {
+            self.assess(&mut attempt, cx.now().saturating_sub(began));
+            self.record(&attempt);
+            if attempt.stale_connection {
+                opinions.push(run_attempt(cx, attempt.upstream, request, deadline, true));
+                continue;
+            }
+            let is_certain = attempt.verdict.is_response();
+            best = pick_better(Some(best), attempt);
+            if is_certain {
+                break;
+            }
+        }
+        best
     }
 }
 

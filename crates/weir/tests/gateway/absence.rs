@@ -169,7 +169,7 @@ impl Oracle<'_> {
 }
 
 /// A chain without reorgs, so that each call has one correct response.
-fn world() -> Arc<World> {
+pub(crate) fn world() -> Arc<World> {
     let options = WorldOptions {
         seed: 7,
         height_start: 600,
@@ -182,7 +182,7 @@ fn world() -> Arc<World> {
     Arc::new(World::new(options).unwrap())
 }
 
-fn connector(node: &Arc<Node>) -> MemoryConnector {
+pub(crate) fn connector(node: &Arc<Node>) -> MemoryConnector {
     let node = Arc::clone(node);
     Arc::new(move || {
         let (ours, theirs) = tokio::io::duplex(STREAM_BYTES);
@@ -191,7 +191,7 @@ fn connector(node: &Arc<Node>) -> MemoryConnector {
     })
 }
 
-fn config(nodes: usize, more: &str) -> Config {
+pub(crate) fn config(nodes: usize, more: &str) -> Config {
     let mut text = format!(
         "[chain.sim]\nfamily = \"harmony\"\nblock_time = \"{BLOCK_TIME:?}\"\npoll_interval = \"100ms\"\n{more}\n"
     );
@@ -209,7 +209,7 @@ fn config(nodes: usize, more: &str) -> Config {
     })
 }
 
-async fn call<S>(client: &mut Connection<S>, method: &str, params: &Value) -> Value
+pub(crate) async fn call<S>(client: &mut Connection<S>, method: &str, params: &Value) -> Value
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {

@@ -25,6 +25,7 @@ mod image;
 mod late_logs;
 mod limits;
 mod multiplexed;
+mod old_logs;
 mod overload;
 mod packages;
 mod providers;
