@@ -12,6 +12,16 @@ pub fn start_proxy(
     node_address: &str,
     rewrite: impl Fn(&str, String) -> String + Clone + Send + 'static,
 ) -> String {
+    start_proxy_with_status(node_address, move |request, response| {
+        (200, rewrite(request, response))
+    })
+}
+
+/// As [`start_proxy`], but `rewrite` returns the HTTP status too.
+pub fn start_proxy_with_status(
+    node_address: &str,
+    rewrite: impl Fn(&str, String) -> (u16, String) + Clone + Send + 'static,
+) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("it listens"));
     let node_address = node_address.to_owned();
@@ -25,7 +35,11 @@ pub fn start_proxy(
 }
 
 /// Forwards the requests of one connection, one at a time, until the connection ends.
-fn forward(mut stream: TcpStream, node_address: &str, rewrite: &impl Fn(&str, String) -> String) {
+fn forward(
+    mut stream: TcpStream,
+    node_address: &str,
+    rewrite: &impl Fn(&str, String) -> (u16, String),
+) {
     let mut node = Client::connect(node_address);
     let (mut request, mut chunk) = (Vec::new(), [0; 65536]);
     loop {
@@ -41,8 +55,8 @@ fn forward(mut stream: TcpStream, node_address: &str, rewrite: &impl Fn(&str, St
             continue;
         }
         let response = node.call("/", body.as_bytes());
-        let response = rewrite(body, response.text().to_owned());
-        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", response.len());
+        let (status, response) = rewrite(body, response.text().to_owned());
+        let head = format!("HTTP/1.1 {status} OK\r\ncontent-length: {}\r\n\r\n", response.len());
         if stream.write_all(format!("{head}{response}").as_bytes()).is_err() {
             return;
         }

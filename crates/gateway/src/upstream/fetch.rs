@@ -18,6 +18,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use wire::block::read_response_blocks;
+use wire::json::walk;
 use wire::method::{Repeat, Validity};
 
 use crate::call::failure::{Failure, FailureKind};
@@ -25,6 +26,7 @@ use crate::call::{CacheDecision, Payload, UpstreamRequest, UpstreamResponse};
 use crate::config::group::Group;
 use crate::policy::absence::Absence;
 use crate::policy::cacheable::{CacheRule, RejectReason};
+use crate::policy::choose::hash64;
 use crate::policy::classify::{Fault, HealthImpact, Verdict};
 use crate::policy::complete::{Doubt, DoubtedResponse, DoubtedResponses, Trust, YOUNG_BLOCKS};
 use crate::policy::heads::ChainView;
@@ -83,6 +85,9 @@ pub(crate) async fn fetch(
         }
         let decision = attempts.decide(&attempt);
         match decision {
+            Decision::Return if attempts.is_agreed_error(&attempt) => {
+                return attempts.finish(attempt).await;
+            }
             Decision::Return => return attempts.finish(pick_better(best_attempt, attempt)).await,
             Decision::GiveUp => return attempts.respond(pick_better(best_attempt, attempt)),
             Decision::Reconnect => {
@@ -178,8 +183,8 @@ pub(super) struct Attempts<'a> {
     pub(super) cancelled: SmallVec<[usize; 2]>,
     /// Summaries of the responses that may be incomplete.
     doubted_responses: DoubtedResponses,
-    /// Number of errors that no rule knows.
-    unknown_errors: u32,
+    /// Digests of the errors that no rule knows.
+    unknown_errors: SmallVec<[u64; 2]>,
     /// Timeout of each second opinion; `None` while no response is doubtful.
     pub(super) second_opinion_timeout: Option<Duration>,
 }
@@ -206,7 +211,7 @@ impl<'a> Attempts<'a> {
             best_failed: None,
             cancelled: SmallVec::new(),
             doubted_responses: DoubtedResponses::default(),
-            unknown_errors: 0,
+            unknown_errors: SmallVec::new(),
             second_opinion_timeout: None,
         }
     }
@@ -425,7 +430,7 @@ impl<'a> Attempts<'a> {
                 });
             }
             Verdict::Unsupported => self.avoid_for_method(attempt.upstream),
-            Verdict::UnknownError => self.unknown_errors += 1,
+            Verdict::UnknownError => self.unknown_errors.extend(digest_error(attempt)),
             Verdict::Response
             | Verdict::DeterministicError
             | Verdict::AlreadyKnown
@@ -441,6 +446,15 @@ impl<'a> Attempts<'a> {
         }
     }
 
+    /// Returns true if two upstreams have returned this error, which no rule knows. They do not know
+    /// better, so the caller gets the error.
+    fn is_agreed_error(&self, attempt: &Attempt) -> bool {
+        let digest = digest_error(attempt).filter(|_| attempt.verdict == Verdict::UnknownError);
+        digest.is_some_and(|digest| {
+            self.unknown_errors.iter().filter(|other| **other == digest).count() > 1
+        })
+    }
+
     /// Decides whether to return an attempt's response or to make another attempt.
     fn decide(&self, attempt: &Attempt) -> Decision {
         let (cx, request, group) = (self.cx, self.request, self.group());
@@ -448,8 +462,7 @@ impl<'a> Attempts<'a> {
             // A final response needs no retry decision.
             return Decision::Return;
         }
-        // Two upstreams do not know better, so the caller gets the error.
-        if attempt.verdict == Verdict::UnknownError && self.unknown_errors > 1 {
+        if self.is_agreed_error(attempt) {
             return Decision::Return;
         }
         // A retry after a timeout would add load to saturated upstreams.
@@ -540,6 +553,14 @@ impl<'a> Attempts<'a> {
         }
         attempt
     }
+}
+
+/// Returns a digest of the code and message of an error; `None` if the attempt has no error.
+fn digest_error(attempt: &Attempt) -> Option<u64> {
+    let Some(Payload::Error(error)) = &attempt.payload else { return None };
+    let [code, message] =
+        walk::fields_of(error, ["code", "message"]).map(Option::unwrap_or_default);
+    Some(hash64(code) ^ hash64(message).rotate_left(1))
 }
 
 /// Returns how long a call may wait for an upstream, by the payload of its best attempt so far.

@@ -11,7 +11,7 @@ use crate::support::harness::{
     GET_BALANCE, NodeRuntime, SimNode, TestGateway, ask, balance_params, chain_polled_once, error,
     result, upstream_toml, wait_until_idle,
 };
-use test_support::proxy::start_proxy;
+use test_support::proxy::start_proxy_with_status;
 
 /// The bodies of the requests that a node received, in order.
 #[derive(Clone, Default)]
@@ -58,13 +58,25 @@ fn start_batching(
     keys: &str,
     change: impl Fn(&Value, Value) -> Value + Clone + Send + 'static,
 ) -> (TestGateway, NodeRequests) {
+    start_batching_with_status(node, keys, move |request, response| {
+        let response = serde_json::from_str(&response).unwrap();
+        (200, change(request, response).to_string())
+    })
+}
+
+/// As [`start_batching`], but `change` gets and returns raw bodies, and returns the HTTP status too.
+fn start_batching_with_status(
+    node: &SimNode,
+    keys: &str,
+    change: impl Fn(&Value, String) -> (u16, String) + Clone + Send + 'static,
+) -> (TestGateway, NodeRequests) {
     let requests = NodeRequests::default();
     let recorded = requests.clone();
-    let url = start_proxy(&node.address.to_string(), move |request, response| {
+    let url = start_proxy_with_status(&node.address.to_string(), move |request, response| {
         let request: Value = serde_json::from_str(request).unwrap();
         let response = match request.is_array() {
-            true => change(&request, serde_json::from_str(&response).unwrap()).to_string(),
-            false => response,
+            true => change(&request, response),
+            false => (200, response),
         };
         recorded.0.lock().push(request);
         response
@@ -198,6 +210,63 @@ fn a_malformed_response_to_a_batch_is_replaced_by_single_calls() {
         ask_all(&mut gateway.client(), &node, 0..10);
         assert_eq!(requests.sizes(), [10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
+}
+
+/// The status of testdata/public-faults/batch-refused-by-status-or-close.json, others that providers
+/// send, and bodies that are no JSON.
+#[test]
+fn a_batch_that_is_refused_by_its_status_or_no_json_is_replaced_by_single_calls() {
+    const FREE_TIER: &str =
+        r#"{"message":"Batch of more than 3 requests are not allowed on free tier","code":31}"#;
+    const HTML: &str = "<html><body>Bad Request</body></html>";
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let refusals: [(u16, &str); 9] = [
+        (500, FREE_TIER),
+        (400, FREE_TIER),
+        (403, FREE_TIER),
+        (413, FREE_TIER),
+        (429, FREE_TIER),
+        (400, HTML),
+        (500, HTML),
+        (200, HTML),
+        (200, r#"[{"jsonrpc":"2.0","id":1,"result":"0x"#),
+    ];
+    for (status, body) in refusals {
+        let refuse = move |request: &Value, response| match calls_of(request) {
+            calls if calls.len() > 3 => (status, body.to_owned()),
+            _ => (200, response),
+        };
+        let keys = "batch_calls_max = 16\nbatch_wait = \"0ms\"";
+        let (gateway, requests) = start_batching_with_status(&node, keys, refuse);
+        let mut client = gateway.client();
+        ask_all(&mut client, &node, 0..16);
+        assert_eq!(requests.sizes(), [vec![16], vec![0; 16]].concat(), "{status} {body}");
+        for _ in 0..3 {
+            ask_all(&mut client, &node, 0..16);
+        }
+        requests.clear();
+        ask_all(&mut client, &node, 0..16);
+        let sizes = requests.sizes();
+        assert!(sizes.iter().all(|size| (2..=3).contains(size)), "{status} {body}: {sizes:?}");
+        assert_eq!(gateway.upstream(0, "ejections"), json!(0), "{status} {body}");
+    }
+}
+
+/// A status 429 that does not name batches is a rate limit: single calls would exceed it further.
+#[test]
+fn a_batch_that_is_refused_by_a_rate_limit_is_not_sent_call_by_call() {
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let limit = |_: &Value, _| (429, r#"{"message":"Too many requests"}"#.to_owned());
+    let keys = "batch_calls_max = 10\nbatch_wait = \"0ms\"";
+    let (gateway, requests) = start_batching_with_status(&node, keys, limit);
+    let calls: Vec<String> = (0..10).map(|account| balance_call(account, account)).collect();
+    let answer = gateway.client().call("/", format!("[{}]", calls.join(",")).as_bytes());
+    let answers: Vec<Value> = serde_json::from_str(answer.text()).unwrap();
+    assert!(answers.iter().all(|answer| answer["error"]["code"] == -32005), "{answers:?}");
+    assert!(!requests.sizes().contains(&0), "{:?}", requests.sizes());
+    assert_eq!(gateway.upstream(0, "ejections"), json!(0));
 }
 
 /// The closed connection of testdata/public-faults/batch-refused-by-status-or-close.json.

@@ -67,6 +67,29 @@ fn r40_an_error_of_all_upstreams_is_returned_after_two() {
     }
 }
 
+#[test]
+fn r40_only_an_error_of_two_upstreams_that_say_the_same_is_returned() {
+    const ONE: &[(&str, &str)] = &[(GET_BALANCE, r#""error":{"code":-32000,"message":"one"}"#)];
+    const TWO: &[(&str, &str)] = &[(GET_BALANCE, r#""error":{"code":-32000,"message":"two"}"#)];
+    let runtime = NodeRuntime::start();
+    let nodes = runtime.nodes(["first", "second", "third"]);
+    for (third, expected) in [(None, None), (Some(TWO), Some("two")), (Some(ONE), Some("one"))] {
+        let third_node = nodes[2].to_toml("");
+        let third = third.map_or(third_node, |outcomes| upstream_with(&nodes[2], outcomes));
+        let upstreams = upstream_with(&nodes[0], ONE) + &upstream_with(&nodes[1], TWO) + &third;
+        let gateway = start_gateway(&upstreams, &["first", "second", "third"]);
+        let mut client = gateway.client();
+        for account in 0..20 {
+            let params = balance_params(account, "0x64");
+            let answer = ask(&mut client, GET_BALANCE, &params);
+            match expected {
+                None => assert_eq!(result(&answer), nodes[2].call(GET_BALANCE, &params)),
+                Some(message) => assert_eq!(error(&answer), (200, -32000, message.to_owned())),
+            }
+        }
+    }
+}
+
 /// testdata/public-faults/nonce-too-low-after-a-lost-answer.json
 #[test]
 fn r40_the_upstream_that_says_nonce_too_low_has_the_transaction() {
