@@ -4,6 +4,7 @@
 //! behind a proxy that records and changes messages, and behind a real nginx with HTTP/2.
 
 mod batches;
+mod goaway;
 mod http2;
 
 use serde_json::Value;
