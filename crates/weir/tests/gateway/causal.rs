@@ -5,10 +5,13 @@
 //! transaction, and read the head and the state right after it. The gateways poll geth rarely, so
 //! most receipts arrive before the gateway has polled their blocks.
 //!
+//! `WEIR_CAUSAL_TRANSFERS` sets the number of transfers, each followed by ten clients. The test prints
+//! how much later than geth itself the gateways have a receipt.
+//!
 //! Needs geth. `test_support::programs` documents what happens if it is not installed.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use simnode::schedule::WorldOptions;
@@ -23,7 +26,10 @@ use crate::support::websocket_client::WebSocketClient;
 /// An account that receives all transfers.
 const RECIPIENT: &str = "0x00000000000000000000000000000000000000aa";
 
-/// A client of a gateway.
+/// The name of the client that calls geth directly.
+const GETH: &str = "geth";
+
+/// A client of a gateway, or of geth.
 enum TestClient {
     Http(Box<Client>),
     WebSocket(Box<WebSocketClient>),
@@ -46,14 +52,20 @@ impl TestClient {
         answer["result"].clone()
     }
 
-    /// Waits for the receipt of a transaction. Then compares the head and the state with it.
+    /// Waits for the receipt of a transaction. Then compares the head and the state with it, except
+    /// those of geth itself, whose head may be older than a receipt for some microseconds.
     /// `transfers` is the number of transfers so far.
-    fn follow(&mut self, name: &str, sender: &Value, hash: &Value, transfers: u64) {
+    /// Returns the time of the receipt.
+    fn follow(&mut self, name: &str, sender: &Value, hash: &Value, transfers: u64) -> Instant {
         let mut receipt = Value::Null;
         wait_until("there is a receipt", || {
             receipt = self.call("eth_getTransactionReceipt", &json!([hash]));
             !receipt.is_null()
         });
+        let received_at = Instant::now();
+        if name == GETH {
+            return received_at;
+        }
         let block = parse_quantity(&receipt["blockNumber"]);
         let head = parse_quantity(&self.call("eth_blockNumber", &json!([])));
         assert!(head >= block, "{name}: receipt of {block}, then head {head}");
@@ -61,6 +73,7 @@ impl TestClient {
         assert_eq!(parse_quantity(&nonce), transfers, "{name}: nonce");
         let balance = self.call("eth_getBalance", &json!([RECIPIENT, "latest"]));
         assert_eq!(parse_quantity(&balance), transfers, "{name}: balance");
+        received_at
     }
 }
 
@@ -90,17 +103,32 @@ fn follow_transfers(period: u8, transfers: u64) {
         let websocket = WebSocketClient::open(&gateway.address);
         clients.push((*name, TestClient::WebSocket(Box::new(websocket))));
     }
+    clients.push((GETH, TestClient::Http(Box::new(Client::connect(address)))));
+    let transfers = std::env::var("WEIR_CAUSAL_TRANSFERS")
+        .map_or(transfers, |text| text.parse().expect("a number of transfers"));
     let sender = geth.call("eth_accounts", &json!([]))[0].clone();
+    let mut delays = Vec::new();
     for number in 1..=transfers {
         let transfer = json!([{"from": sender, "to": RECIPIENT, "value": "0x1"}]);
         let hash = geth.call("eth_sendTransaction", &transfer);
         std::thread::scope(|scope| {
+            let mut receipts = Vec::new();
             for (name, client) in &mut clients {
                 let (sender, hash) = (&sender, &hash);
-                scope.spawn(move || client.follow(name, sender, hash, number));
+                receipts.push(scope.spawn(move || client.follow(name, sender, hash, number)));
             }
+            let mut times: Vec<Instant> =
+                receipts.into_iter().map(|receipt| receipt.join().unwrap()).collect();
+            let direct = times.pop().expect("the client of geth itself");
+            delays.extend(times.iter().map(|time| time.saturating_duration_since(direct)));
         });
     }
+    delays.sort_unstable();
+    let [median, p99] = [50, 99].map(|percent| delays[(delays.len() - 1) * percent / 100]);
+    println!(
+        "period {period}: {} receipts, later than geth's: p50 {median:?}, p99 {p99:?}",
+        delays.len()
+    );
 }
 
 #[test]
