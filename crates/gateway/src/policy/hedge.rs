@@ -97,6 +97,13 @@ impl Hedge {
         if repeat == Repeat::Never || !other_upstream {
             return None;
         }
+        self.delay(weight)
+    }
+
+    /// Returns the delay after which the second upstream may get a call of this weight; `None` if
+    /// hedging is off or too few latencies of its class are known.
+    pub fn delay(&mut self, weight: u32) -> Option<Duration> {
+        let settings = self.settings?;
         let quantiles =
             self.histograms[class_index(weight)].compute_quantiles(settings.quantile)?;
         Some(quantiles.hedge.max(settings.delay_min))
@@ -138,7 +145,8 @@ impl Hedge {
 }
 
 /// Returns the latency of a call without its wait at stalled upstreams. The result is at most the
-/// usual delay before a hedge (`delay`) plus the duration of the last attempt (`attempt`).
+/// usual delay before a hedge (`delay`, zero if unknown) plus the duration of the last attempt
+/// (`attempt`).
 ///
 /// Until the budget allows another attempt, a call may wait at stalled upstreams for far longer
 /// than usual. If this wait counted as latency, the next stall would be detected later.

@@ -43,8 +43,12 @@ const ATTEMPTS_MAX: usize = 4;
 /// Shortest interval between two checks whether a race needs another attempt.
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
-/// Longest interval between two checks whether a race needs another attempt.
-const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// Longest interval between two checks whether a race needs another attempt. At each check, the race
+/// uses what other calls have taught meanwhile about latencies and lost upstreams.
+const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(50);
+
+/// Time to the next search for another upstream after none was available.
+const NO_UPSTREAM_PAUSE: Duration = Duration::from_secs(1);
 
 /// If a check runs this much later than scheduled, this thread has stalled. Missing responses may
 /// then be the fault of the thread, not of an upstream.
@@ -75,7 +79,7 @@ pub(super) async fn race(
     let (cx, request, new_connection) = (attempts.cx, attempts.request, attempts.reconnected);
     let began = cx.now();
     let mut first_attempt = pin!(run_attempt(cx, upstream, request, deadline, new_connection));
-    let check_at = cx.instant() + delay;
+    let check_at = cx.instant() + delay.min(CHECK_INTERVAL_MAX);
     tokio::select! {
         biased;
         attempt = &mut first_attempt => return (attempt, cx.now().saturating_sub(began)),
@@ -87,11 +91,12 @@ pub(super) async fn race(
         cx,
         request,
         delay,
-        patience: cx.hedges[request.group].borrow_mut().patience(request.weight()),
+        usual_delay: Duration::ZERO,
+        patience: delay,
         racers: SmallVec::from_iter([racer]),
         started_attempts: 1,
         hedge_wait: delay,
-        hedge_at: cx.now(),
+        hedge_at: began + delay,
         lent_permit: None,
     };
     race.run(attempts, check_at).await
@@ -103,6 +108,8 @@ struct Race<'a> {
     request: &'a UpstreamRequest<'a>,
     /// Time from the start of an attempt to the start of the next hedge.
     delay: Duration,
+    /// The same time if it follows from known latencies; zero if too few are known.
+    usual_delay: Duration,
     /// The call suspects an upstream that has sent no response to any call for this long.
     patience: Duration,
     /// Attempts in flight.
@@ -125,8 +132,6 @@ impl Race<'_> {
         attempts: &mut Attempts<'_>,
         mut check_at: Instant,
     ) -> (Attempt, Duration) {
-        // The first attempt began `delay` ago.
-        let began = self.cx.now().saturating_sub(self.delay);
         let topology = &self.cx.topology;
         loop {
             // The notification is enabled before the checks, so that the loss of an upstream during
@@ -148,9 +153,7 @@ impl Race<'_> {
                         self.cx.counters.hedges_won.add(u64::from(racer.is_hedge));
                         attempts.cancelled =
                             self.racers.iter().map(|racer| racer.upstream).collect();
-                        let call_time = self.cx.now().saturating_sub(began);
-                        let attempt_time = self.cx.now().saturating_sub(racer.started_at);
-                        return (finished, hedge::cap_latency(call_time, attempt_time, self.delay));
+                        return (finished, self.measure_latency(&racer));
                     }
                     // Other attempts are still in flight.
                     attempts.record(&finished);
@@ -163,8 +166,38 @@ impl Race<'_> {
         }
     }
 
+    /// Returns the latency to record for a call that this attempt has won. The wait at lost
+    /// upstreams does not count.
+    fn measure_latency(&self, winner: &Racer<'_>) -> Duration {
+        let others = self.racers.iter();
+        let waiting = others.filter(|racer| !self.cx.topology.is_lost(racer.upstream));
+        let started_at =
+            waiting.map(|racer| racer.started_at).fold(winner.started_at, Duration::min);
+        let now = self.cx.now();
+        let attempt_time = now.saturating_sub(winner.started_at);
+        hedge::cap_latency(now.saturating_sub(started_at), attempt_time, self.usual_delay)
+    }
+
+    /// Reads the patience and the delay of hedges again. Other calls may have taught both since this
+    /// call began.
+    fn update_delays(&mut self) {
+        let (mut hedge, weight) =
+            (self.cx.hedges[self.request.group].borrow_mut(), self.request.weight());
+        self.patience = hedge.patience(weight);
+        let usual_delay = hedge.delay(weight);
+        self.usual_delay = usual_delay.unwrap_or_default();
+        let delay = usual_delay.unwrap_or(self.patience);
+        // A hedge that is postponed because of the budget stays so.
+        if delay < self.delay && self.hedge_wait == self.delay {
+            self.hedge_at = self.hedge_at.saturating_sub(self.delay - delay);
+            self.hedge_wait = delay;
+        }
+        self.delay = delay;
+    }
+
     /// Marks stalled upstreams as suspected, and starts an attempt if one is due.
     fn start_due_attempts(&mut self, attempts: &mut Attempts<'_>) {
+        self.update_delays();
         let (cx, topology, now) = (self.cx, &self.cx.topology, self.cx.now());
         // True if every attempt waits at a lost upstream.
         let mut all_lost = true;
@@ -202,7 +235,7 @@ impl Race<'_> {
             return self.postpone_hedge(now);
         }
         let Ok(upstream) = attempts.chooser().choose_now() else {
-            self.hedge_at = now + CHECK_INTERVAL_MAX;
+            self.hedge_at = now + NO_UPSTREAM_PAUSE;
             return;
         };
         if is_hedge && !cx.hedges[request.group].borrow_mut().try_charge() {

@@ -38,6 +38,7 @@ mod roll;
 mod serving;
 mod shared_limits;
 mod sim;
+mod stalls;
 mod status_page;
 mod subscriptions;
 mod tls;

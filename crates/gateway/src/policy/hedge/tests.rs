@@ -106,6 +106,11 @@ fn a_stall_does_not_delay_the_detection_of_the_next_stall() {
     }
     assert_eq!(hedge.patience(1), patience_before);
     assert_eq!(
+        cap_latency(ms(503), ms(3), Duration::ZERO),
+        ms(3),
+        "the wait of a call before latencies are known is no latency"
+    );
+    assert_eq!(
         cap_latency(ms(40), ms(40), ms(10)),
         ms(40),
         "a call that is only slow is told whole"
