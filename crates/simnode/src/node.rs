@@ -576,6 +576,7 @@ const ENVELOPE_BYTES: usize = 40;
 fn view_of(world: &World, settings: &Settings, now: Instant) -> View {
     let block_cutoff = now.checked_sub(settings.delay).unwrap_or(world.origin());
     let newest_head = world.height_at(block_cutoff).saturating_sub(settings.lag_blocks);
+    let newest_head = world.block_at_or_below(newest_head);
     let head = settings.frozen_at.map_or(newest_head, |frozen| frozen.min(newest_head));
     let indexed = match settings.index_delay {
         Duration::ZERO => head,

@@ -82,9 +82,26 @@ pub struct Retention {
     /// Number of blocks below the head whose logs and receipts the node has; `None` for all blocks.
     /// The node omits older logs and receipts without an error.
     pub logs_blocks: Option<u64>,
+    /// The response to a call for the block at a height that the chain skips.
+    pub skipped_heights: SkippedHeight,
+    /// True if the node says that it is syncing.
+    pub syncing: bool,
     /// Number of blocks below the head whose transactions the node finds by their hash; `None` for
     /// all blocks. Older transactions are `null` by hash.
     pub transaction_index_blocks: Option<u64>,
+}
+
+/// The response of a node to a call for the block at a skipped height.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SkippedHeight {
+    /// `null`.
+    #[default]
+    Null,
+    /// The error of Filecoin's nodes (filecoin-project/lotus#12633).
+    Error,
+    /// The block below.
+    BlockBelow,
 }
 
 /// The reply to one call.
@@ -204,6 +221,7 @@ impl Call<'_> {
             "eth_feeHistory" => self.fee_history(),
             "eth_blobBaseFee" => fixed("\"0x1\""),
             "eth_getLogs" => self.logs(),
+            "eth_syncing" if self.view.retention.syncing => self.sync_progress(),
             "eth_syncing" | "hmyv2_syncing" | "hmy_syncing" => fixed("false"),
             "eth_accounts" => fixed("[]"),
             "eth_sendRawTransaction" => self.send_raw(),

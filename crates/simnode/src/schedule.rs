@@ -43,6 +43,10 @@ pub struct WorldOptions {
     /// chain. This option is rounded up to one below a power of two. With 0, logs have only the few
     /// accounts and contracts of the world.
     pub log_parties: u64,
+    /// The last height of every group of this many heights has no block, as in a null round of
+    /// Filecoin: with 10, the parent of block 20 is block 18. At least 2; `None` for a chain with a
+    /// block at each height.
+    pub skip_every: Option<u64>,
     /// Reorgs at fixed heights, in rising order; at most [`REORGS_MAX`].
     pub reorgs: Vec<Reorg>,
     /// Reorgs that repeat until the world has [`REORGS_MAX`] reorgs.
@@ -67,6 +71,7 @@ impl Default for WorldOptions {
             transactions_min: 4,
             transactions_max: 12,
             log_parties: 0,
+            skip_every: None,
             reorgs: Vec::new(),
             reorg_every: None,
         }
@@ -78,6 +83,14 @@ impl WorldOptions {
     #[must_use]
     pub fn mainnet_like(self) -> Self {
         Self { transactions_min: 100, transactions_max: 200, ..self }
+    }
+}
+
+impl WorldOptions {
+    /// Returns true if no branch has a block at this height.
+    #[must_use]
+    pub fn is_skipped(&self, number: u64) -> bool {
+        self.skip_every.is_some_and(|every| number % every == every - 1)
     }
 }
 
@@ -114,6 +127,14 @@ pub enum OptionsError {
     /// The block time is zero.
     #[error("block time is 0, it must be at least 1 ms")]
     BlockTime,
+    /// All heights, or heights at which a reorg begins, have no block.
+    #[error(
+        "skip every {every} heights: it must be at least 2, and every reorg must begin at a block"
+    )]
+    Skipped {
+        /// Number of heights.
+        every: u64,
+    },
     /// The range of transactions is invalid.
     #[error(
         "transactions per block from {min} to {max}: the minimum must not exceed the maximum, and the maximum must not exceed {TRANSACTIONS_MAX}"
@@ -193,6 +214,11 @@ impl Schedule {
                 });
             }
             append_repeating(options, every, &mut reorgs);
+        }
+        if let Some(every) = options.skip_every
+            && (every < 2 || reorgs.iter().any(|reorg| options.is_skipped(reorg.at_height)))
+        {
+            return Err(OptionsError::Skipped { every });
         }
         let mut previous = Reorg { at_height: 0, depth: 0 };
         for reorg in &reorgs {

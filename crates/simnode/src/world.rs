@@ -103,7 +103,14 @@ impl World {
     pub fn height_at(&self, instant: Instant) -> u64 {
         let elapsed = instant.saturating_duration_since(self.origin);
         let blocks = elapsed.as_nanos() / self.options.block_time.as_nanos();
-        self.options.height_start + blocks as u64
+        self.block_at_or_below(self.options.height_start + blocks as u64)
+    }
+
+    /// Returns the number of the newest block at or below a height. Two skipped heights never follow
+    /// one another.
+    #[must_use]
+    pub fn block_at_or_below(&self, number: u64) -> u64 {
+        if self.options.is_skipped(number) { number - 1 } else { number }
     }
 
     /// Returns the instant at which a head appears.
@@ -135,14 +142,14 @@ impl World {
     /// Returns the number of the finalized block in the view of a head.
     #[must_use]
     pub fn finalized_number(&self, head: u64) -> u64 {
-        head.saturating_sub(self.options.finality_depth)
+        self.block_at_or_below(head.saturating_sub(self.options.finality_depth))
     }
 
     /// Returns the number of the safe block in the view of a head: half the finality depth below
     /// the head.
     #[must_use]
     pub fn safe_number(&self, head: u64) -> u64 {
-        head.saturating_sub(self.options.finality_depth / 2)
+        self.block_at_or_below(head.saturating_sub(self.options.finality_depth / 2))
     }
 
     /// Returns the number of the lowest block that the world can return.
@@ -155,10 +162,10 @@ impl World {
     }
 
     /// Returns the position of block `number` in the view of a head. Returns `None` if the number
-    /// is above the head.
+    /// is above the head or skipped.
     #[must_use]
     pub fn position(&self, head: u64, number: u64) -> Option<BlockPosition> {
-        if number > head {
+        if number > head || self.options.is_skipped(number) {
             return None;
         }
         Some(BlockPosition { branch: self.schedule.branch_of_block(head, number), number })
@@ -332,8 +339,19 @@ impl World {
         }
     }
 
-    /// Builds the block at a position and stores it in the index and in the cache.
+    /// Builds the block at a position and stores it in the index and in the cache. A skipped height
+    /// has the state of its parent.
     fn build_block(&self, block_index: &mut BlockIndex, position: BlockPosition) {
+        if self.options.is_skipped(position.number) {
+            let parent_position = self.parent_position(position);
+            let parent = parent_position.and_then(|parent| block_index.post_state(parent)).cloned();
+            let Some(parent) = parent else {
+                debug_assert!(false, "parent of {position:?} is not in the index");
+                return;
+            };
+            block_index.add_skipped(position, parent);
+            return;
+        }
         let Some((block, post_state)) = self.build_from_index(block_index, position) else {
             debug_assert!(false, "parent of {position:?} is not in the index");
             return;
@@ -350,6 +368,16 @@ impl World {
         position: BlockPosition,
     ) -> Option<(Block, crate::block::PostState)> {
         let BlockPosition { branch, number } = position;
+        let parent = block_index.post_state(self.parent_position(position)?)?;
+        let (options, addresses) = (&self.options, &self.addresses);
+        Some(BlockBuilder { options, addresses, branch, number, parent }.build())
+    }
+
+    /// Returns the position below a position. Returns `None` for block 0.
+    fn parent_position(
+        &self,
+        BlockPosition { branch, number }: BlockPosition,
+    ) -> Option<BlockPosition> {
         let parent_number = number.checked_sub(1)?;
         // The parent of a branch's first block is block `fork`, which is on another branch. That
         // branch is the branch of block `fork` in the view of the last head before the reorg.
@@ -360,10 +388,7 @@ impl World {
             }
             _ => branch,
         };
-        let parent_position = BlockPosition { branch: parent_branch, number: parent_number };
-        let parent = block_index.post_state(parent_position)?;
-        let (options, addresses) = (&self.options, &self.addresses);
-        Some(BlockBuilder { options, addresses, branch, number, parent }.build())
+        Some(BlockPosition { branch: parent_branch, number: parent_number })
     }
 
     /// Returns the block at a position: from the cache, or built again. Returns `None` if the index

@@ -15,8 +15,8 @@ use settings::value::parse_duration;
 use simnode::admin::Admin;
 use simnode::node::settings::{Capacity, Latency, Rate, RateLimitAction, Settings};
 use simnode::replay::{FixedHead, Recording, RecordingError};
-use simnode::rpc::Retention;
 use simnode::rpc::wording::Client;
+use simnode::rpc::{Retention, SkippedHeight};
 use simnode::schedule::{Reorg, ReorgEvery, WorldOptions};
 use simnode::serve::{NodeServer, listen_ipc};
 use simnode::{NodeOptions, StartError};
@@ -109,6 +109,18 @@ pub(crate) struct Node {
     #[arg(long, value_name = "BLOCKS", default_value_t = 64)]
     finality_depth: u64,
 
+    /// Leave the last of every BLOCKS heights without a block, like a null round of Filecoin
+    #[arg(long, value_name = "BLOCKS")]
+    skip_every: Option<u64>,
+
+    /// Response for the block at a height without one: null, error or below (the block below)
+    #[arg(long, value_name = "RESPONSE", default_value = "null", value_parser = parse_skipped)]
+    skipped: SkippedHeight,
+
+    /// Say that the node is syncing
+    #[arg(long)]
+    syncing: bool,
+
     /// Replace the last DEPTH blocks after head AT; may be repeated, in rising order
     #[arg(long, value_name = "AT:DEPTH", value_parser = parse_pair)]
     reorg: Vec<(u64, u64)>,
@@ -187,6 +199,7 @@ impl Node {
             transactions_min: self.txs.0,
             transactions_max: self.txs.1,
             log_parties: self.log_parties,
+            skip_every: self.skip_every,
             reorgs: self.reorg.iter().map(reorg).collect(),
             reorg_every: self
                 .reorg_every
@@ -256,7 +269,12 @@ impl Node {
             latency: self.latency.unwrap_or_default(),
             capacity: self.capacity,
             rates: self.rate.iter().cloned().collect(),
-            keeping: Retention { client: self.family, ..Retention::default() },
+            keeping: Retention {
+                client: self.family,
+                skipped_heights: self.skipped,
+                syncing: self.syncing,
+                ..Retention::default()
+            },
             ..Settings::default()
         }
     }
@@ -324,6 +342,15 @@ fn parse_number(text: &str) -> Result<u64, String> {
 fn parse_pair(text: &str) -> Result<(u64, u64), String> {
     let (left, right) = text.split_once(':').ok_or("two numbers with : between them are needed")?;
     Ok((parse_number(left)?, parse_number(right)?))
+}
+
+fn parse_skipped(text: &str) -> Result<SkippedHeight, String> {
+    match text {
+        "null" => Ok(SkippedHeight::Null),
+        "error" => Ok(SkippedHeight::Error),
+        "below" => Ok(SkippedHeight::BlockBelow),
+        _ => Err("null, error or below is needed".to_owned()),
+    }
 }
 
 /// Parses a Unix time between 1970 and now.

@@ -7,12 +7,22 @@ use alloy_primitives::B256;
 use bytes::Bytes;
 
 use super::arguments::BlockArgument;
-use super::{Call, RpcError, RpcResult, fixed, null, quantity};
+use super::{Call, RpcError, RpcResult, SkippedHeight, fixed, null, quantity};
 use crate::block::{Block, push_pooled};
+
+/// Code of the error for a height without a block (filecoin-project/lotus#12633).
+const NULL_ROUND: i64 = 12;
 
 impl Call<'_> {
     pub(super) fn block_number(&self) -> RpcResult {
         quantity(self.view.announced_head().into())
+    }
+
+    /// Returns the progress of a node that syncs. The target is far above its head.
+    pub(super) fn sync_progress(&self) -> RpcResult {
+        let head = self.view.head;
+        let target = head + 1_000_000;
+        fixed(&format!("{{\"currentBlock\":\"{head:#x}\",\"highestBlock\":\"{target:#x}\"}}"))
     }
 
     pub(super) fn block_by_number(&self) -> RpcResult {
@@ -110,6 +120,18 @@ impl Call<'_> {
             return Ok(head.map(|head| Arc::new(Block::fabricated(&head, number))));
         }
         self.reject_pruned(number)?;
+        let number = if number <= self.view.head && self.world.options().is_skipped(number) {
+            match self.view.retention.skipped_heights {
+                SkippedHeight::Null => return Ok(None),
+                SkippedHeight::Error => {
+                    let message = format!("requested epoch was a null round ({number})");
+                    return Err(RpcError::new(NULL_ROUND, message));
+                }
+                SkippedHeight::BlockBelow => self.world.block_at_or_below(number),
+            }
+        } else {
+            number
+        };
         Ok(self.world.block_at(self.view.head, number))
     }
 

@@ -91,14 +91,10 @@ impl BlockIndex {
         single.into_iter().chain(several.iter().copied())
     }
 
-    /// Adds a block. The block must be on the newest branch, directly above the block of this
+    /// Adds a block. The block must be on the newest branch, directly above the height of this
     /// branch that was added last.
     pub(super) fn add(&mut self, block: &Block, post_state: PostState) {
         let position = BlockPosition { branch: block.branch, number: block.header.number };
-        if self.branches.len() <= position.branch {
-            self.branches.resize_with(position.branch + 1, Branch::default);
-            self.branches[position.branch].first_number = position.number;
-        }
         let hashes: Box<[B256]> =
             block.transactions.iter().map(|transaction| *transaction.hash()).collect();
         for (index, hash) in hashes.iter().enumerate() {
@@ -115,8 +111,20 @@ impl BlockIndex {
                 .or_insert(Positions::One(position, index as u32));
         }
         self.blocks.insert(block.hash, position);
+        self.push(position, Record { post_state, transactions: hashes });
+    }
+
+    /// Adds a height without a block. `post_state` is the state after the block below.
+    pub(super) fn add_skipped(&mut self, position: BlockPosition, post_state: PostState) {
+        self.push(position, Record { post_state, transactions: Box::default() });
+    }
+
+    fn push(&mut self, position: BlockPosition, record: Record) {
+        if self.branches.len() <= position.branch {
+            self.branches.resize_with(position.branch + 1, Branch::default);
+            self.branches[position.branch].first_number = position.number;
+        }
         self.record_count += 1;
-        let record = Record { post_state, transactions: hashes };
         self.branches[position.branch].records.push_back(record);
     }
 
