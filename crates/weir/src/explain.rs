@@ -165,6 +165,7 @@ fn assumed_view(config: &Config, chain: usize, head: u64) -> ChainView {
     let mut view = ChainView::default();
     view.head = Some(Head { number: head, hash: [0; 32] });
     view.finalized = Some(head.saturating_sub(config.chains[chain].finality_depth));
+    view.settled = view.finalized;
     // The gateway replaces a client's `finalized` tag only with a height from the upstreams.
     view.finalized_by_upstreams = true;
     view

@@ -416,6 +416,8 @@ readings! {
         Gauge "weir_chain_head" = |chain| chain.head.as_ref().map(|head| head.number as f64);
         /// Time since the served head last changed; missing while there is none.
         Gauge "weir_chain_head_age_seconds" = |chain| chain.head_age_seconds;
+        /// 1 while the head stands still although an upstream reports new blocks, else 0.
+        Gauge "weir_chain_head_stalled" = |chain| u64::from(chain.head_stall.is_some());
         /// Height that no reorg may undo; missing while it is unknown.
         Gauge "weir_chain_finalized" = |chain| chain.finalized.map(|number| number as f64);
         /// Reorgs of the served chain.

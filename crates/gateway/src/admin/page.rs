@@ -237,6 +237,11 @@ fn render_chain(chain: &ChainStatus, history: &History) -> Markup {
     let head_hash =
         head.map(|head| html! { code title=(head.hash) { (shorten_hash(&head.hash)) "…" } });
     let last_change = chain.head_age_seconds.map(|age| format_duration(age) + " ago");
+    let stall = chain.head_stall.as_ref().map(|stall| {
+        let number = format_integer(stall.number);
+        format!("; stands still: {} reports {number}, but {}", stall.upstream, stall.reason)
+    });
+    let last_change = last_change.map(|change| change + &stall.unwrap_or_default());
     let facts = [
         ("head", render_or_none(head_number)),
         ("hash", render_or_none(head_hash)),

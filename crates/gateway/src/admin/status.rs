@@ -125,6 +125,8 @@ pub struct ChainStatus {
     pub head: Option<HeadStatus>,
     /// Time since the served head last changed; null without a head.
     pub head_age_seconds: Option<f64>,
+    /// Why the head stands still although an upstream reports new blocks; null while it moves.
+    pub head_stall: Option<HeadStallStatus>,
     /// The head that was served until all upstreams were lost; null while there is a head, and
     /// before the first head.
     pub last_head: Option<LastHeadStatus>,
@@ -151,6 +153,17 @@ pub struct HeadStatus {
     pub number: u64,
     /// Hash of the block: `0x` and 64 digits.
     pub hash: String,
+}
+
+/// A head that stands still although an upstream reports new blocks.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct HeadStallStatus {
+    /// Name of the upstream with the highest reported head.
+    pub upstream: String,
+    /// Height of this head.
+    pub number: u64,
+    /// Why this head is not served, in words.
+    pub reason: String,
 }
 
 /// A head that is no longer served, because no upstream confirms it.

@@ -33,7 +33,7 @@ pub struct IndexQuery {
 impl IndexQuery {
     /// Returns the number of the last block that no reorg may drop, or `None` if it is unknown.
     pub fn finalized(&self) -> Option<u64> {
-        self.view.finalized
+        self.view.settled
     }
 
     /// Returns true if the gateway's view holds this block. The view covers only recent blocks.

@@ -60,6 +60,9 @@ impl Absence {
 /// not have the block.
 pub fn check_block(block: &BlockRef, nullable: bool, view: &ChainView) -> Option<Absence> {
     let head = view.head?.number;
+    if matches!(*block, BlockRef::Number(number) if view.is_skipped(number)) {
+        return None;
+    }
     let number = match (find_number(block, view), block) {
         (Some(number), _) => number,
         (None, BlockRef::Hash(_) | BlockRef::CanonicalHash(_)) => return Some(Absence::Unknown),

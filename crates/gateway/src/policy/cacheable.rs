@@ -160,6 +160,9 @@ pub enum RejectReason {
     /// The response is null although the served chain has the block. The upstream is behind, or
     /// dropped the block.
     Absent,
+    /// The call names a height without a block. The response may be null, an error, or about another
+    /// block.
+    Skipped,
     /// The response should name its block and does not, for example because the transaction is
     /// pending.
     Unnamed,
@@ -299,9 +302,12 @@ impl Decision<'_> {
     }
 
     /// Decides about a call that depends on the head, while there is no served head. The response
-    /// is not stored. Only an upstream that has reached the last served head gets the call.
+    /// is not stored. Only an upstream that has reached the last served head gets the call. If the
+    /// first head is about to be served, the call waits for it.
     fn decide_without_head(&self) -> Caching {
-        Caching { min_head: self.view.last_served_height.unwrap_or(0), ..self.uncached }
+        let first_height = u64::from(self.view.awaits_head);
+        let min_head = self.view.last_served_height.unwrap_or(first_height);
+        Caching { min_head, ..self.uncached }
     }
 }
 
@@ -398,6 +404,9 @@ impl Admission<'_> {
     /// any other height.
     fn bind_to_number(&self, number: u64) -> BindResult {
         let ResponseFacts { kind, response_block, named_blocks } = *self.response;
+        if self.view.is_skipped(number) {
+            return Err(RejectReason::Skipped);
+        }
         if kind == ResponseKind::Null {
             // The block exists, so an upstream that returns null for it is behind or pruned. Other
             // nulls, for example for a transaction index that the block lacks, look the same.

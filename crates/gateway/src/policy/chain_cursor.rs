@@ -48,10 +48,10 @@ impl ChainCursor {
     /// Extends the cursor downwards: adds the blocks of the view below the cursor's oldest block,
     /// if the view contains that block.
     pub fn extend_down(&mut self, view: &ChainView) {
-        while self.blocks.hashes().len() < self.length_max
-            && view.canonical(self.blocks.bottom()) == self.blocks.get(self.blocks.bottom())
+        while self.blocks.len() < self.length_max
+            && view.newest_at(self.blocks.bottom()) == self.blocks.get(self.blocks.bottom())
             && let Some(below) = self.blocks.bottom().checked_sub(1)
-            && let Some(hash) = view.canonical(below)
+            && let Some(hash) = view.newest_at(below)
         {
             self.blocks.push_below(hash);
         }
@@ -72,14 +72,17 @@ impl ChainCursor {
     /// blocks is unknown.
     pub fn find_changes(&self, view: &ChainView) -> Result<Vec<Change>, NoCommonBlock> {
         let (Some(top), Some(head)) = (self.top(), view.head) else { return Ok(Vec::new()) };
-        let is_common = |number: &u64| view.canonical(*number) == self.blocks.get(*number);
+        let is_common = |number: &u64| view.newest_at(*number) == self.blocks.get(*number);
         let mut heights = (self.blocks.bottom()..=top.number.min(head.number)).rev();
         let fork = heights.find(is_common).ok_or(NoCommonBlock)?;
-        let dropped = (fork + 1..=top.number).rev().map(|number| {
+        let dropped =
+            (fork + 1..=top.number).rev().filter(|&number| !self.blocks.is_skipped(number));
+        let dropped = dropped.map(|number| {
             self.blocks.get(number).map(|hash| Change::Dropped(Head { number, hash }))
         });
-        let added = (fork + 1..=head.number)
-            .map(|number| view.canonical(number).map(|hash| Change::Added(Head { number, hash })));
+        let added = (fork + 1..=head.number).filter(|&number| !view.is_skipped(number));
+        let added = added
+            .map(|number| view.newest_at(number).map(|hash| Change::Added(Head { number, hash })));
         dropped.chain(added).collect::<Option<_>>().ok_or(NoCommonBlock)
     }
 
@@ -89,7 +92,8 @@ impl ChainCursor {
         match change {
             Change::Dropped(head) => self.blocks.truncate_above(head.number.saturating_sub(1)),
             Change::Added(head) => {
-                self.blocks.push(head.hash);
+                self.blocks.truncate_above(head.number.saturating_sub(1));
+                self.blocks.push_child(head.number, head.hash);
                 self.blocks.trim(self.length_max);
             }
         }

@@ -171,7 +171,8 @@ fn check_range(
         None => Doubt::None,
     };
     let mut doubted_blocks = Vec::new();
-    for number in (from..=to).rev() {
+    // A height without a block has no logs.
+    for number in (from..=to).rev().filter(|&number| !view.is_skipped(number)) {
         let block = view.canonical(number).and_then(|hash| headers.get(&hash));
         let block_doubt = match block {
             Some(block) => match headers.may_have(block, query) {

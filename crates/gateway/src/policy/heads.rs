@@ -11,8 +11,8 @@
 //! One [`HeadTracker`] per chain takes polls and builds an immutable [`ChainView`]. The tracker
 //! does no I/O: it returns the headers to fetch as [`Step::requests`]. Parts: `heads/upstream.rs`
 //! links the blocks of one upstream, `heads/plausible.rs` judges claims, `heads/elect.rs` elects
-//! the head, `heads/finality.rs` finds the finalized height, `heads/view.rs` is the snapshot for
-//! readers.
+//! the head, `heads/evidence.rs` decides whether it may be served, `heads/finality.rs` finds the
+//! finalized height, `heads/view.rs` is the snapshot for readers.
 //!
 //! Order of calls: [`HeadTracker::observe`] or [`HeadTracker::record_missed_poll`] per poll, and
 //! [`HeadTracker::record_header`] per header received. After a step with `changed`, call
@@ -24,17 +24,22 @@ use std::time::Duration;
 use crate::policy::branch::Branch;
 
 mod elect;
+mod evidence;
 mod finality;
 mod plausible;
+mod stall;
 #[cfg(test)]
 mod tests;
 mod upstream;
 mod view;
 
-use elect::{Elected, Witnesses, elect, find_witnesses};
+use elect::{Elected, elect, find_witnesses};
+use evidence::Input;
+use stall::Ahead;
 use upstream::{Header, LinkResult, UpstreamChain};
 use view::ReorgLog;
 
+pub use stall::{Stall, StallReason};
 pub use view::{ChainView, UpstreamView};
 
 /// A block hash.
@@ -117,11 +122,6 @@ pub const ROLLBACK_MAX: u64 = 8;
 /// [`HeadSettings::rollback_max`], a lower finalized height, or a claim. For a reorg or a lower
 /// finalized height, the number is multiplied by the number of witnesses.
 const ROLLBACK_POLLS: u32 = 3;
-/// As [`ROLLBACK_POLLS`], for an upstream that has reported the served head before and now reports a
-/// lower block of the same branch. One address often has several backends, some of which are behind.
-/// If half of them are, 12 polls in a row reach one of these once in 4,096 times. Only a node that
-/// its operator has set back really has a lower head.
-const FALLEN_HEAD_POLLS: u32 = 12;
 /// Number of consecutive missed polls after which the head of an upstream no longer counts. Fewer
 /// missed polls may mean only that the connection restarts.
 const MISSED_MAX: u32 = 3;
@@ -169,6 +169,10 @@ pub enum HeadEvent {
         /// New height.
         to: u64,
     },
+    /// The served head stands still although an upstream reports new blocks.
+    HeadStalled(Stall),
+    /// A stall has ended.
+    HeadResumed,
     /// An upstream claims a head beyond what the block time allows, and no other upstream confirms
     /// it.
     HeadImplausible {
@@ -211,8 +215,18 @@ pub struct HeadTracker {
     head_seq: u64,
     /// Moving average of the time per block, measured from one served head to the next.
     block_time: Duration,
-    /// The finalized height; `None` while it is unknown.
+    /// The finalized height that clients get; `None` while it is unknown.
     finalized: Option<u64>,
+    /// The height up to which responses are kept for good; `None` while it is unknown.
+    settled: Option<u64>,
+    /// Set while the served head stands still although an upstream reports new blocks.
+    stall: Option<Stall>,
+    /// Set while upstreams are ahead of the served head.
+    ahead: Option<Ahead>,
+    /// True while the first head waits for the first polls of further upstreams.
+    awaits_head: bool,
+    /// When the first poll succeeded; `None` before it.
+    first_poll_at: Option<Duration>,
     /// Number of branch changes so far, of the upstreams and of the served chain.
     generation: u64,
     reorgs: ReorgLog,
@@ -222,32 +236,6 @@ pub struct HeadTracker {
     rollback_polls: u32,
     /// Number of consecutive polls in which enough upstreams reported a lower finalized height.
     finalized_low_polls: u32,
-}
-
-/// The input after which the tracker elects a head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Input {
-    /// The upstream at this index reported its head.
-    Poll(usize),
-    /// The upstream at this index sent a header.
-    Header(usize),
-    /// The upstream at this index sent the header that connects its reported head to its branch.
-    /// The head extends the branch.
-    Linked(usize),
-    /// No upstream responded: a poll was missed, or an upstream was excluded or included again.
-    NoResponse,
-}
-
-/// The evidence for serving the elected head instead of the last served head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Evidence {
-    /// The elected head is served at once: it extends the last served head, or a reorg dropped the
-    /// last served head.
-    Strong,
-    /// The elected head is served once enough consecutive polls have repeated it.
-    Weak,
-    /// The last served head stays.
-    Missing,
 }
 
 impl HeadTracker {
@@ -264,6 +252,11 @@ impl HeadTracker {
             head_seq: 0,
             block_time: settings.block_time,
             finalized: None,
+            settled: None,
+            stall: None,
+            ahead: None,
+            awaits_head: false,
+            first_poll_at: None,
             generation: 0,
             reorgs: ReorgLog::default(),
             polls: 0,
@@ -292,10 +285,10 @@ impl HeadTracker {
     pub fn observe(&mut self, upstream: usize, now: Duration, poll: HeadPoll) -> Step {
         let mut step = Step::default();
         self.polls += 1;
-        let chain = &mut self.upstreams[upstream];
+        self.first_poll_at.get_or_insert(now);
+        self.upstreams[upstream].reported = Some(poll.number);
         if let Some(finalized) = poll.finalized {
-            chain.finalized = Some(finalized);
-            chain.finalized_max = chain.finalized_max.max(Some(finalized));
+            self.upstreams[upstream].report_finalized(finalized);
         }
         if self.judge_claim(upstream, now, &poll, &mut step.events) {
             let link = self.upstreams[upstream].link(now, &poll, self.settings.window);
@@ -328,6 +321,11 @@ impl HeadTracker {
         step
     }
 
+    /// Records whether `upstream` says that it is syncing.
+    pub fn set_syncing(&mut self, upstream: usize, syncing: bool) {
+        self.upstreams[upstream].syncing = syncing;
+    }
+
     /// Drops the outstanding header requests of `upstream`, so its next poll requests the headers
     /// again. Without this call the tracker waits for `HEADER_TIMEOUT`.
     pub fn forget_header_requests(&mut self, upstream: usize) {
@@ -343,11 +341,26 @@ impl HeadTracker {
         hash: Hash,
         parent: Hash,
     ) -> Step {
+        self.record_response(upstream, now, number, Some(Header { hash, parent }))
+    }
+
+    /// Records that `upstream` has no block at a requested height. The height is skipped, or the
+    /// upstream does not have its block yet.
+    pub fn record_no_header(&mut self, upstream: usize, now: Duration, number: u64) -> Step {
+        self.record_response(upstream, now, number, None)
+    }
+
+    fn record_response(
+        &mut self,
+        upstream: usize,
+        now: Duration,
+        number: u64,
+        header: Option<Header>,
+    ) -> Step {
         let mut step = Step::default();
         let fill = self.upstreams[upstream].fill_height();
-        let header = Header { hash, parent };
         self.upstreams[upstream].record_header(number, header, self.settings.window);
-        if fill == Some(number) {
+        if fill != self.upstreams[upstream].fill_height() {
             self.request_fill(upstream, &mut step);
         }
         let has_advanced = self.continue_walk(upstream, now, &mut step);
@@ -368,6 +381,9 @@ impl HeadTracker {
             head: self.head,
             last_served_height: self.last_served.map(|head| head.number),
             finalized: self.finalized,
+            settled: self.settled,
+            stall: self.stall,
+            awaits_head: self.awaits_head,
             finalized_by_upstreams: self.is_finalized_by_upstreams(),
             generation: self.generation,
             head_seq: self.head_seq,
@@ -410,7 +426,7 @@ impl HeadTracker {
     }
 
     /// Extends a branch of fewer than `FILL_BLOCKS` blocks downwards: copies blocks from the
-    /// branches of other upstreams, and requests the first missing header.
+    /// branches of other upstreams, and requests the missing headers.
     fn request_fill(&mut self, upstream: usize, step: &mut Step) {
         if self.upstreams[upstream].fill_height().is_none() {
             return;
@@ -420,9 +436,8 @@ impl HeadTracker {
             chain.branch.deepen(&other.branch);
         }
         chain.end_fill_if_deep();
-        if let Some(number) = chain.fill_height() {
-            step.requests.push(HeaderRequest { upstream, number });
-        }
+        let requests = &mut step.requests;
+        chain.request_fill(|number| requests.push(HeaderRequest { upstream, number }));
         self.upstreams[upstream] = chain;
     }
 
@@ -446,11 +461,20 @@ impl HeadTracker {
 
     /// Elects the head, moves the served chain, and updates the finalized height and the views.
     fn elect_and_serve(&mut self, now: Duration, input: Input, step: &mut Step) {
-        let old_state = (self.head_seq, self.generation, self.finalized);
+        let state = |tracker: &Self| {
+            let finality = (tracker.finalized, tracker.settled);
+            (tracker.head_seq, tracker.generation, finality, tracker.stall, tracker.awaits_head)
+        };
+        let old_state = state(self);
+        for chain in &mut self.upstreams {
+            chain.accept_finalized();
+        }
         let fresh_for = (self.block_time * FRESH_BLOCKS).max(FRESH_MIN);
         let witnesses = find_witnesses(&self.upstreams, now, self.settings.lag_max, fresh_for);
         let elected = elect(&self.upstreams, &witnesses, self.last_served);
+        self.awaits_head = elected.is_some_and(|elected| self.awaits_first_polls(&elected, now));
         match elected {
+            Some(_) if self.awaits_head => {}
             Some(elected) if self.may_serve(&elected, &witnesses, input) => {
                 self.serve_head(now, &elected, &mut step.events);
             }
@@ -460,121 +484,10 @@ impl HeadTracker {
         }
         let is_poll = matches!(input, Input::Poll(_));
         self.update_finalized(&witnesses.upstreams, is_poll, &mut step.events);
+        self.detect_stall(now, &mut step.events);
         let views = self.build_upstream_views(&mut step.events);
-        step.changed =
-            old_state != (self.head_seq, self.generation, self.finalized) || views != self.views;
+        step.changed = old_state != state(self) || views != self.views;
         self.views = views;
-    }
-
-    /// Returns true if the elected head may be served: the evidence is strong, or enough polls in a
-    /// row have repeated weak evidence. Also counts the polls with weak evidence.
-    fn may_serve(&mut self, elected: &Elected, witnesses: &Witnesses, input: Input) -> bool {
-        let Some(last_served) = self.last_served else {
-            return true;
-        };
-        // The report of an upstream is complete once its reported head is linked. On a fast chain
-        // most polls skip blocks, so most heads are linked only by a later header.
-        let (is_report, is_complete) = match input {
-            Input::Poll(upstream) => (true, self.upstreams[upstream].is_linked()),
-            Input::Linked(_) => (true, true),
-            Input::Header(upstream) => (false, self.upstreams[upstream].is_linked()),
-            Input::NoResponse => (false, false),
-        };
-        match self.weigh_evidence(last_served, elected, witnesses, input) {
-            Evidence::Strong => {
-                self.rollback_polls = 0;
-                true
-            }
-            Evidence::Weak => {
-                self.rollback_polls += u32::from(is_report && is_complete);
-                // The branch keeps the blocks above a head that has fallen.
-                let reported = self.upstreams[elected.upstream].branch.get(last_served.number);
-                let fell = reported == Some(last_served.hash);
-                let polls = if fell { FALLEN_HEAD_POLLS } else { ROLLBACK_POLLS };
-                let polls_required = polls * witnesses.upstreams.len() as u32;
-                let has_persisted = self.rollback_polls >= polls_required;
-                if has_persisted {
-                    self.rollback_polls = 0;
-                }
-                has_persisted
-            }
-            Evidence::Missing => {
-                // Without a complete report the count stays, because a missed poll or a head that
-                // is not linked yet is no evidence against the reorg.
-                if is_complete {
-                    self.rollback_polls = 0;
-                }
-                false
-            }
-        }
-    }
-
-    /// Weighs the evidence for serving the elected head. The *winner* is `elected.upstream`, an
-    /// upstream that holds the elected head.
-    fn weigh_evidence(
-        &self,
-        last_served: Head,
-        elected: &Elected,
-        witnesses: &Witnesses,
-        input: Input,
-    ) -> Evidence {
-        // With three or more live upstreams, a head that only one of them holds is not served yet.
-        // The others may soon confirm it.
-        if witnesses.live >= 3 && elected.support < 2 {
-            return Evidence::Missing;
-        }
-        let winner = &self.upstreams[elected.upstream];
-        let holds_last_served =
-            |chain: &UpstreamChain| chain.holds(last_served.number, last_served.hash);
-        let reaches_last_served = elected.head.number >= last_served.number;
-        // If all known blocks of the winner lie above the last served head, they cannot be compared
-        // with it. The new head then counts as an extension.
-        let starts_above_last_served = winner.branch.bottom() > last_served.number;
-        if reaches_last_served && (holds_last_served(winner) || starts_above_last_served) {
-            return Evidence::Strong;
-        }
-        let last_served_has_witness = witnesses
-            .upstreams
-            .iter()
-            .any(|&upstream| holds_last_served(&self.upstreams[upstream]));
-        // The winner alone is evidence only if no witness holds the last served head, and the
-        // winner has just reported a head that is linked to its branch. A missed poll of another
-        // upstream is no evidence against the served head.
-        let has_responded = matches!(
-            input,
-            Input::Poll(upstream) | Input::Header(upstream) | Input::Linked(upstream)
-                if upstream == elected.upstream
-        );
-        let winner_suffices = !last_served_has_witness && has_responded && winner.is_linked();
-        let is_shallow = self
-            .canonical
-            .find_fork(&winner.branch, last_served.number)
-            .is_some_and(|fork| last_served.number - fork <= self.settings.rollback_max);
-        if winner_suffices && elected.is_upstream_head && reaches_last_served && is_shallow {
-            return Evidence::Strong;
-        }
-        let has_two_witnesses = elected.is_upstream_head && elected.support >= 2;
-        if !has_two_witnesses {
-            return if winner_suffices { Evidence::Weak } else { Evidence::Missing };
-        }
-        // A lower head on the served branch is not a reorg. It is elected if the upstream with the
-        // served head has stopped responding.
-        let is_on_served_branch =
-            self.canonical.get(elected.head.number) == Some(elected.head.hash);
-        if is_on_served_branch {
-            return if last_served_has_witness { Evidence::Missing } else { Evidence::Weak };
-        }
-        // A lower head on another branch replaces the served head at once only if no witness holds
-        // the served head any more, or if the winner itself has dropped it. Otherwise the winner
-        // may still switch to the served branch. A branch that really replaces the served one soon
-        // rises above the served head.
-        let is_last_served_dropped =
-            !last_served_has_witness || winner.has_dropped(last_served.hash);
-        if reaches_last_served || is_last_served_dropped {
-            Evidence::Strong
-        } else {
-            Evidence::Weak
-        }
     }
 
     /// Serves the elected head: moves the served chain to the branch of this head, and records a
@@ -643,14 +556,21 @@ impl HeadTracker {
 
     /// Returns the view of each upstream. Reports an event for each upstream that began to lag.
     fn build_upstream_views(&self, events: &mut Vec<HeadEvent>) -> Vec<UpstreamView> {
+        // The heads are not shown before the first one is served.
+        let is_waiting = self.last_served.is_none();
         let view = |(upstream, chain): (usize, &UpstreamChain)| {
             let instance_id = self.views[upstream].instance_id;
+            let syncing = chain.sync_rank() < 2;
+            if is_waiting {
+                return UpstreamView { instance_id, syncing, ..UpstreamView::default() };
+            }
             let live = chain.missed_polls < MISSED_MAX && chain.head.is_some();
             let (Some(upstream_head), Some(served)) = (chain.head, self.head) else {
                 return UpstreamView {
                     instance_id,
                     head: chain.head,
                     live,
+                    syncing,
                     ..UpstreamView::default()
                 };
             };
@@ -671,6 +591,7 @@ impl HeadTracker {
                 lag,
                 live,
                 consistent,
+                syncing,
                 at_head: live && consistent && !lagging,
             }
         };

@@ -84,7 +84,7 @@ pub fn plan_filter(
     };
     match (resolve(filter.from), resolve(filter.to)) {
         (Some(from), Some(to)) if from <= to && to <= head.number => {
-            LogsPlan::Parts(split_range(from, to, view.finalized, chunk, parts_max))
+            LogsPlan::Parts(split_range(from, to, view.settled, chunk, parts_max))
         }
         _ => LogsPlan::Forward,
     }

@@ -150,9 +150,12 @@ impl Topology {
     pub(crate) fn upstream_state(&self, upstream: usize, view: &ChainView) -> HealthState {
         let state = &self.upstreams[upstream];
         let health = state.health.lock().state(self.now());
-        // If no head is served, no upstream counts as lagging.
-        let is_at_head = view.head.is_none()
-            || state.in_view(view).is_some_and(|upstream_view| upstream_view.at_head);
+        let upstream_view = state.in_view(view).unwrap_or_default();
+        // If no head is served, only upstreams that sync count as lagging.
+        let is_at_head = match view.head {
+            Some(_) => upstream_view.at_head,
+            None => !upstream_view.syncing,
+        };
         if health == HealthState::Healthy && !is_at_head { HealthState::Lagging } else { health }
     }
 

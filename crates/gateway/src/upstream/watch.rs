@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use wire::family::Family;
@@ -21,16 +22,18 @@ use wire::quantity;
 use crate::config;
 use crate::io::random::Random;
 use crate::policy::heads::{
-    Finality, HeadEvent, HeadPoll, HeadSettings, HeadTracker, HeaderRequest, ROLLBACK_MAX, Step,
-    UpstreamView, WINDOW,
+    Finality, HeadPoll, HeadSettings, HeadTracker, HeaderRequest, ROLLBACK_MAX, Step, UpstreamView,
+    WINDOW,
 };
-use crate::policy::health::{HealthEvent, HealthState};
+use crate::policy::health::HealthEvent;
 use crate::upstream::chain::ChainState;
 use crate::upstream::topology::Topology;
 
+mod headers;
 mod new_heads;
 mod news;
 mod poller;
+mod report;
 #[cfg(test)]
 mod tests;
 
@@ -51,10 +54,6 @@ const NOTIFIED_POLL_INTERVAL_MIN: Duration = Duration::from_millis(5);
 /// One in this many polls also queries the finalized height, the height of the newest final block.
 /// The finalized height rises only every few minutes.
 const FINALIZED_POLL_PERIOD: u64 = 8;
-/// Upper limit of headers that one poll fetches. The headers link an upstream's new head to its
-/// *branch*, the blocks that are known from this upstream. The limit keeps a long branch from
-/// delaying the next poll.
-const HEADERS_PER_POLL_MAX: usize = 64;
 
 /// An event of a chain.
 #[derive(Debug, Clone, Copy)]
@@ -182,7 +181,15 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
             is_id_checked = watched.check_id(&mut poller, family).await;
         }
         let with_finalized = successful_polls.is_multiple_of(FINALIZED_POLL_PERIOD);
-        match poller.query_head(family, with_finalized).await {
+        let queries = future::join(
+            poller.query_head(family, with_finalized),
+            poller.query_syncing(family, with_finalized),
+        );
+        let (head_poll, syncing) = queries.await;
+        if let Some(syncing) = syncing {
+            watched.tracker.borrow_mut().set_syncing(view_index, syncing);
+        }
+        match head_poll {
             Ok(head_poll) => {
                 successful_polls += 1;
                 failed_polls = 0;
@@ -383,7 +390,8 @@ impl WatchedChain {
         let state = &topology.upstreams[self.find_upstream(&topology, poller.view_index)];
         let serves_other_chain = id != expected;
         if serves_other_chain {
-            poller.fault = format!("it serves the chain with id {id}, not {expected}");
+            let fault = format!("it serves the chain with id {id}, not {expected}");
+            poller.fault.replace(fault);
         }
         let was_on_other_chain =
             state.serves_other_chain.swap(serves_other_chain, Ordering::Relaxed);
@@ -427,7 +435,7 @@ impl WatchedChain {
         self.renew_candidates();
         let state = &topology.upstreams[upstream];
         if state.serves_other_chain.load(Ordering::Relaxed) {
-            state.record_fault(std::mem::take(&mut poller.fault), now);
+            state.record_fault(poller.fault.take(), now);
             return;
         }
         if !topology.is_lost(upstream) {
@@ -443,36 +451,6 @@ impl WatchedChain {
         }
     }
 
-    /// Logs that an upstream is readmitted, or that the upstream responds but lags. Called after
-    /// the headers of the upstream's branch were fetched; the lag is unknown until then.
-    fn log_recovery(&self, poller: &mut Poller) {
-        let topology = self.topology();
-        let index = self.find_upstream(&topology, poller.view_index);
-        let view = self.state.view.load();
-        let upstream = &topology.upstreams[index];
-        let name = &*upstream.config.name;
-        poller.recovery = match topology.upstream_state(index, &view) {
-            HealthState::Healthy => {
-                tracing::info!(upstream = name, "upstream readmitted");
-                Recovery::Done
-            }
-            HealthState::Lagging => {
-                if poller.recovery == Recovery::Probed {
-                    let lag = upstream.in_view(&view).map(|upstream_view| upstream_view.lag);
-                    tracing::info!(
-                        upstream = name,
-                        lag,
-                        "upstream responds again but lags; it gets calls only while no upstream is \
-                         healthy"
-                    );
-                }
-                Recovery::Lagging
-            }
-            HealthState::Ejected { .. } => Recovery::Done,
-            HealthState::Probing | HealthState::Paused { .. } => poller.recovery,
-        };
-    }
-
     /// Records in the upstream's state that all its responses before `began` were about the served
     /// chain. Called after a successful poll, which started at `began`. Records nothing if the
     /// upstream is no longer on the served chain.
@@ -485,40 +463,13 @@ impl WatchedChain {
         }
     }
 
-    /// Fetches the headers between an upstream's new head and the blocks that are known from it.
-    async fn fetch_headers(
-        &self,
-        poller: &mut Poller,
-        family: Family,
-        mut requests: Vec<HeaderRequest>,
-    ) {
-        let view_index = poller.view_index;
-        let mut fetched = 0;
-        while let Some(HeaderRequest { number, .. }) = requests.pop() {
-            fetched += 1;
-            if fetched > HEADERS_PER_POLL_MAX {
-                return;
-            }
-            let Ok(HeadPoll { hash, parent, .. }) = poller.query_header(family, Some(number)).await
-            else {
-                return;
-            };
-            let now = self.topology().now();
-            let step =
-                self.tracker.borrow_mut().record_header(view_index, now, number, hash, parent);
-            requests.extend(
-                self.apply(step).into_iter().filter(|request| request.upstream == view_index),
-            );
-        }
-    }
-
     /// Records a poll without a response, or with an error, in the health of the upstream.
     fn record_failed_poll(&self, poller: &mut Poller) {
         let view_index = poller.view_index;
         let random = self.random.next();
         let topology = self.topology();
         let upstream = self.find_upstream(&topology, view_index);
-        let reason = std::mem::take(&mut poller.fault);
+        let reason = poller.fault.take();
         topology.upstreams[upstream].record_fault(reason, topology.now());
         topology.update_health(upstream, |health, now| {
             if health.begin_due_probe(now) {
@@ -567,47 +518,6 @@ impl WatchedChain {
     fn emit(&self, event: ChainEvent) {
         let on_event = Rc::clone(&self.on_event.borrow());
         on_event(&self.state, event);
-    }
-
-    /// Counts and logs an event of the tracker, and emits the chain event that follows from it.
-    fn on_head_event(&self, event: &HeadEvent) {
-        let (topology, state) = (self.topology(), &self.state);
-        let chain = &*state.name;
-        let name = |view_index: usize| {
-            &*topology.upstreams[self.find_upstream(&topology, view_index)].config.name
-        };
-        match *event {
-            HeadEvent::Reorg { fork, depth } => {
-                state.reorgs.fetch_add(1, Ordering::Relaxed);
-                state.reorg_depth_max.fetch_max(depth, Ordering::Relaxed);
-                self.emit(ChainEvent::Reorg { fork });
-                tracing::info!(chain, fork, depth, "chain reorganised");
-            }
-            HeadEvent::UpstreamReorg { upstream, fork, depth } => {
-                tracing::debug!(
-                    chain,
-                    upstream = name(upstream),
-                    fork,
-                    depth,
-                    "upstream changed its branch"
-                );
-            }
-            HeadEvent::UpstreamLagging { upstream, lag } => {
-                tracing::warn!(chain, upstream = name(upstream), lag, "upstream lags behind");
-            }
-            HeadEvent::FinalizedFell { from, to } => {
-                self.emit(ChainEvent::FinalizedFell);
-                tracing::error!(chain, from, to, "finalized height fell; cache cleared");
-            }
-            HeadEvent::HeadImplausible { upstream, number } => {
-                tracing::warn!(
-                    chain,
-                    upstream = name(upstream),
-                    number,
-                    "upstream reports an implausible head"
-                );
-            }
-        }
     }
 }
 

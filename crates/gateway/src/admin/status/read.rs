@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
 use super::{
-    ChainStatus, ConfigStatus, CordonStatus, FaultStatus, GatewaysStatus, GroupStatus, HeadStatus,
-    HealthStatus, IndexStatus, KeyStatus, LastHeadStatus, MemoryCache, MemoryPurpose, MemoryStatus,
-    MethodStatus, ProcessStatus, QuotaStatus, RedisStatus, Refused, RefusedMethodStatus, Rejected,
-    ReloadStatus, Status, Totals, UpstreamStatus, ZoneStatus,
+    ChainStatus, ConfigStatus, CordonStatus, FaultStatus, GatewaysStatus, GroupStatus,
+    HeadStallStatus, HeadStatus, HealthStatus, IndexStatus, KeyStatus, LastHeadStatus, MemoryCache,
+    MemoryPurpose, MemoryStatus, MethodStatus, ProcessStatus, QuotaStatus, RedisStatus, Refused,
+    RefusedMethodStatus, Rejected, ReloadStatus, Status, Totals, UpstreamStatus, ZoneStatus,
 };
 use crate::access::refusals::RefusedMethod;
 use crate::cache::redis::heartbeat::shares_counters;
@@ -191,6 +191,11 @@ fn read_chain(snapshot: &Snapshot, counters: &Counters, index: usize) -> ChainSt
             hash: alloy_primitives::hex::encode_prefixed(head.hash),
         }),
         head_age_seconds: view.head.map(|_| round_seconds(now.saturating_sub(chain.head_since()))),
+        head_stall: view.stall.map(|stall| HeadStallStatus {
+            upstream: find_name(snapshot, config, stall.upstream),
+            number: stall.number,
+            reason: stall.reason.describe().to_owned(),
+        }),
         last_head: chain.last_head().filter(|_| view.head.is_none()).map(|last_head| {
             LastHeadStatus {
                 number: last_head.head.number,
@@ -210,6 +215,13 @@ fn read_chain(snapshot: &Snapshot, counters: &Counters, index: usize) -> ChainSt
         upstreams,
         methods: read_methods(chain, &counters.methods[index]),
     }
+}
+
+/// Returns the name of the upstream with this index in the chain's views.
+fn find_name(snapshot: &Snapshot, chain: &config::chain::Chain, view_index: usize) -> String {
+    let mut upstreams = chain.upstreams.iter().map(|&upstream| &snapshot.upstreams[upstream]);
+    let upstream = upstreams.find(|upstream| upstream.view_index == view_index);
+    upstream.map(|upstream| upstream.config.name.to_string()).unwrap_or_default()
 }
 
 fn read_upstream(snapshot: &Snapshot, counters: &Counters, index: usize) -> UpstreamStatus {

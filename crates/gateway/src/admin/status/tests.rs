@@ -13,7 +13,7 @@ use crate::config::listen_tls::CertificateExpiry;
 use crate::metrics::label::{
     AttemptOutcome, Label, LimitJudge, LimitOutcome, RedisLookup, RedisStore,
 };
-use crate::policy::heads::{ChainView, Head, UpstreamView};
+use crate::policy::heads::{ChainView, Head, Stall, StallReason, UpstreamView};
 use crate::state::process::ReloadOutcome;
 use crate::state::snapshot::Snapshot;
 
@@ -127,12 +127,20 @@ pub(crate) fn populated() -> Arc<Snapshot> {
     let mut view = ChainView::default();
     view.head = Some(Head { number: 22_431_084, hash: [0xab; 32] });
     view.finalized = Some(22_431_000);
+    view.stall = Some(Stall { upstream: 0, number: 22_431_099, reason: StallReason::Unconfirmed });
     view.generation = 4;
     let [instance_id, other_id] =
         [0, 1].map(|upstream: usize| snapshot.upstreams[upstream].instance_id);
     let head = Some(22_431_084);
-    let upstream_view =
-        UpstreamView { instance_id, head, lag: 0, live: true, consistent: true, at_head: true };
+    let upstream_view = UpstreamView {
+        instance_id,
+        head,
+        lag: 0,
+        live: true,
+        consistent: true,
+        syncing: false,
+        at_head: true,
+    };
     let behind = UpstreamView {
         instance_id: other_id,
         head: Some(22_431_080),
@@ -265,6 +273,7 @@ fn a_healthy_upstream_behind_the_others_is_called_lagging() {
             lag,
             live: true,
             consistent: true,
+            syncing: false,
             at_head: lag == 0,
         }
     };

@@ -43,6 +43,11 @@ impl Net {
         }
     }
 
+    /// Leaves the next height without a block. A skipped height has the hash of the height below it.
+    fn skip(&mut self) {
+        self.blocks.extend(self.blocks.last().copied());
+    }
+
     /// Replaces the newest `depth` blocks by as many other blocks and `longer` more.
     fn reorg(&mut self, depth: usize, longer: u64) {
         self.blocks.truncate(self.blocks.len() - depth);
@@ -59,9 +64,12 @@ impl Net {
         while let Some(request) = requests.pop() {
             let hash = self.blocks[request.number as usize];
             let parent = self.parent(request.number);
-            requests.extend(
-                self.tracker.record_header(0, self.now, request.number, hash, parent).requests,
-            );
+            let step = if hash == parent {
+                self.tracker.record_no_header(0, self.now, request.number)
+            } else {
+                self.tracker.record_header(0, self.now, request.number, hash, parent)
+            };
+            requests.extend(step.requests);
         }
     }
 
@@ -100,6 +108,33 @@ fn dropped_blocks_come_first_and_from_the_newest_down() {
         cursor.follow(change);
     }
     assert_eq!(cursor.top(), Some(head(&net, 20)));
+    assert_eq!(cursor.find_changes(&net.view()), Ok(Vec::new()));
+}
+
+#[test]
+fn skipped_heights_are_no_changes() {
+    let mut net = Net::new(20);
+    net.poll();
+    let mut cursor = ChainCursor::at_head(&net.view(), 16).unwrap();
+    let old = head(&net, 19);
+    net.skip();
+    net.extend(1);
+    net.poll();
+    let changes = cursor.find_changes(&net.view()).unwrap();
+    assert_eq!(changes, [Change::Added(head(&net, 21))]);
+    changes.into_iter().for_each(|change| cursor.follow(change));
+    let skipping = head(&net, 21);
+    // The new branch has a block at the skipped height, and skips the height of an old block.
+    net.reorg(3, 0);
+    net.blocks.truncate(19);
+    net.skip();
+    net.extend(3);
+    net.poll();
+    let changes = cursor.find_changes(&net.view()).unwrap();
+    let added = [20, 21, 22].map(|number| Change::Added(head(&net, number)));
+    assert_eq!(changes[..2], [Change::Dropped(skipping), Change::Dropped(old)]);
+    assert_eq!(changes[2..], added);
+    changes.into_iter().for_each(|change| cursor.follow(change));
     assert_eq!(cursor.find_changes(&net.view()), Ok(Vec::new()));
 }
 
@@ -144,24 +179,31 @@ fn a_cursor_extends_down() {
         cursor.blocks
     };
     let extended = cursor_at(net.blocks[19]);
-    assert_eq!((extended.bottom(), extended.hashes().len()), (12, 8));
-    assert_eq!(cursor_at([7; 32]).hashes().len(), 1, "another branch is not below it");
+    assert_eq!((extended.bottom(), extended.len()), (12, 8));
+    assert_eq!(cursor_at([7; 32]).len(), 1, "another branch is not below it");
 }
 
 proptest! {
     #[test]
     fn changes_lead_to_the_served_chain(
-        steps in proptest::collection::vec((0usize..8, 0u64..5, any::<bool>(), any::<bool>()), 1..60)
+        steps in proptest::collection::vec(
+            (0usize..8, 0u64..5, any::<bool>(), any::<bool>(), any::<bool>()), 1..60
+        )
     ) {
         let mut net = Net::new(20);
         net.poll();
         let cursor = ChainCursor::at_head(&net.view(), 32).unwrap();
         let known: Vec<[u8; 32]> = net.blocks.clone();
         let mut subscribers = [(cursor.clone(), known.clone()), (cursor, known)];
-        for (depth, blocks, first, second) in steps {
+        for (depth, blocks, skips, first, second) in steps {
             // Each step grows the chain, with or without a reorg. A reorg makes the chain longer.
-            // `first` and `second` are true if the subscriber with this position polls.
+            // `skips` is true if the step then skips a height. `first` and `second` are true if the
+            // subscriber with this position polls.
             if depth > 2 { net.extend(blocks) } else { net.reorg(depth, blocks + 1) }
+            if skips {
+                net.skip();
+                net.extend(1);
+            }
             net.poll();
             let view = net.view();
             for ((cursor, known), polls) in subscribers.iter_mut().zip([first, second]) {
@@ -178,11 +220,14 @@ proptest! {
                     cursor.follow(change);
                     match change {
                         Change::Dropped(head) => {
-                            prop_assert_eq!(known.len() as u64 - 1, head.number);
-                            prop_assert_eq!(known.pop(), Some(head.hash));
+                            prop_assert_eq!(known.last(), Some(&head.hash));
+                            while known.last() == Some(&head.hash) {
+                                known.pop();
+                            }
                         }
                         Change::Added(head) => {
-                            prop_assert_eq!(known.len() as u64, head.number);
+                            let parent = *known.last().unwrap();
+                            known.resize(head.number as usize, parent);
                             known.push(head.hash);
                         }
                     }

@@ -35,9 +35,11 @@ pub(super) struct Witnesses {
 }
 
 /// Finds the witnesses: upstreams that respond to polls, have a head, and are neither excluded
-/// (`UpstreamChain::excluded`), frozen nor left behind. A *live* upstream meets the same
+/// (`UpstreamChain::excluded`), syncing, frozen nor left behind. A *live* upstream meets the same
 /// conditions, but may be left behind.
 ///
+/// - A *syncing* upstream says so, or has only block 0. Another upstream that does not sync has a
+///   head more than `lag_max` blocks above it, even if it does not respond any more.
 /// - A *rising* upstream has linked new blocks within `fresh_for`.
 /// - A *frozen* upstream's head has not changed within `fresh_for`, and a rising upstream is more
 ///   than `lag_max` blocks above that head. Frozen upstreams do not count as live.
@@ -67,7 +69,7 @@ pub(super) fn find_witnesses(
     let live: Vec<(usize, u64)> = upstreams
         .iter()
         .enumerate()
-        .filter(|(_, upstream)| is_live(upstream))
+        .filter(|(_, upstream)| is_live(upstream) && !is_syncing(upstreams, upstream, lag_max))
         .filter_map(|(index, upstream)| Some((index, upstream.head?)))
         .filter(|&(index, head)| {
             is_recent(upstreams[index].head_changed_at) || !is_far_below_highest(head)
@@ -85,6 +87,15 @@ pub(super) fn find_witnesses(
     let witness_indices =
         live.iter().filter(|&&(_, head)| !is_left_behind(head)).map(|&(index, _)| index);
     Witnesses { upstreams: witness_indices.collect(), live: live.len() }
+}
+
+/// Returns true if an upstream syncs, compared with the other upstreams of its chain.
+fn is_syncing(upstreams: &[UpstreamChain], upstream: &UpstreamChain, lag_max: u64) -> bool {
+    let is_synced_above = |other: &UpstreamChain| {
+        other.sync_rank() > upstream.sync_rank()
+            && other.head > upstream.head.map(|head| head.saturating_add(lag_max))
+    };
+    upstream.head.is_some() && upstreams.iter().any(is_synced_above)
 }
 
 /// Rank of a candidate in the election. A candidate is the head of a witness. The fields are
@@ -160,8 +171,9 @@ fn find_highest_shared(upstreams: &[UpstreamChain], witnesses: &[usize]) -> Opti
     let shared_blocks = pairs.filter_map(|(left, right)| {
         let (left_chain, right_chain) = (&upstreams[left], &upstreams[right]);
         let lower_head = left_chain.head?.min(right_chain.head?);
-        let number = left_chain.branch.find_fork(&right_chain.branch, lower_head)?;
-        let head = Head { number, hash: left_chain.branch.get(number)? };
+        let fork = left_chain.branch.find_fork(&right_chain.branch, lower_head)?;
+        let hash = left_chain.branch.get(fork)?;
+        let head = Head { number: left_chain.branch.find_number(hash)?, hash };
         Some(Elected { head, upstream: left, support: 2, is_upstream_head: false })
     });
     let rank = |elected: &Elected| (elected.head.number, Reverse(elected.head.hash));

@@ -1,17 +1,21 @@
 //! Tracks the finalized height: the height of the highest block that no reorg may drop. The
 //! upstreams report it, or it is a fixed number of blocks below the head.
 //!
-//! If the finalized height falls, the whole cache becomes invalid, and `HeadEvent::FinalizedFell`
-//! reports it. `heads` elects the served head.
+//! A restarted node may report a finalized height that is too high for some time, or a lower one
+//! than before. So there are two heights. The *finalized* height is what clients get. It falls only
+//! if a reorg drops its block. Responses are kept for good up to the *settled* height. It falls if
+//! the upstreams report a lower finalized height. The whole cache then becomes invalid, and
+//! `HeadEvent::FinalizedFell` reports it. `heads` elects the served head.
 
-use crate::policy::heads::{Finality, HeadEvent, HeadTracker, ROLLBACK_POLLS};
+use crate::policy::heads::upstream::UpstreamChain;
+use crate::policy::heads::{Finality, Head, HeadEvent, HeadTracker, ROLLBACK_POLLS};
 
 /// If no upstream has reported a finalized height after this number of polls, the tracker assumes
 /// that upstreams report none.
 const FINALITY_POLLS: u64 = 5;
 
 impl HeadTracker {
-    /// Updates the finalized height. The height falls only if the witnesses (upstreams whose heads
+    /// Updates the finalized and the settled height. The settled height falls only if the witnesses (upstreams whose heads
     /// count) report a lower height in enough consecutive polls. `is_poll` is true if an upstream
     /// has just reported its head.
     pub(super) fn update_finalized(
@@ -35,7 +39,7 @@ impl HeadTracker {
             None => {
                 let mut reported: Vec<u64> = witnesses
                     .iter()
-                    .filter_map(|&upstream| self.upstreams[upstream].finalized)
+                    .filter_map(|&upstream| self.find_final(&self.upstreams[upstream], head))
                     .collect();
                 reported.sort_unstable();
                 // Of one or two reported heights, the lowest counts. Of three or more, the second
@@ -46,20 +50,32 @@ impl HeadTracker {
         let Some(height) = height.map(|height| height.min(head.number)) else {
             return;
         };
-        match self.finalized {
-            Some(finalized) if height < finalized => {
-                let has_fallen = self.has_fallen(witnesses, finalized);
+        match self.settled {
+            Some(settled) if height < settled => {
+                let has_fallen = self.has_fallen(witnesses, settled);
                 self.finalized_low_polls =
                     if has_fallen { self.finalized_low_polls + u32::from(is_poll) } else { 0 };
                 let polls_required = ROLLBACK_POLLS * witnesses.len() as u32;
                 if has_fallen && self.finalized_low_polls >= polls_required {
-                    self.lower_finalized(height, events);
+                    self.lower_settled(height, events);
                 }
             }
             _ => {
-                self.finalized = Some(height);
+                self.settled = Some(height);
+                self.finalized = self.finalized.max(self.settled);
                 self.finalized_low_polls = 0;
             }
+        }
+    }
+
+    /// Returns the height up to which an upstream confirms that the served chain is final: the
+    /// finalized height of the upstream, or the fork if the upstream is on another branch.
+    fn find_final(&self, chain: &UpstreamChain, head: Head) -> Option<u64> {
+        let height = chain.finalized?.min(head.number);
+        let hashes = self.canonical.get(height).zip(chain.branch.get(height));
+        match hashes {
+            Some((served, own)) if served != own => self.canonical.find_fork(&chain.branch, height),
+            _ => Some(height),
         }
     }
 
@@ -77,10 +93,10 @@ impl HeadTracker {
         }
     }
 
-    /// Returns true if two witnesses report a height below `finalized`, and each of these two has
+    /// Returns true if two witnesses report a height below `settled`, and each of these two has
     /// reported a greater height before. One such witness is enough if no other witness reports a
     /// finalized height. So a new upstream whose first report is low does not count.
-    fn has_fallen(&self, witnesses: &[usize], finalized: u64) -> bool {
+    fn has_fallen(&self, witnesses: &[usize], settled: u64) -> bool {
         let reporting = witnesses
             .iter()
             .filter(|&&upstream| self.upstreams[upstream].finalized.is_some())
@@ -89,18 +105,26 @@ impl HeadTracker {
             .iter()
             .map(|&upstream| &self.upstreams[upstream])
             .filter(|chain| chain.finalized < chain.finalized_max)
-            .filter(|chain| chain.finalized.is_some_and(|reported| reported < finalized))
+            .filter(|chain| chain.finalized.is_some_and(|reported| reported < settled))
             .count();
         fallen >= reporting.clamp(1, 2)
     }
 
-    /// Lowers the finalized height, invalidates the whole cache and reports the event.
-    pub(super) fn lower_finalized(&mut self, to: u64, events: &mut Vec<HeadEvent>) {
-        let from = self.finalized.unwrap_or(to);
-        // A block that was reported as final was dropped, so nothing in the cache can be trusted.
-        // Recording a reorg above height 0 invalidates all of it.
+    /// Lowers the finalized and the settled height to the fork of a reorg.
+    pub(super) fn lower_finalized(&mut self, fork: u64, events: &mut Vec<HeadEvent>) {
+        self.finalized = self.finalized.map(|finalized| finalized.min(fork));
+        if self.settled.is_some_and(|settled| settled > fork) {
+            self.lower_settled(fork, events);
+        }
+    }
+
+    /// Lowers the settled height, invalidates the whole cache and reports the event.
+    fn lower_settled(&mut self, to: u64, events: &mut Vec<HeadEvent>) {
+        let from = self.settled.unwrap_or(to);
+        // A block that was reported as final may be dropped, so nothing in the cache can be
+        // trusted. Recording a reorg above height 0 invalidates all of it.
         self.mark_reorg(0);
-        self.finalized = Some(to);
+        self.settled = Some(to);
         self.finalized_low_polls = 0;
         for chain in &mut self.upstreams {
             chain.finalized_max = chain.finalized;

@@ -27,6 +27,12 @@ impl HeadTracker {
         events: &mut Vec<HeadEvent>,
     ) -> bool {
         let chain = &self.upstreams[upstream];
+        // Upstreams that sync are no evidence against the first head of one that does not.
+        let is_first = chain.head.is_none() && chain.claim.is_none();
+        let rank_max = self.find_other_upstreams(upstream).map(UpstreamChain::sync_rank).max();
+        if is_first && rank_max.is_some_and(|rank| rank < chain.sync_rank()) {
+            return true;
+        }
         let served = self.last_served.map(|head| (head.number, self.head_since));
         // The height is measured from the higher of two heads, the upstream's last one and the
         // served one. Each head comes with the time since which it has been the head.
@@ -41,8 +47,9 @@ impl HeadTracker {
             .saturating_add(u64::try_from(expected_blocks).unwrap_or(u64::MAX));
         let is_too_high = poll.number > highest_plausible;
         // Not even repetitions make a contradicted head plausible.
-        let is_false = is_too_high && self.is_contradicted(upstream, poll);
-        if !is_too_high || (!is_false && self.is_confirmed(upstream, poll.number)) {
+        let is_confirmed = is_too_high && self.is_confirmed(upstream, poll.number);
+        let is_false = is_too_high && self.is_contradicted(upstream, poll, is_confirmed);
+        if !is_too_high || (!is_false && is_confirmed) {
             self.upstreams[upstream].claim = None;
             return true;
         }
@@ -86,13 +93,15 @@ impl HeadTracker {
         })
     }
 
-    /// Returns true if another upstream has the claimed block or its parent at a height that
-    /// differs from the claim. A block has only one height, so the claim is false.
-    fn is_contradicted(&self, upstream: usize, poll: &HeadPoll) -> bool {
+    /// Returns true if another upstream has the claimed block at a height that differs from the
+    /// claim. A block has only one height, so the claim is false. The claim is also false if another
+    /// upstream has its parent at a lower height than expected, and no other upstream confirms the
+    /// claim. Only a chain that skips many heights has such a block.
+    fn is_contradicted(&self, upstream: usize, poll: &HeadPoll, is_confirmed: bool) -> bool {
         self.find_other_upstreams(upstream).any(|chain| {
-            (chain.branch.bottom()..).zip(chain.branch.hashes()).any(|(number, hash)| {
+            chain.branch.blocks().any(|(number, hash)| {
                 (hash == poll.hash && number != poll.number)
-                    || (hash == poll.parent && number + 1 != poll.number)
+                    || (hash == poll.parent && number + 1 != poll.number && !is_confirmed)
             })
         })
     }

@@ -2,10 +2,14 @@
 //! branch change is recorded. Method: scripted polls of small forked chains in virtual time. A
 //! *witness* is an upstream whose head (newest block) counts when the served head is elected.
 
+use super::evidence::FALLEN_HEAD_POLLS;
 use super::upstream::FILL_BLOCKS;
 use super::*;
 
 mod sim;
+mod skipped;
+mod stall;
+mod syncing;
 
 /// Returns the hash of a block in a test chain: the branch's letter and the height.
 fn hash(branch: u8, number: u64) -> Hash {
@@ -546,17 +550,51 @@ fn the_finalized_height_is_the_second_lowest_and_stays_without_its_witnesses() {
 }
 
 #[test]
-fn a_lower_finalized_height_invalidates_the_whole_cache() {
+fn a_lower_finalized_height_invalidates_the_whole_cache_and_is_not_shown() {
     let mut net = Net::new(1);
     net.poll_final(0, 100, 90);
     let old = net.tracker.view().generation;
     net.poll_final(0, 100, 50).poll_final(0, 100, 50);
-    assert_eq!(net.tracker.view().finalized, Some(90));
+    assert!(net.tracker.view().is_finalized(90));
     assert!(net.tracker.view().valid_since(old, 50));
     net.poll_final(0, 100, 50);
-    assert_eq!(net.tracker.view().finalized, Some(50));
+    let view = net.tracker.view();
+    assert_eq!((view.finalized, view.settled), (Some(90), Some(50)));
+    assert!(view.is_finalized(50) && !view.is_finalized(51));
     assert!(net.has(HeadEvent::FinalizedFell { from: 90, to: 50 }));
     assert!(!net.tracker.view().valid_since(old, 1));
+    net.poll_final(0, 101, 95);
+    let view = net.tracker.view();
+    assert_eq!((view.finalized, view.settled), (Some(95), Some(95)));
+}
+
+#[test]
+fn a_finalized_height_counts_only_on_the_branch_of_its_upstream() {
+    // The headers of the new branch are missing, so the served chain stays on the old branch.
+    let mut net = Net::new(1);
+    for number in 90..=100 {
+        net.poll_final(0, number, 80);
+    }
+    let b = fork(b'b', 92);
+    let mut poll = b.poll_at(110);
+    poll.finalized = Some(105);
+    net.tracker.observe(0, net.now, poll);
+    net.assert_head(Some((A, 100)));
+    assert_eq!(net.tracker.view().settled, Some(80));
+    // One of three upstreams is on another branch.
+    let mut net = Net::new(3);
+    for number in 90..=100 {
+        net.poll_final(0, number, 80).poll_final(1, number, 80).poll_final(2, number, 80);
+    }
+    for upstream in 0..3 {
+        let mut poll = b.poll_at(100);
+        poll.finalized = Some(99);
+        let (chain, poll) = if upstream == 0 { (b, poll) } else { (A, A.poll_at(100)) };
+        net.poll_with(upstream, chain, poll);
+    }
+    net.poll_final(1, 101, 99);
+    let view = net.tracker.view();
+    assert!(view.settled <= Some(92), "{:?}", view.settled);
 }
 
 #[test]

@@ -38,8 +38,15 @@ pub(super) struct UpstreamChain {
     pub(super) advanced_at: Option<Duration>,
     /// Time at which the head last changed.
     pub(super) head_changed_at: Duration,
-    /// Finalized height that the upstream last reported.
+    /// Height of the head that the upstream last reported, linked or not.
+    pub(super) reported: Option<u64>,
+    /// True if the upstream says that it is syncing.
+    pub(super) syncing: bool,
+    /// Finalized height that the upstream last reported, at a poll whose head was linked. Before the
+    /// head is linked, the height may belong to another branch.
     pub(super) finalized: Option<u64>,
+    /// Finalized height reported with a head that is not linked yet.
+    unlinked_finalized: Option<u64>,
     /// Highest finalized height that the upstream has reported.
     pub(super) finalized_max: Option<u64>,
     /// Number of consecutive missed polls.
@@ -50,8 +57,14 @@ pub(super) struct UpstreamChain {
     pub(super) claim: Option<Claim>,
     /// Number of consecutive polls whose head could not be linked to the branch at once.
     unlinked_polls: u32,
-    /// Height of the header that the fill requests next; `None` while no fill is in progress.
+    /// Height of the header that the fill requests next; `None` while no fill is in progress. It is
+    /// below the lowest height of the branch if the upstream has no blocks in between.
     next_fill: Option<u64>,
+    /// Headers received for the fill, before those above them. `None` for a height at which the
+    /// upstream has no block.
+    fill_headers: BTreeMap<u64, Option<Header>>,
+    /// The lowest height whose header the fill has requested; `None` without such a request.
+    fill_requested: Option<u64>,
     /// The walk from the reported head; `None` once the walk is linked to the branch or abandoned.
     walk: Option<Walk>,
 }
@@ -75,14 +88,17 @@ pub(super) struct Header {
 /// A walk back from a new head: its verified blocks, which are not linked to the branch yet.
 #[derive(Debug)]
 struct Walk {
-    /// Hashes from the lowest verified block up to the new head.
+    /// Hashes from the lowest walked height up to the new head, as in a [`Branch`]. The lowest
+    /// heights have the hash `parent` if the upstream has no blocks there. They are verified by the
+    /// header of `parent`, which may prove that the upstream only lacked the blocks.
     hashes: VecDeque<Hash>,
     /// Height of the new head.
     top: u64,
     /// Parent of the lowest verified block.
     parent: Hash,
-    /// Headers received for lower heights, not yet verified.
-    headers: BTreeMap<u64, Header>,
+    /// Headers received for lower heights, not yet verified. `None` for a height at which the
+    /// upstream has no block.
+    headers: BTreeMap<u64, Option<Header>>,
     /// Heights of the outstanding header requests.
     requested: BTreeSet<u64>,
     /// Time of the last request.
@@ -127,6 +143,35 @@ impl UpstreamChain {
         self.claim.is_none() && self.unlinked_polls == 0
     }
 
+    /// Returns how much the upstream's head says about the chain: 0 for an upstream with only block
+    /// 0, 1 for an upstream that says that it is syncing, and 2 for any other upstream.
+    pub(super) fn sync_rank(&self) -> u8 {
+        match (self.head, self.syncing) {
+            (Some(0), _) => 0,
+            (_, true) => 1,
+            (_, false) => 2,
+        }
+    }
+
+    /// Returns true if no poll of the upstream has succeeded or failed yet.
+    pub(super) fn is_unpolled(&self) -> bool {
+        self.head.is_none() && self.claim.is_none() && self.missed_polls == 0 && !self.excluded
+    }
+
+    /// Stores the finalized height of a poll until the poll's head is linked.
+    pub(super) fn report_finalized(&mut self, height: u64) {
+        self.unlinked_finalized = Some(height);
+    }
+
+    /// Accepts the reported finalized height if the reported head is linked.
+    pub(super) fn accept_finalized(&mut self) {
+        if self.is_linked() && self.head.is_some() {
+            let reported = self.unlinked_finalized.take();
+            self.finalized = reported.or(self.finalized);
+            self.finalized_max = self.finalized_max.max(reported);
+        }
+    }
+
     /// Returns true if the upstream's last branch change dropped this block.
     pub(super) fn has_dropped(&self, hash: Hash) -> bool {
         self.dropped.contains(&hash)
@@ -141,9 +186,10 @@ impl UpstreamChain {
         if self.branch.top().is_none() {
             self.restart(now, number, [poll.hash], poll.parent, window);
             self.next_fill = Some(self.branch.bottom());
+            self.forget_requests();
             return LinkResult::Advanced;
         }
-        if self.branch.get(number) == Some(poll.hash) {
+        if self.branch.block_at(number) == Some(poll.hash) {
             self.walk = None;
             let has_moved = self.head != Some(number);
             self.set_head(now, number);
@@ -167,23 +213,23 @@ impl UpstreamChain {
         self.next_fill.filter(|&number| number > 0)
     }
 
-    /// Ends the fill if the branch is deep enough. Otherwise continues it at the lowest block.
+    /// Ends the fill if the branch is deep enough. Otherwise continues it at the lowest height, or
+    /// below it if the upstream has no blocks there.
     pub(super) fn end_fill_if_deep(&mut self) {
-        let is_deep = self.branch.hashes().len() >= FILL_BLOCKS;
-        self.next_fill = (!is_deep).then(|| self.branch.bottom());
+        let is_deep = self.branch.len() >= FILL_BLOCKS;
+        let bottom = self.branch.bottom();
+        self.next_fill = (!is_deep).then(|| self.next_fill.map_or(bottom, |next| next.min(bottom)));
     }
 
-    /// Records a requested header.
-    pub(super) fn record_header(&mut self, number: u64, header: Header, window: usize) {
-        if self.next_fill == Some(number) {
-            let is_lowest =
-                number == self.branch.bottom() && self.branch.get(number) == Some(header.hash);
-            self.next_fill = None;
-            if is_lowest && self.branch.hashes().len() < window {
-                self.branch.push_below(header.parent);
-                self.next_fill = Some(self.branch.bottom());
-                self.end_fill_if_deep();
-            }
+    /// Records the header at a requested height; `None` if the upstream has no block there.
+    pub(super) fn record_header(&mut self, number: u64, header: Option<Header>, window: usize) {
+        if self.next_fill.is_some_and(|next| number <= next && next - number < FILL_BLOCKS as u64) {
+            self.fill_headers.insert(number, header);
+        }
+        while let Some(next) = self.next_fill
+            && let Some(header) = self.fill_headers.remove(&next)
+        {
+            self.fill(next, header, window);
         }
         if let Some(walk) = &mut self.walk {
             walk.requested.remove(&number);
@@ -193,8 +239,49 @@ impl UpstreamChain {
         }
     }
 
+    /// Continues the fill with the header at `number`. The lowest hash of the branch belongs to the
+    /// newest block at or below the lowest height, so its header may be further down.
+    fn fill(&mut self, number: u64, header: Option<Header>, window: usize) {
+        self.next_fill = None;
+        let bottom = self.branch.bottom();
+        let Some(lowest) = self.branch.get(bottom).filter(|_| self.branch.len() < window) else {
+            return;
+        };
+        match header {
+            Some(header) if header.hash == lowest => {
+                for _ in number..bottom {
+                    self.branch.push_below(lowest);
+                }
+                self.branch.push_below(header.parent);
+                self.end_fill_if_deep();
+            }
+            None if bottom.saturating_sub(number) < FILL_BLOCKS as u64 => {
+                self.next_fill = number.checked_sub(1);
+            }
+            _ => {}
+        }
+    }
+
+    /// Requests the headers that the fill needs, except those that it has requested already.
+    pub(super) fn request_fill(&mut self, mut request: impl FnMut(u64)) {
+        let Some(next) = self.fill_height() else {
+            self.fill_headers.clear();
+            return;
+        };
+        let missing = FILL_BLOCKS.saturating_sub(self.branch.len()) as u64;
+        let lowest = (next + 1).saturating_sub(missing).max(1);
+        let requested = self.fill_requested.unwrap_or(u64::MAX);
+        for number in (lowest..=next).rev().filter(|number| *number < requested) {
+            if !self.fill_headers.contains_key(&number) {
+                request(number);
+            }
+            self.fill_requested = Some(number);
+        }
+    }
+
     /// Forgets the outstanding requests, so that they can be sent again.
     pub(super) fn forget_requests(&mut self) {
+        self.fill_requested = None;
         if let Some(walk) = &mut self.walk {
             walk.requested.clear();
         }
@@ -224,15 +311,30 @@ impl UpstreamChain {
                 || walk.hashes.len() >= window
                 || blocks_above_branch > window as u64;
             if is_out_of_reach {
-                self.restart(now, lowest, walk.hashes, walk.parent, window);
+                walk.drop_unverified();
+                self.restart(now, walk.lowest(), walk.hashes, walk.parent, window);
                 return LinkResult::Disconnected { top: branch_top };
             }
             let next_height = lowest - 1;
             let parent = match walk.headers.remove(&next_height) {
-                Some(header) if header.hash == walk.parent => Some(header.parent),
+                Some(Some(header)) if header.hash == walk.parent => Some(header.parent),
+                // The upstream has the missing blocks by now, so the next poll requests them again.
+                Some(Some(header)) if walk.drop_unverified() => {
+                    walk.headers.insert(next_height, Some(header));
+                    self.walk = Some(walk);
+                    return LinkResult::Unchanged;
+                }
                 // The upstream changed its branch between two responses, so the next poll starts
                 // another walk.
-                Some(_) => return LinkResult::Unchanged,
+                Some(Some(_)) => return LinkResult::Unchanged,
+                // The parent is a block further down. Its height is known if it is on the branch.
+                Some(None) => {
+                    let parent_height = self.branch.find_number(walk.parent).unwrap_or(next_height);
+                    for _ in parent_height + 1..next_height {
+                        walk.hashes.push_front(walk.parent);
+                    }
+                    Some(walk.parent)
+                }
                 None => find_parent(next_height, walk.parent),
             };
             let Some(parent) = parent else {
@@ -321,14 +423,25 @@ impl Walk {
         self.top + 1 - self.hashes.len() as u64
     }
 
+    /// Drops the lowest heights that have the hash `parent`. Returns true if there were any.
+    fn drop_unverified(&mut self) -> bool {
+        let previous = self.hashes.len();
+        while self.hashes.front() == Some(&self.parent) {
+            self.hashes.pop_front();
+        }
+        self.hashes.len() < previous
+    }
+
     /// Returns the headers of an abandoned walk. The next walk reuses them, so that a slow upstream
     /// can reach its branch although each poll starts another walk.
-    fn into_headers(self) -> BTreeMap<u64, Header> {
+    fn into_headers(mut self) -> BTreeMap<u64, Option<Header>> {
+        self.drop_unverified();
         let lowest = self.lowest();
         let mut headers = self.headers;
+        headers.retain(|_, header| header.is_some());
         let mut parent = self.parent;
         for (number, hash) in (lowest..).zip(self.hashes) {
-            headers.insert(number, Header { hash, parent });
+            headers.insert(number, Some(Header { hash, parent }));
             parent = hash;
         }
         headers

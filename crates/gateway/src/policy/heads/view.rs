@@ -4,7 +4,7 @@
 //! reads its [`UpstreamView`]s.
 
 use crate::policy::branch::Branch;
-use crate::policy::heads::{Hash, Head};
+use crate::policy::heads::{Hash, Head, Stall};
 
 /// Maximum number of stored reorgs. If there are more, the two oldest are merged into one with the
 /// lower fork. The list grows only if each reorg has a higher fork than the previous reorg, so it
@@ -17,12 +17,19 @@ pub struct ChainView {
     /// The served head. `None` while no upstream's head counts, for example because all upstreams
     /// miss polls.
     pub head: Option<Head>,
+    /// True while only upstreams that sync have a head, before the first head is served. They get no
+    /// calls about the head.
+    pub awaits_head: bool,
     /// Height of the last served head. It stays when `head` becomes `None`. Only an upstream that
     /// has reached this height gets calls about the head, because clients must not see an older
     /// head.
     pub last_served_height: Option<u64>,
-    /// The finalized height: no reorg may drop a block at or below it. `None` while it is unknown.
+    /// The finalized height that clients get. It falls only if a reorg drops its block. `None` while
+    /// it is unknown.
     pub finalized: Option<u64>,
+    /// The height up to which responses are kept for good, at most `finalized`. It falls if the
+    /// upstreams report a lower finalized height than before. `None` while it is unknown.
+    pub settled: Option<u64>,
     /// True if the upstreams reported `finalized`. Otherwise the height is the head minus a
     /// configured depth, and must not replace a client's `finalized` tag.
     pub finalized_by_upstreams: bool,
@@ -30,6 +37,8 @@ pub struct ChainView {
     pub generation: u64,
     /// Number of changes of `head`.
     pub head_seq: u64,
+    /// Set while the head stands still although an upstream reports new blocks.
+    pub stall: Option<Stall>,
     /// One entry per upstream, by the index that [`ChainView::upstream`] takes.
     pub upstreams: Vec<UpstreamView>,
     /// The newest blocks of the served chain.
@@ -56,6 +65,8 @@ pub struct UpstreamView {
     /// heads. At one of its last two polls, its head must also have been linked to its known
     /// blocks. Reads go only to such an upstream.
     pub consistent: bool,
+    /// True if the upstream syncs, or has only block 0. It gets calls only as a last resort.
+    pub syncing: bool,
     /// True if the upstream is live, consistent and not lagging: fit for reads at the head.
     pub at_head: bool,
 }
@@ -66,13 +77,22 @@ impl ChainView {
         self.upstreams.get(index).copied().filter(|view| view.instance_id == instance_id)
     }
 
-    /// Returns the served chain's hash at `number`. Returns `None` for a block above the head or
-    /// below the window, which holds the newest blocks.
+    /// Returns the hash of the served chain's block at `number`. Returns `None` for a height without
+    /// a block, above the head, or below the window, which holds the newest blocks.
     pub fn canonical(&self, number: u64) -> Option<Hash> {
-        if self.head.is_none_or(|head| number > head.number) {
-            return None;
-        }
-        self.window.get(number)
+        self.newest_at(number).filter(|_| !self.window.is_skipped(number))
+    }
+
+    /// Returns the hash of the served chain's newest block at or below `number`. Returns `None` for
+    /// a height above the head or below the window.
+    pub fn newest_at(&self, number: u64) -> Option<Hash> {
+        let is_served = self.head.is_some_and(|head| number <= head.number);
+        self.window.get(number).filter(|_| is_served)
+    }
+
+    /// Returns true if the served chain has no block at this height, but lower and higher ones.
+    pub fn is_skipped(&self, number: u64) -> bool {
+        self.newest_at(number).is_some() && self.window.is_skipped(number)
     }
 
     /// Returns the height of the block with this hash on the served chain. Returns `None` if no
@@ -87,9 +107,9 @@ impl ChainView {
         generation == self.generation || self.reorgs.valid_since(generation, number)
     }
 
-    /// Returns true if `number` is at or below the finalized height.
+    /// Returns true if `number` is at or below the settled height: no reorg may drop its block.
     pub fn is_finalized(&self, number: u64) -> bool {
-        self.finalized.is_some_and(|finalized| number <= finalized)
+        self.settled.is_some_and(|settled| number <= settled)
     }
 }
 

@@ -54,6 +54,7 @@ fn view(upstreams: usize) -> ChainView {
             lag: 0,
             live: true,
             consistent: true,
+            syncing: false,
             at_head: true,
         }
     };

@@ -1,7 +1,8 @@
 //! Polls one upstream for its *head*, the header of its newest block, and fetches older headers.
-//! The poller has a separate connection and sends one request at a time. A chain's *view* is the
-//! published snapshot of its heads.
+//! The poller has separate connections. It polls with one request at a time, and fetches several
+//! headers at once. A chain's *view* is the published snapshot of its heads.
 
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -59,16 +60,16 @@ pub(super) struct Poller {
     pub(super) upstream: usize,
     /// Index of the upstream in the chain's views. Reloads do not change it.
     pub(super) view_index: usize,
-    /// The idle HTTP/1.1 connection; `None` if no connection is open.
-    connection: Option<Connection>,
-    /// Used instead of `connection` if the upstream has no HTTP address.
-    multiplexed: Option<Rc<MultiplexedConnection>>,
+    /// The idle HTTP/1.1 connections.
+    connections: RefCell<Vec<Connection>>,
+    /// Used instead of `connections` if the upstream has no HTTP address.
+    multiplexed: RefCell<Option<Rc<MultiplexedConnection>>>,
     /// JSON-RPC id of the last query over HTTP; 0 before the first query.
-    last_id: u64,
+    last_id: Cell<u64>,
     /// Why the last failed query failed, in words.
-    pub(super) fault: String,
+    pub(super) fault: RefCell<String>,
     /// True if the log already reports that no connection to the upstream can be opened.
-    outage_logged: bool,
+    outage_logged: Cell<bool>,
     /// Progress of the upstream after an ejection, for the log.
     pub(super) recovery: Recovery,
 }
@@ -94,16 +95,16 @@ impl Poller {
             topology,
             upstream,
             view_index,
-            connection: None,
-            multiplexed: None,
-            last_id: 0,
-            fault: String::new(),
-            outage_logged: false,
+            connections: RefCell::default(),
+            multiplexed: RefCell::default(),
+            last_id: Cell::new(0),
+            fault: RefCell::default(),
+            outage_logged: Cell::new(false),
             recovery: Recovery::Done,
         }
     }
 
-    /// Switches to the current configuration. Drops the connection if the upstream's connection
+    /// Switches to the current configuration. Drops the connections if the upstream's connection
     /// settings have changed.
     pub(super) fn follow_config(&mut self, watched: &WatchedChain) {
         let topology = watched.topology();
@@ -114,7 +115,7 @@ impl Poller {
         let (previous, current) =
             (&self.topology.upstreams[self.upstream], &topology.upstreams[upstream]);
         if !current.config.connects_like(&previous.config) {
-            self.connection = None;
+            self.connections.take();
             if let Some(connection) = self.multiplexed.take() {
                 connection.retire();
             }
@@ -126,11 +127,12 @@ impl Poller {
     /// of the newest final block. Only upstreams of the Ethereum family report the finalized
     /// height.
     pub(super) async fn query_head(
-        &mut self,
+        &self,
         family: Family,
         with_finalized: bool,
     ) -> Result<HeadPoll, QueryError> {
-        let mut head = self.query_header(family, None).await?;
+        let header = self.query_header(family, None).await?;
+        let mut head = header.ok_or_else(|| self.fail("it has no newest block".to_owned()))?;
         if family == Family::Ethereum && with_finalized {
             let response = self.query("eth_getBlockByNumber", b"[\"finalized\",false]").await;
             head.finalized = match response {
@@ -142,22 +144,58 @@ impl Poller {
         Ok(head)
     }
 
-    /// Queries the header at `number`, or the newest header if `number` is `None`.
+    /// Returns true if the upstream says that it is syncing. An upstream without the method counts as
+    /// synced. Returns `None` if the upstream does not respond, its family has no such method, or
+    /// `is_due` is false.
+    pub(super) async fn query_syncing(&self, family: Family, is_due: bool) -> Option<bool> {
+        if family != Family::Ethereum || !is_due {
+            return None;
+        }
+        match self.query("eth_syncing", b"[]").await {
+            Ok(result) => Some(result.starts_with(b"{")),
+            Err(QueryError::ErrorResponse) => Some(false),
+            Err(QueryError::NoResponse | QueryError::RateLimited { .. }) => None,
+        }
+    }
+
+    /// Queries the header at `number`, or the newest header if `number` is `None`. Returns `None` if
+    /// the upstream has no block at `number`. It then responds with `null`, an error, or another
+    /// block.
     pub(super) async fn query_header(
-        &mut self,
+        &self,
         family: Family,
         number: Option<u64>,
-    ) -> Result<HeadPoll, QueryError> {
-        let result = match family {
+    ) -> Result<Option<HeadPoll>, QueryError> {
+        let result = match self.query_block(family, number).await {
+            Ok(result) if &*result == b"null" => return Ok(None),
+            Ok(result) => result,
+            Err(QueryError::ErrorResponse) if number.is_some() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let Some(header) = parse_header(family, &result) else {
+            return Err(self.fail("its newest block has no valid header".to_owned()));
+        };
+        self.store_header(header.hash, &result);
+        Ok(Some(header).filter(|_| number.is_none_or(|number| number == header.number)))
+    }
+
+    /// Queries the block at `number`, or the newest block if `number` is `None`. Returns the raw
+    /// block.
+    async fn query_block(
+        &self,
+        family: Family,
+        number: Option<u64>,
+    ) -> Result<Vec<u8>, QueryError> {
+        match family {
             Family::Ethereum => {
                 let block = number.map_or("latest".to_owned(), |number| format!("{number:#x}"));
                 let params = format!("[\"{block}\",false]");
-                self.query("eth_getBlockByNumber", params.as_bytes()).await?
+                self.query("eth_getBlockByNumber", params.as_bytes()).await
             }
             Family::Harmony => {
                 let block = number.map_or("\"latest\"".to_owned(), |number| number.to_string());
                 let params = format!("[{block},{{\"fullTx\":false}}]");
-                self.query("hmyv2_getBlockByNumber", params.as_bytes()).await?
+                self.query("hmyv2_getBlockByNumber", params.as_bytes()).await
             }
             Family::Bitcoin => {
                 let hash = match number {
@@ -166,24 +204,14 @@ impl Poller {
                     }
                     None => self.query("getbestblockhash", b"[]").await?,
                 };
-                self.query("getblockheader", &[b"[", &*hash, b"]"].concat()).await?
+                self.query("getblockheader", &[b"[", &*hash, b"]"].concat()).await
             }
-        };
-        let Some(header) = parse_header(family, &result) else {
-            return Err(self.fail("its newest block has no valid header".to_owned()));
-        };
-        self.store_header(header.hash, &result);
-        let is_expected = number.is_none_or(|number| number == header.number);
-        if is_expected {
-            Ok(header)
-        } else {
-            Err(self.fail("it returned another block than requested".to_owned()))
         }
     }
 
     /// Records why a query has no usable response.
-    fn fail(&mut self, reason: String) -> QueryError {
-        self.fault = reason;
+    fn fail(&self, reason: String) -> QueryError {
+        self.fault.replace(reason);
         QueryError::NoResponse
     }
 
@@ -200,16 +228,12 @@ impl Poller {
     }
 
     /// Sends one query and returns the raw result.
-    pub(super) async fn query(
-        &mut self,
-        method: &str,
-        params: &[u8],
-    ) -> Result<Vec<u8>, QueryError> {
+    pub(super) async fn query(&self, method: &str, params: &[u8]) -> Result<Vec<u8>, QueryError> {
         let chain = self.topology.upstreams[self.upstream].config.chain;
         let interval = self.topology.config.chains[chain].poll_interval;
         let timeout = interval * POLL_TIMEOUT_INTERVALS;
         let deadline = Instant::now() + timeout.clamp(POLL_TIMEOUT_MIN, POLL_TIMEOUT_MAX);
-        let reused = self.connection.is_some() || self.multiplexed.is_some();
+        let reused = !self.connections.borrow().is_empty() || self.multiplexed.borrow().is_some();
         match self.query_once(method, params, deadline).await {
             // A reused connection may have been closed while idle, so the query is sent again.
             Err(QueryError::NoResponse) if reused => {
@@ -221,7 +245,7 @@ impl Poller {
 
     /// Sends a query once and returns the raw result.
     async fn query_once(
-        &mut self,
+        &self,
         method: &str,
         params: &[u8],
         deadline: Instant,
@@ -251,7 +275,7 @@ impl Poller {
             _ => None,
         };
         let config = &self.topology.upstreams[self.upstream].config;
-        self.fault = describe_response(status, error_text, config);
+        self.fault.replace(describe_response(status, error_text, config));
         Err(match classify(&outcome) {
             Verdict::RateLimited { retry_after } => QueryError::RateLimited { retry_after },
             _ => error,
@@ -260,14 +284,15 @@ impl Poller {
 
     /// Sends a query over HTTP/1.1. Returns the id of the query and the response.
     async fn exchange_http(
-        &mut self,
+        &self,
         method: &str,
         params: &[u8],
         deadline: Instant,
     ) -> Result<(Decimal, HttpResponse), QueryError> {
         let topology = Arc::clone(&self.topology);
         let upstream = &topology.upstreams[self.upstream];
-        let mut connection = match self.connection.take() {
+        let idle = self.connections.borrow_mut().pop();
+        let mut connection = match idle {
             Some(connection) => connection,
             None => {
                 let config = &upstream.config;
@@ -278,8 +303,8 @@ impl Poller {
                 )
             }
         };
-        self.last_id += 1;
-        let id = Decimal::new(self.last_id);
+        self.last_id.set(self.last_id.get() + 1);
+        let id = Decimal::new(self.last_id.get());
         let mut body = Vec::with_capacity(128);
         write_call(&mut body, id.as_bytes(), method, Some(params));
         // `call_head` ends with `Content-Length: `.
@@ -293,7 +318,7 @@ impl Poller {
                 self.fail(describe_exchange_error(error.kind, url))
             })?;
         if response.reusable && upstream.config.keep_alive {
-            self.connection = Some(connection);
+            self.connections.borrow_mut().push(connection);
         }
         Ok((id, response))
     }
@@ -301,14 +326,15 @@ impl Poller {
     /// Sends a query over a WebSocket or a local socket. Returns the id of the query and the
     /// response.
     async fn exchange_multiplexed(
-        &mut self,
+        &self,
         method: &str,
         params: &[u8],
         deadline: Instant,
     ) -> Result<(Decimal, HttpResponse), QueryError> {
         let topology = Arc::clone(&self.topology);
         let upstream = &topology.upstreams[self.upstream];
-        let connection = match self.multiplexed.take().filter(|connection| connection.is_open()) {
+        let current = self.multiplexed.borrow().clone();
+        let connection = match current.filter(|connection| connection.is_open()) {
             Some(connection) => connection,
             None => {
                 let connecting = multiplexed_pool::open(
@@ -320,6 +346,9 @@ impl Poller {
                 );
                 let (connection, driver) = self.await_connection(connecting, deadline).await?;
                 tokio::task::spawn_local(driver);
+                if let Some(previous) = self.multiplexed.replace(Some(Rc::clone(&connection))) {
+                    previous.retire();
+                }
                 connection
             }
         };
@@ -329,8 +358,7 @@ impl Poller {
         let outcome = call.await;
         if outcome.is_err() {
             connection.retire();
-        } else {
-            self.multiplexed = Some(connection);
+            self.multiplexed.take();
         }
         let (id, body) = outcome.map_err(|error| {
             let url = upstream.config.multiplexed().map(|(url, _)| url);
@@ -342,14 +370,14 @@ impl Poller {
     /// Waits for a connection. Logs the error, because no client receives it, but only once per
     /// outage.
     async fn await_connection<T>(
-        &mut self,
+        &self,
         connecting: impl Future<Output = io::Result<T>>,
         deadline: Instant,
     ) -> Result<T, QueryError> {
         let connected = tokio::time::timeout_at(deadline, connecting).await;
         match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(connection) => {
-                self.outage_logged = false;
+                self.outage_logged.set(false);
                 Ok(connection)
             }
             Err(error) => {
@@ -359,7 +387,7 @@ impl Poller {
                     || error.to_string(),
                     |(url, _)| describe_connect_error(&error, url),
                 );
-                if !std::mem::replace(&mut self.outage_logged, true) {
+                if !self.outage_logged.replace(true) {
                     tracing::warn!(upstream = &*config.name, why, "cannot connect to upstream");
                 }
                 Err(self.fail(why))
@@ -370,7 +398,7 @@ impl Poller {
 
 impl Drop for Poller {
     fn drop(&mut self) {
-        if let Some(connection) = &self.multiplexed {
+        if let Some(connection) = self.multiplexed.take() {
             connection.retire();
         }
     }
@@ -442,13 +470,13 @@ mod tests {
         let view_index = 0;
         let mut poller = Poller::new(&watch.chains[0], view_index);
         let stream = Stream::Memory(tokio::io::duplex(64).0);
-        poller.connection = Some(Connection::new(stream, new_parsed_heads()));
+        poller.connections.borrow_mut().push(Connection::new(stream, new_parsed_heads()));
         let heavier = reload(&initial, "weight = 2");
         watch.set_topology(&heavier, &on_event);
         poller.follow_config(&watch.chains[0]);
-        assert!(Arc::ptr_eq(&poller.topology, &heavier) && poller.connection.is_some());
+        assert!(Arc::ptr_eq(&poller.topology, &heavier) && poller.connections.borrow().len() == 1);
         watch.set_topology(&reload(&heavier, "weight = 2\nping_interval = '1s'"), &on_event);
         poller.follow_config(&watch.chains[0]);
-        assert!(poller.connection.is_none());
+        assert!(poller.connections.borrow().is_empty());
     }
 }

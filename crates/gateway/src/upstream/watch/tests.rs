@@ -59,6 +59,7 @@ async fn an_upstream_that_reuses_a_view_index_does_not_inherit_the_view() {
         head: Some(9),
         live: true,
         consistent: true,
+        syncing: false,
         at_head: true,
         lag: 0,
     };

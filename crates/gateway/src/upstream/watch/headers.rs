@@ -1,0 +1,55 @@
+//! Fetches the headers between an upstream's new head and its *branch*, the blocks that are known
+//! from this upstream. Several headers are fetched at once. Otherwise the head would rise faster
+//! than the headers arrive, if their latency is longer than the block time.
+
+use std::collections::VecDeque;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use wire::family::Family;
+
+use crate::policy::heads::{HeadPoll, HeaderRequest};
+use crate::upstream::watch::WatchedChain;
+use crate::upstream::watch::poller::Poller;
+
+/// Maximum number of headers that one poll fetches. The limit keeps a long branch from delaying the
+/// next poll.
+const HEADERS_PER_POLL_MAX: usize = 64;
+/// Maximum number of headers fetched at once. Each takes a connection over HTTP/1.1. The gateway
+/// follows a chain if the latency of a header is below this number of block times.
+const HEADERS_IN_FLIGHT_MAX: usize = 16;
+
+impl WatchedChain {
+    /// Fetches the headers that the tracker requests after a poll.
+    pub(super) async fn fetch_headers(
+        &self,
+        poller: &Poller,
+        family: Family,
+        requests: Vec<HeaderRequest>,
+    ) {
+        let upstream = poller.view_index;
+        let mut requests = VecDeque::from(requests);
+        let mut in_flight = FuturesUnordered::new();
+        let mut sent = 0;
+        loop {
+            while sent < HEADERS_PER_POLL_MAX
+                && in_flight.len() < HEADERS_IN_FLIGHT_MAX
+                && let Some(HeaderRequest { number, .. }) = requests.pop_front()
+            {
+                sent += 1;
+                let query =
+                    async move { (number, poller.query_header(family, Some(number)).await) };
+                in_flight.push(query);
+            }
+            let Some((number, Ok(header))) = in_flight.next().await else { return };
+            let now = self.topology().now();
+            let step = match header {
+                Some(HeadPoll { hash, parent, .. }) => {
+                    self.tracker.borrow_mut().record_header(upstream, now, number, hash, parent)
+                }
+                None => self.tracker.borrow_mut().record_no_header(upstream, now, number),
+            };
+            let further = self.apply(step).into_iter();
+            requests.extend(further.filter(|request| request.upstream == upstream));
+        }
+    }
+}
