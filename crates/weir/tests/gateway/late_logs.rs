@@ -12,7 +12,7 @@
 mod judge;
 mod nodes;
 mod redis;
-mod socket;
+pub(crate) mod socket;
 mod very_late;
 
 use std::cell::{Cell, RefCell};

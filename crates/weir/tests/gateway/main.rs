@@ -21,6 +21,7 @@ mod cordon;
 mod dashboard;
 mod failover;
 mod filters;
+mod heads;
 mod image;
 mod late_logs;
 mod limits;
