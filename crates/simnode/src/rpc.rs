@@ -84,6 +84,9 @@ pub struct Retention {
     pub logs_blocks: Option<u64>,
     /// The response to a call for the block at a height that the chain skips.
     pub skipped_heights: SkippedHeight,
+    /// Number of blocks from the head down to the block that the node reports as finalized; `None`
+    /// for the finality depth of the world.
+    pub finality_depth: Option<u64>,
     /// True if the node says that it is syncing.
     pub syncing: bool,
     /// Number of blocks below the head whose transactions the node finds by their hash; `None` for

@@ -113,7 +113,10 @@ impl Call<'_> {
             BlockArgument::Latest => self.view.announced_head(),
             BlockArgument::Number(number) => number,
             BlockArgument::Safe => self.world.safe_number(self.view.head),
-            BlockArgument::Finalized => self.world.finalized_number(self.view.head),
+            BlockArgument::Finalized => match self.view.retention.finality_depth {
+                Some(depth) => self.world.block_at_or_below(self.view.head.saturating_sub(depth)),
+                None => self.world.finalized_number(self.view.head),
+            },
         };
         if number > self.view.head && number <= self.view.announced_head() {
             let head = self.world.block_at(self.view.head, self.view.head);

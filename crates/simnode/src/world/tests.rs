@@ -158,3 +158,20 @@ fn repeating_reorgs_come_at_their_distance() {
     assert_eq!(heights, [30, 40, 50]);
     assert!(schedule.reorgs().iter().all(|reorg| (1..=5).contains(&reorg.depth)));
 }
+
+#[test]
+fn the_child_of_a_skipped_height_builds_on_the_block_below() {
+    let reorgs = vec![Reorg { at_height: 22, depth: 4 }];
+    let options =
+        WorldOptions { skip_every: Some(10), height_start: 30, reorgs, ..small_options() };
+    let world = World::starting(options, Instant::now()).unwrap();
+    for head in [22, 28, 30] {
+        assert!(world.block_at(head, 19).is_none(), "19 is skipped on both branches");
+        let blocks = [18, 20].map(|number| world.block_at(head, number).unwrap());
+        assert_eq!(blocks[1].header.parent_hash, blocks[0].hash, "head {head}");
+    }
+    assert_eq!((world.block_at_or_below(29), world.block_at_or_below(30)), (28, 30));
+    assert_ne!(world.hash_at(22, 20), world.hash_at(28, 20), "the reorg replaces block 20");
+    let invalid = WorldOptions { skip_every: Some(1), ..small_options() };
+    assert_eq!(Schedule::new(&invalid).err(), Some(OptionsError::Skipped { every: 1 }));
+}
