@@ -446,8 +446,12 @@ impl HeadTracker {
         let (fork, top) = match link {
             LinkResult::Unchanged | LinkResult::Advanced => return,
             LinkResult::Forked { fork, top } => (fork, top),
+            // A reorg deeper than all known blocks may be deeper than the finalized height too.
+            LinkResult::Disconnected { top, replaced: true } => (0, top),
             // The fork is unknown, so all blocks above the finalized height count as dropped.
-            LinkResult::Disconnected { top } => (self.finalized.unwrap_or(0).min(top), top),
+            LinkResult::Disconnected { top, replaced: false } => {
+                (self.settled.unwrap_or(0).min(top), top)
+            }
         };
         self.mark_reorg(fork);
         step.events.push(HeadEvent::UpstreamReorg { upstream, fork, depth: top - fork });
@@ -498,6 +502,7 @@ impl HeadTracker {
         let former_head = self.last_served;
         let fork = self.canonical.find_fork(branch, head.number);
         let mut dropped_above = None;
+        let mut is_deeper_than_known = false;
         match fork {
             Some(fork) => {
                 if fork < head.number && self.canonical.get(fork + 1).is_some() {
@@ -511,21 +516,27 @@ impl HeadTracker {
                 }
             }
             None => {
-                // The branches have no known block in common, so all blocks above the finalized
-                // height count as dropped.
-                dropped_above = self.canonical.top().map(|_| self.finalized.unwrap_or(0));
+                // The branches have no known block in common. If they have blocks at the same
+                // heights, the reorg is deeper than all known blocks, and no cached response is
+                // certain. Otherwise all blocks above the finalized height count as dropped.
+                let bottom = self.canonical.bottom();
+                let is_replaced = bottom <= head.number
+                    && self.canonical.top().is_some_and(|top| branch.bottom() <= top);
+                dropped_above = match is_replaced {
+                    true => Some(bottom.saturating_sub(1)),
+                    false => self.canonical.top().map(|_| self.settled.unwrap_or(0)),
+                };
+                is_deeper_than_known = is_replaced;
                 self.canonical = branch.clone();
                 self.canonical.truncate_above(head.number);
             }
         }
         self.canonical.trim(self.settings.window);
         if let (Some(fork), Some(former)) = (dropped_above, former_head) {
-            self.mark_reorg(fork);
+            self.mark_reorg(if is_deeper_than_known { 0 } else { fork });
             let depth = former.number.saturating_sub(fork);
             events.push(HeadEvent::Reorg { fork, depth });
-            if self.finalized.is_some_and(|finalized| finalized > fork) {
-                self.lower_finalized(fork, events);
-            }
+            self.lower_finalized(fork, is_deeper_than_known, events);
         }
         self.measure_block_time(now, former_head, head);
         self.last_served = Some(head);
@@ -552,49 +563,5 @@ impl HeadTracker {
             self.head = head;
             self.head_seq += 1;
         }
-    }
-
-    /// Returns the view of each upstream. Reports an event for each upstream that began to lag.
-    fn build_upstream_views(&self, events: &mut Vec<HeadEvent>) -> Vec<UpstreamView> {
-        // The heads are not shown before the first one is served.
-        let is_waiting = self.last_served.is_none();
-        let view = |(upstream, chain): (usize, &UpstreamChain)| {
-            let instance_id = self.views[upstream].instance_id;
-            let syncing = chain.sync_rank() < 2;
-            if is_waiting {
-                return UpstreamView { instance_id, syncing, ..UpstreamView::default() };
-            }
-            let live = chain.missed_polls < MISSED_MAX && chain.head.is_some();
-            let (Some(upstream_head), Some(served)) = (chain.head, self.head) else {
-                return UpstreamView {
-                    instance_id,
-                    head: chain.head,
-                    live,
-                    syncing,
-                    ..UpstreamView::default()
-                };
-            };
-            let lower = upstream_head.min(served.number);
-            // A head below the window cannot be compared, so its upstream counts as being on
-            // another branch.
-            let hash = self.canonical.get(lower);
-            let consistent =
-                hash.is_some() && chain.branch.get(lower) == hash && chain.is_branch_known();
-            let lag = served.number - lower;
-            let lagging = lag > self.settings.lag_max;
-            if live && lagging && self.views[upstream].lag <= self.settings.lag_max {
-                events.push(HeadEvent::UpstreamLagging { upstream, lag });
-            }
-            UpstreamView {
-                instance_id,
-                head: chain.head,
-                lag,
-                live,
-                consistent,
-                syncing,
-                at_head: live && consistent && !lagging,
-            }
-        };
-        self.upstreams.iter().enumerate().map(view).collect()
     }
 }

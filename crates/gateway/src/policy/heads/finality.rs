@@ -110,11 +110,19 @@ impl HeadTracker {
         fallen >= reporting.clamp(1, 2)
     }
 
-    /// Lowers the finalized and the settled height to the fork of a reorg.
-    pub(super) fn lower_finalized(&mut self, fork: u64, events: &mut Vec<HeadEvent>) {
+    /// Lowers the finalized and the settled height to the fork of a reorg. If `is_upper_bound` is
+    /// true, the fork is at this height or below, so a lower settled height is wrong too.
+    pub(super) fn lower_finalized(
+        &mut self,
+        fork: u64,
+        is_upper_bound: bool,
+        events: &mut Vec<HeadEvent>,
+    ) {
         self.finalized = self.finalized.map(|finalized| finalized.min(fork));
-        if self.settled.is_some_and(|settled| settled > fork) {
-            self.lower_settled(fork, events);
+        if let Some(settled) = self.settled
+            && (settled > fork || is_upper_bound)
+        {
+            self.lower_settled(settled.min(fork), events);
         }
     }
 

@@ -641,6 +641,24 @@ fn a_branch_without_a_common_block_invalidates_all_blocks_that_are_not_final() {
 }
 
 #[test]
+fn a_reorg_deeper_than_all_known_blocks_invalidates_final_ones_too() {
+    let mut net = Net::new(1);
+    for number in 95..=100 {
+        net.poll_final(0, number, 70);
+    }
+    let old = net.tracker.view();
+    assert_eq!(old.canonical(70), None, "the final block is below all known blocks");
+    let b = fork(b'b', 60);
+    net.poll(0, b, 101);
+    assert!(!net.tracker.view().valid_since(old.generation, 61));
+    for number in 102..105 {
+        net.poll(0, b, number);
+    }
+    net.assert_head(Some((b, 104)));
+    assert!(net.events.iter().any(|event| matches!(event, HeadEvent::FinalizedFell { .. })));
+}
+
+#[test]
 fn the_reorg_log_is_bounded_and_may_only_invalidate_too_much() {
     let mut log = ReorgLog::default();
     for generation in 1..=1000 {

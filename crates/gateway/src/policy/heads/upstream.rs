@@ -117,8 +117,9 @@ pub(super) enum LinkResult {
     Advanced,
     /// The blocks above `fork` were replaced. The highest dropped block was `top`.
     Forked { fork: u64, top: u64 },
-    /// The new blocks do not connect to the known branch, whose highest block was `top`.
-    Disconnected { top: u64 },
+    /// The new blocks do not connect to the known branch, whose highest block was `top`. `replaced`
+    /// is true if they are at heights of the branch, so that the fork is below all known blocks.
+    Disconnected { top: u64, replaced: bool },
 }
 
 impl UpstreamChain {
@@ -312,8 +313,9 @@ impl UpstreamChain {
                 || blocks_above_branch > window as u64;
             if is_out_of_reach {
                 walk.drop_unverified();
+                let replaced = lowest <= branch_top && walk.top >= self.branch.bottom();
                 self.restart(now, walk.lowest(), walk.hashes, walk.parent, window);
-                return LinkResult::Disconnected { top: branch_top };
+                return LinkResult::Disconnected { top: branch_top, replaced };
             }
             let next_height = lowest - 1;
             let parent = match walk.headers.remove(&next_height) {

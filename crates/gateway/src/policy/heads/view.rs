@@ -4,7 +4,8 @@
 //! reads its [`UpstreamView`]s.
 
 use crate::policy::branch::Branch;
-use crate::policy::heads::{Hash, Head, Stall};
+use crate::policy::heads::upstream::UpstreamChain;
+use crate::policy::heads::{Hash, Head, HeadEvent, HeadTracker, MISSED_MAX, Stall};
 
 /// Maximum number of stored reorgs. If there are more, the two oldest are merged into one with the
 /// lower fork. The list grows only if each reorg has a higher fork than the previous reorg, so it
@@ -78,9 +79,11 @@ impl ChainView {
     }
 
     /// Returns the hash of the served chain's block at `number`. Returns `None` for a height without
-    /// a block, above the head, or below the window, which holds the newest blocks.
+    /// a block, above the head, or below the window, which holds the newest blocks. The block at the
+    /// lowest height of the window may be further down, so its height is unknown.
     pub fn canonical(&self, number: u64) -> Option<Hash> {
-        self.newest_at(number).filter(|_| !self.window.is_skipped(number))
+        let is_unknown = number > 0 && number == self.window.bottom();
+        self.newest_at(number).filter(|_| !is_unknown && !self.window.is_skipped(number))
     }
 
     /// Returns the hash of the served chain's newest block at or below `number`. Returns `None` for
@@ -110,6 +113,52 @@ impl ChainView {
     /// Returns true if `number` is at or below the settled height: no reorg may drop its block.
     pub fn is_finalized(&self, number: u64) -> bool {
         self.settled.is_some_and(|settled| number <= settled)
+    }
+}
+
+impl HeadTracker {
+    /// Returns the view of each upstream. Reports an event for each upstream that began to lag.
+    pub(super) fn build_upstream_views(&self, events: &mut Vec<HeadEvent>) -> Vec<UpstreamView> {
+        // The heads are not shown before the first one is served.
+        let is_waiting = self.last_served.is_none();
+        let view = |(upstream, chain): (usize, &UpstreamChain)| {
+            let instance_id = self.views[upstream].instance_id;
+            let syncing = chain.sync_rank() < 2;
+            if is_waiting {
+                return UpstreamView { instance_id, syncing, ..UpstreamView::default() };
+            }
+            let live = chain.missed_polls < MISSED_MAX && chain.head.is_some();
+            let (Some(upstream_head), Some(served)) = (chain.head, self.head) else {
+                return UpstreamView {
+                    instance_id,
+                    head: chain.head,
+                    live,
+                    syncing,
+                    ..UpstreamView::default()
+                };
+            };
+            let lower = upstream_head.min(served.number);
+            // A head below the window cannot be compared, so its upstream counts as being on
+            // another branch.
+            let hash = self.canonical.get(lower);
+            let consistent =
+                hash.is_some() && chain.branch.get(lower) == hash && chain.is_branch_known();
+            let lag = served.number - lower;
+            let lagging = lag > self.settings.lag_max;
+            if live && lagging && self.views[upstream].lag <= self.settings.lag_max {
+                events.push(HeadEvent::UpstreamLagging { upstream, lag });
+            }
+            UpstreamView {
+                instance_id,
+                head: chain.head,
+                lag,
+                live,
+                consistent,
+                syncing,
+                at_head: live && consistent && !lagging,
+            }
+        };
+        self.upstreams.iter().enumerate().map(view).collect()
     }
 }
 

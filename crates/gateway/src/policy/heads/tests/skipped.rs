@@ -116,3 +116,64 @@ fn a_reorg_replaces_skipped_heights() {
     assert_eq!(view.canonical(119), Some(b.hash(119)));
     assert!(view.valid_since(old.generation, 118) && !view.valid_since(old.generation, 119));
 }
+
+/// A chain that skips all heights from `first` up to the one below `next`.
+struct Gap {
+    first: u64,
+    next: u64,
+}
+
+impl Gap {
+    fn poll_at(&self, number: u64) -> HeadPoll {
+        let parent = if number == self.next { self.first - 1 } else { number - 1 };
+        HeadPoll { number, hash: A.hash(number), parent: A.hash(parent), finalized: None }
+    }
+
+    fn poll(&self, net: &mut Net, upstream: usize, number: u64) {
+        net.now += Duration::from_millis(100);
+        let step = net.tracker.observe(upstream, net.now, self.poll_at(number));
+        let mut requests = std::collections::VecDeque::from(step.requests);
+        while let Some(HeaderRequest { upstream, number }) = requests.pop_front() {
+            let step = if (self.first..self.next).contains(&number) {
+                net.tracker.record_no_header(upstream, net.now, number)
+            } else {
+                let HeadPoll { hash, parent, .. } = self.poll_at(number);
+                net.tracker.record_header(upstream, net.now, number, hash, parent)
+            };
+            requests.extend(step.requests);
+        }
+    }
+}
+
+#[test]
+fn many_skipped_heights_in_a_row_are_passed() {
+    for (length, upstreams) in [2, 5, 40, 300, 10_000]
+        .into_iter()
+        .flat_map(|length| [1, 2, 3].map(|count| (length, count)))
+    {
+        // Without the wait, the chain jumps to a height that the block time does not allow.
+        for waits in [true, false] {
+            let mut net = Net::new(upstreams);
+            let gap = Gap { first: 121, next: 121 + length };
+            for number in 100..=120 {
+                (0..upstreams).for_each(|upstream| gap.poll(&mut net, upstream, number));
+            }
+            if waits {
+                net.wait(length);
+            }
+            let mut polls = 0;
+            for number in gap.next.. {
+                (0..upstreams).for_each(|upstream| gap.poll(&mut net, upstream, number));
+                polls += 1;
+                let head = net.tracker.view().head.map(|head| head.number);
+                if head == Some(number) {
+                    break;
+                }
+                assert!(polls <= 3, "{length} heights, {upstreams} upstreams: {head:?}");
+            }
+            let view = net.tracker.view();
+            let mut skipped = gap.first..gap.next;
+            assert!(skipped.all(|number| view.canonical(number).is_none()));
+        }
+    }
+}
