@@ -26,6 +26,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::late_logs::socket::WebSocketClient;
 use crate::sim::connection::Connection;
+use crate::support::growing_chain::parse_quantity;
 
 /// Buffer size of a stream between the gateway and a node.
 const STREAM_BYTES: usize = 256 * 1024;
@@ -198,7 +199,7 @@ fn heights_without_a_block_do_not_stop_the_head() {
             let until = Instant::now() + Duration::from_secs(30);
             while let Ok(message) = tokio::time::timeout_at(until, socket.next()).await {
                 let head = &message.unwrap()["params"]["result"];
-                let number = crate::support::growing_chain::parse_quantity(&head["number"]);
+                let number = parse_quantity(&head["number"]);
                 numbers.push(number);
                 // Two polls take two seconds. The chain has five blocks in this time.
                 let behind = lag(&gateway, &world);
@@ -288,6 +289,74 @@ fn a_node_at_block_0_is_served_if_there_is_no_other() {
         let mut client = Connection::new(connect(&gateway));
         sleep(ms(300)).await; // Sleeps: virtual time until the first head.
         assert_eq!(call(&mut client, "eth_blockNumber", &json!([])).await["result"], "0x0");
+    });
+}
+
+/// Returns the number of the block that a client gets for `finalized`.
+async fn finalized(client: &mut Connection<DuplexStream>) -> u64 {
+    let response = call(client, "eth_getBlockByNumber", &json!(["finalized", false])).await;
+    parse_quantity(&response["result"]["number"])
+}
+
+#[test]
+fn a_restarted_node_moves_the_finalized_block_of_clients_never_back() {
+    for upstreams in [1, 2] {
+        in_virtual_time(async move {
+            let options =
+                WorldOptions { height_start: 2000, finality_depth: 200, ..WorldOptions::default() };
+            let world = Arc::new(World::new(options).unwrap());
+            let names = &["a", "b"][..upstreams];
+            let nodes: Vec<_> = names.iter().map(|name| node(&world, name, |_| {})).collect();
+            let gateway = start(&nodes, "");
+            sleep(Duration::from_secs(10)).await; // Sleeps: virtual time.
+            let mut client = Connection::new(connect(&gateway));
+            let (mut last, mut highest) = (finalized(&mut client).await, 0);
+            let generation = gateway.status().chains[0].generation;
+            // The node restarts and reports a height that is not final yet. Then it restarts again.
+            for depth in [Some(64), None, Some(0), Some(300), None] {
+                nodes[0].set(|settings| settings.keeping.finality_depth = depth).unwrap();
+                for _ in 0..40 {
+                    sleep(ms(500)).await; // Sleeps: virtual time.
+                    let number = finalized(&mut client).await;
+                    assert!(number >= last, "{number} after {last}, depth {depth:?}");
+                    last = number;
+                    highest = highest.max(world.finalized_number(world.height_at(Instant::now())));
+                }
+            }
+            let chain = &gateway.status().chains[0];
+            if upstreams == 1 {
+                // What the cache has kept on the word of the node is dropped.
+                assert!(chain.generation > generation, "{}", chain.generation);
+            } else {
+                assert!(last <= highest, "finalized {last}, the chain's is {highest}");
+                assert_eq!(chain.generation, generation);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_reorg_of_blocks_that_a_restarted_node_called_final_leaves_none_in_the_cache() {
+    in_virtual_time(async {
+        let (at_height, depth) = (2030, 100);
+        let options = WorldOptions {
+            height_start: 2000,
+            finality_depth: 200,
+            reorgs: vec![Reorg { at_height, depth }],
+            ..WorldOptions::default()
+        };
+        let world = Arc::new(World::new(options).unwrap());
+        let nodes = [node(&world, "a", |settings| settings.keeping.finality_depth = Some(64))];
+        let gateway = start(&nodes, "");
+        sleep(Duration::from_secs(20)).await; // Sleeps: virtual time.
+        let mut client = Connection::new(connect(&gateway));
+        assert!(finalized(&mut client).await > at_height - depth);
+        let replaced = || (at_height - depth - 5..at_height - 15).step_by(3);
+        assert_blocks(&mut client, &world, replaced()).await;
+        sleep(Duration::from_secs(20)).await; // Sleeps: virtual time until after the reorg.
+        let behind = lag(&gateway, &world);
+        assert!(behind <= 2, "{behind} blocks behind");
+        assert_blocks(&mut client, &world, replaced()).await;
     });
 }
 

@@ -70,6 +70,8 @@ struct Pace {
     poll: Duration,
     /// The longest time between two requests of a client that does not follow the chain.
     pause: Duration,
+    /// Number of heights of which one has no block; `None` for a block at each height.
+    skip_every: Option<u64>,
     /// Maximum age of the gateway's head, in addition to the allowed lag of healthy nodes.
     staleness: Duration,
 }
@@ -78,6 +80,7 @@ const VIRTUAL: Pace = Pace {
     block: Duration::from_millis(500),
     poll: Duration::from_millis(100),
     pause: Duration::from_millis(400),
+    skip_every: None,
     // The slowest node's delay (100 ms), one poll interval, three polls until the gateway ignores
     // an unavailable node, and the latency of the polls.
     staleness: Duration::from_millis(700),
@@ -87,6 +90,7 @@ const REAL: Pace = Pace {
     block: Duration::from_millis(200),
     poll: Duration::from_millis(50),
     pause: Duration::from_millis(100),
+    skip_every: None,
     // The sum that `VIRTUAL` describes, plus the time for which a busy machine may delay a thread.
     staleness: Duration::from_millis(1_500),
 };
@@ -114,10 +118,10 @@ fn world(seed: u64, blocks: u64, pace: Pace) -> Arc<World> {
         fork = at_height - depth;
         reorgs.push(Reorg { at_height, depth });
     }
-    let block_time = pace.block;
-    let usual = WorldOptions::default();
-    let options =
-        WorldOptions { seed, height_start, block_time, finality_depth: 16, reorgs, ..usual };
+    let Pace { block: block_time, skip_every, .. } = pace;
+    let usual = WorldOptions { skip_every, finality_depth: 16, ..WorldOptions::default() };
+    reorgs.retain(|reorg| !usual.is_skipped(reorg.at_height));
+    let options = WorldOptions { seed, height_start, block_time, reorgs, ..usual };
     Arc::new(World::new(options).expect("the options are valid"))
 }
 
@@ -195,16 +199,26 @@ fn runtime(paused: bool) -> LocalRuntime {
 
 /// Runs a simulation in virtual time.
 fn simulate(seed: u64, calls: u64, plan: FailurePlan, adversary: Adversary) -> Outcome {
+    simulate_at(VIRTUAL, seed, calls, plan, adversary)
+}
+
+fn simulate_at(
+    pace: Pace,
+    seed: u64,
+    calls: u64,
+    plan: FailurePlan,
+    adversary: Adversary,
+) -> Outcome {
     runtime(true).block_on(async {
         // Enough blocks that reorgs happen until the last call.
-        let world = world(seed, 200 + calls / 20, VIRTUAL);
+        let world = world(seed, 200 + calls / 20, pace);
         let mut rng = SmallRng::seed_from_u64(seed ^ 0x5eed);
         let cluster = Cluster::new(&world, Transport::Memory, &mut rng);
         let urls = ["a", "b", "c"].map(|name| format!("http://{name}.example"));
-        let gateway = Simulation::start(config(&urls, VIRTUAL, 1), cluster.connectors(), seed);
+        let gateway = Simulation::start(config(&urls, pace, 1), cluster.connectors(), seed);
         let gateway = Rc::new(gateway);
         let rerun_command = format!("WEIR_SIM_CALLS={calls} cargo xtask sim {seed}");
-        let context = client_context(&world, cluster, VIRTUAL, calls, rerun_command, adversary);
+        let context = client_context(&world, cluster, pace, calls, rerun_command, adversary);
         // Sleeps: virtual time until the gateway knows the first heads.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let failures = tokio::task::spawn_local(run_failures(Rc::clone(&context), plan, rng));
@@ -291,6 +305,14 @@ fn whatever_happens_answers_are_right() {
         outcome.assert_correct(&format!("seed {seed}"));
         assert!(outcome.count("right") > calls * 3 / 4, "{}", outcome.summary);
     }
+}
+
+#[test]
+fn answers_are_right_on_a_chain_with_heights_without_a_block() {
+    let pace = Pace { skip_every: Some(7), ..VIRTUAL };
+    let outcome = simulate_at(pace, 10, CALLS, FailurePlan::Random, Adversary::default());
+    outcome.assert_correct("seed 10");
+    assert!(outcome.count("right") > CALLS * 3 / 4, "{}", outcome.summary);
 }
 
 #[test]

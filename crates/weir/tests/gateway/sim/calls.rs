@@ -197,7 +197,7 @@ impl CallGenerator<'_> {
     /// Returns the block numbers of a recent head and of a block at or below it. A later reorg may
     /// have dropped the block.
     fn head_and_block(&mut self) -> (u64, u64) {
-        let head = self.head - self.rng.random_range(0..12);
-        (head, head - self.rng.random_range(0..8))
+        let head = self.world.block_at_or_below(self.head - self.rng.random_range(0..12));
+        (head, self.world.block_at_or_below(head - self.rng.random_range(0..8)))
     }
 }
