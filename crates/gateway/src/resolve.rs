@@ -19,6 +19,7 @@ use std::rc::Rc;
 use tokio::time::Instant;
 use wire::block_param::write_params_at;
 use wire::call::{Call, Params};
+use wire::json::walk;
 use wire::key::{KeyParts, ResolvedBlock, write_key};
 use wire::method::Method;
 use wire::quantity;
@@ -332,8 +333,38 @@ async fn fetch_and_store(
         }
         Some(IndexResult::NotStored) | None => fetch_with_permit(cx, request, shared_call).await,
     };
+    let response = prefer_stored(cx, request, key, response);
     store(cx, request, key, &response);
     response
+}
+
+/// Returns the stored response instead of `response` if both may be incomplete and the stored one
+/// has more items. The upstream that had them may be on another branch now.
+fn prefer_stored(
+    cx: &ThreadContext,
+    request: &UpstreamRequest<'_>,
+    key: Option<&[u8]>,
+    response: UpstreamResponse,
+) -> UpstreamResponse {
+    let (Some(cache), Some(key), Payload::Result(result)) =
+        (&cx.snapshot.cache, key, &response.payload)
+    else {
+        return response;
+    };
+    if matches!(response.trust, Trust::Undoubted | Trust::Agreed) {
+        return response;
+    }
+    let view = cx.snapshot.chains[request.chain].view.load();
+    let count = |items: &[u8]| walk::elements(items).count();
+    let stored = cache.get(key).filter(|entry| {
+        entry.doubted_since.is_some()
+            && is_valid(&entry.validity, &view)
+            && count(&entry.bytes) > count(result)
+    });
+    let Some(entry) = stored else { return response };
+    let payload = entry.payload();
+    let decision = CacheDecision::new(request, &payload, false, &view);
+    UpstreamResponse { payload, cache_decision: Some(Box::new(decision)), ..response }
 }
 
 /// Completes the index's blocks with blocks from an upstream. The index's blocks end at block

@@ -172,6 +172,9 @@ pub(super) struct Attempts<'a> {
     /// What the served chain says about the latest attempt, if its upstream does not have the block
     /// or transaction.
     absence: Option<Absence>,
+    /// True if an upstream has responded with blocks of another branch. The served chain may be
+    /// about to move to this branch.
+    is_reorg: bool,
     /// Upstreams that have returned `null` for a transaction.
     without_transaction: SmallVec<[usize; 2]>,
     /// True if the call was repeated on a new connection. All later attempts except hedges then use
@@ -206,6 +209,7 @@ impl<'a> Attempts<'a> {
             attempt_count: 0,
             repeats: 0,
             absence: None,
+            is_reorg: false,
             without_transaction: SmallVec::new(),
             reconnected: false,
             best_failed: None,
@@ -232,6 +236,11 @@ impl<'a> Attempts<'a> {
             attempt.cache_decision = decide_caching(request, attempt, &view);
             !is_known && is_out_of_sync(cx, attempt, &view)
         };
+        let admission = attempt.cache_decision.as_ref().map(|decision| decision.admission);
+        if admission == Some(Err(RejectReason::NotCanonical)) {
+            self.is_reorg = true;
+            cx.topology.upstreams[attempt.upstream].poll_now.notify_one();
+        }
         if out_of_sync {
             attempt.verdict = Verdict::UpstreamFault(Fault::NotSynced);
         } else {
@@ -278,11 +287,16 @@ impl<'a> Attempts<'a> {
         attempt.verdict = Verdict::UpstreamFault(Fault::NotSynced);
     }
 
+    /// Returns what an upstream may have a moment later. In a reorg, that is any response.
+    fn expected(&self) -> Option<Absence> {
+        self.absence.or(self.is_reorg.then_some(Absence::Known { is_recent: true }))
+    }
+
     /// Chooses the next upstream. If a doubtful response is available, chooses only a healthy
     /// upstream and does not wait, unless the served chain has what upstreams lack.
     async fn choose(&self, allowed_wait: UpstreamWait) -> Result<usize, Failure> {
         let chooser = self.chooser();
-        let is_expected = self.absence.is_some_and(|absence| absence.repeats_max() > 0);
+        let is_expected = self.expected().is_some_and(|absence| absence.repeats_max() > 0);
         if self.repeats == 0
             && is_expected
             && let Ok(upstream) = chooser.choose_or_wait(UpstreamWait::IfNearHead).await
@@ -471,7 +485,8 @@ impl<'a> Attempts<'a> {
         {
             return Decision::GiveUp;
         }
-        let repeats_max = self.absence.map_or(0, Absence::repeats_max);
+        let absence = self.expected();
+        let repeats_max = absence.map_or(0, Absence::repeats_max);
         // No further second opinion is sought if none is needed, or if it would add load while
         // calls wait for permits.
         if self.second_opinion_timeout.is_some()
@@ -485,7 +500,7 @@ impl<'a> Attempts<'a> {
             sent: attempt.failure.sent,
             on_reused_connection: attempt.stale_connection,
             has_reply: attempt.payload.is_some(),
-            absence: self.absence,
+            absence,
         };
         let is_second_opinion = self.second_opinion_timeout.is_some();
         // Only a healthy upstream is a better choice than a repetition.

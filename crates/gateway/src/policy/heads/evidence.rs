@@ -11,10 +11,10 @@ use crate::policy::heads::{Head, HeadTracker, ROLLBACK_POLLS};
 /// is more than the timeouts of one poll.
 const FIRST_POLLS_WAIT: Duration = Duration::from_secs(5);
 
-/// As [`ROLLBACK_POLLS`], for an upstream that has reported the served head before and now reports a
-/// lower block of the same branch. One address often has several backends, some of which are behind.
-/// If half of them are, 12 polls in a row reach one of these once in 4,096 times. Only a node that
-/// its operator has set back really has a lower head.
+/// As [`ROLLBACK_POLLS`], for a single upstream that has reported the served head before and now
+/// reports a lower block of the same branch. One address often has several backends, some of which
+/// are behind. If half of them are, 12 polls in a row reach one of these once in 4,096 times. Only a
+/// node that its operator has set back really has a lower head.
 pub(super) const FALLEN_HEAD_POLLS: u32 = 12;
 
 /// The input after which the tracker elects a head.
@@ -82,7 +82,7 @@ impl HeadTracker {
                 self.rollback_polls += u32::from(is_report && is_complete);
                 // The branch keeps the blocks above a head that has fallen.
                 let reported = self.upstreams[elected.upstream].branch.get(last_served.number);
-                let fell = reported == Some(last_served.hash);
+                let fell = self.upstreams.len() == 1 && reported == Some(last_served.hash);
                 let polls = if fell { FALLEN_HEAD_POLLS } else { ROLLBACK_POLLS };
                 let polls_required = polls * witnesses.upstreams.len() as u32;
                 let has_persisted = self.rollback_polls >= polls_required;
