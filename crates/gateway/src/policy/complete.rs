@@ -363,6 +363,11 @@ impl DoubtedResponses {
         most > 0 && walk::elements(response).count() < most
     }
 
+    /// Returns true if the response with the most items probably lacks some.
+    pub fn is_contradicted(&self) -> bool {
+        self.best.is_some_and(|(best, _)| best.doubt >= Doubt::Young)
+    }
+
     /// Returns true if no further upstream needs to confirm the response with the most items.
     pub fn is_sufficient(&self) -> bool {
         match self.best {

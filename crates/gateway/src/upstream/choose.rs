@@ -78,16 +78,19 @@ impl Chooser<'_> {
     }
 
     /// Chooses an upstream without waiting. If no upstream has the requested block, chooses any
-    /// upstream that was not tried.
+    /// upstream that responds to polls and was not tried.
     pub(super) fn choose_regardless_of_head(&self) -> Result<usize, Failure> {
         self.choose_now().or_else(|reason| {
-            let (group, now) = (&self.cx.topology.config.groups[self.request.group], self.cx.now());
-            let is_untried = |upstream: &usize| {
+            let (topology, request) = (&self.cx.topology, self.request);
+            let view = topology.chains[request.chain].view.load();
+            let is_live = |upstream: &usize| {
+                let state = &topology.upstreams[*upstream];
                 !self.tried.contains(upstream)
-                    && self.cx.topology.upstreams[*upstream].is_in_rotation(now)
+                    && state.is_in_rotation(self.cx.now())
+                    && state.in_view(&view).is_some_and(|view| view.live)
             };
-            let mut upstreams = group.upstreams.iter().copied();
-            upstreams.find(is_untried).ok_or_else(|| self.failure(reason))
+            let mut upstreams = topology.config.groups[request.group].upstreams.iter().copied();
+            upstreams.find(is_live).ok_or_else(|| self.failure(reason))
         })
     }
 

@@ -205,6 +205,18 @@ fn assess_logs(
     Some(checked.doubt)
 }
 
+/// Returns true if the call is for logs of a range that ends above the served head.
+pub(crate) fn ends_above_head(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> bool {
+    let is_logs = request.method_row.is_some_and(|method| method.validity == Validity::Logs);
+    let raw_filter = request.params.as_deref().and_then(|params| walk::elements(params).next());
+    let filter = raw_filter.filter(|_| is_logs).and_then(|raw| LogFilter::parse(raw).ok());
+    let head = cx.topology.chains[request.chain].view.load().head;
+    match (filter.and_then(|filter| filter.to), head) {
+        (Some(BlockRef::Number(to)), Some(head)) => to > head.number,
+        _ => false,
+    }
+}
+
 /// Returns the blocks that a filter covers; `None` if they cannot be determined.
 fn find_filtered_blocks(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span> {
     if let Some(hash) = filter.block_hash {

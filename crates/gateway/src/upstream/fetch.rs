@@ -83,6 +83,9 @@ pub(crate) async fn fetch(
         if let Some(best_failed) = attempts.best_failed.take() {
             best_attempt = Some(pick_better(best_attempt, best_failed));
         }
+        if attempts.is_beyond_head(&attempt) {
+            best_attempt = None;
+        }
         let decision = attempts.decide(&attempt);
         match decision {
             Decision::Return if attempts.is_agreed_error(&attempt) => {
@@ -292,6 +295,15 @@ impl<'a> Attempts<'a> {
         self.absence.or(self.is_reorg.then_some(Absence::Known { is_recent: true }))
     }
 
+    /// Returns true if the attempt failed because the range of logs ends above the head. Then it is
+    /// a better response than logs up to the head that lack some.
+    fn is_beyond_head(&self, attempt: &Attempt) -> bool {
+        attempt.verdict == Verdict::UpstreamFault(Fault::NotSynced)
+            && matches!(attempt.payload, Some(Payload::Error(_)))
+            && self.doubted_responses.is_contradicted()
+            && doubt::ends_above_head(self.cx, self.request)
+    }
+
     /// Chooses the next upstream. If a doubtful response is available, chooses only a healthy
     /// upstream and does not wait, unless the served chain has what upstreams lack.
     async fn choose(&self, allowed_wait: UpstreamWait) -> Result<usize, Failure> {
@@ -309,9 +321,14 @@ impl<'a> Attempts<'a> {
             return chooser.choose_regardless_of_head();
         }
         if self.second_opinion_timeout.is_some() {
-            return chooser
-                .choose_second_opinion()
-                .ok_or_else(|| Failure::ours(FailureKind::NoUpstream));
+            return match chooser.choose_second_opinion() {
+                Some(upstream) => Ok(upstream),
+                // An upstream on another branch may have the logs of a block below the fork.
+                None if self.doubted_responses.is_contradicted() => {
+                    chooser.choose_regardless_of_head()
+                }
+                None => Err(Failure::ours(FailureKind::NoUpstream)),
+            };
         }
         chooser.choose_or_wait(allowed_wait).await
     }
