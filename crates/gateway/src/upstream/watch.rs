@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use wire::family::Family;
@@ -181,18 +180,13 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
             is_id_checked = watched.check_id(&mut poller, family).await;
         }
         let with_finalized = successful_polls.is_multiple_of(FINALIZED_POLL_PERIOD);
-        let queries = future::join(
-            poller.query_head(family, with_finalized),
-            poller.query_syncing(family, with_finalized),
-        );
-        let (head_poll, syncing) = queries.await;
-        if let Some(syncing) = syncing {
-            watched.tracker.borrow_mut().set_syncing(view_index, syncing);
-        }
-        match head_poll {
+        match poller.query_head(family, with_finalized).await {
             Ok(head_poll) => {
                 successful_polls += 1;
                 failed_polls = 0;
+                if let Some(syncing) = poller.query_syncing(family, with_finalized).await {
+                    watched.tracker.borrow_mut().set_syncing(view_index, syncing);
+                }
                 let previous_hash = last_polled_hash.replace(head_poll.hash);
                 if previous_hash.is_some_and(|previous| previous != head_poll.hash) {
                     new_heads.record_polled_head();

@@ -64,6 +64,8 @@ pub(super) struct Poller {
     connections: RefCell<Vec<Connection>>,
     /// Used instead of `connections` if the upstream has no HTTP address.
     multiplexed: RefCell<Option<Rc<MultiplexedConnection>>>,
+    /// Time from the last query to its response.
+    pub(super) latency: Cell<Duration>,
     /// JSON-RPC id of the last query over HTTP; 0 before the first query.
     last_id: Cell<u64>,
     /// Why the last failed query failed, in words.
@@ -97,6 +99,7 @@ impl Poller {
             view_index,
             connections: RefCell::default(),
             multiplexed: RefCell::default(),
+            latency: Cell::default(),
             last_id: Cell::new(0),
             fault: RefCell::default(),
             outage_logged: Cell::new(false),
@@ -235,8 +238,10 @@ impl Poller {
         let deadline = Instant::now() + timeout.clamp(POLL_TIMEOUT_MIN, POLL_TIMEOUT_MAX);
         let reused = !self.connections.borrow().is_empty() || self.multiplexed.borrow().is_some();
         match self.query_once(method, params, deadline).await {
-            // A reused connection may have been closed while idle, so the query is sent again.
+            // A reused connection may have been closed while idle, and the others with it. So the
+            // query is sent again over a new connection.
             Err(QueryError::NoResponse) if reused => {
+                self.connections.take();
                 self.query_once(method, params, deadline).await
             }
             outcome => outcome,
@@ -250,12 +255,14 @@ impl Poller {
         params: &[u8],
         deadline: Instant,
     ) -> Result<Vec<u8>, QueryError> {
+        let began = Instant::now();
         let has_http = self.topology.upstreams[self.upstream].config.http().is_some();
         let (id, response) = if has_http {
             self.exchange_http(method, params, deadline).await?
         } else {
             self.exchange_multiplexed(method, params, deadline).await?
         };
+        self.latency.set(began.elapsed());
         let HttpResponse { status, retry_after, body, .. } = response;
         let response = parse_response_to(&id, &body, DEPTH_MAX);
         // If the outcome does not report a rate limit, `error` is returned.
