@@ -2,12 +2,19 @@
 //! limit is not configured; the limiter finds it by experiment. A *permit* allows one call to be in
 //! flight.
 //!
-//! The limit matters only while calls wait for a permit. The limiter then starts a *trial*: it
+//! The limit matters only while calls wait for a permit. A limit that makes calls wait must have been
+//! shown to protect the upstreams: at first it grows with the waiting calls, and calls are shed only
+//! after a trial in which a lower limit kept the throughput (`limiter/growth.rs`). So the limit is
+//! not for long below the number of calls in flight that Little's law requires: offered rate times
+//! latency. There are two exceptions: the highest limit cannot rise, and if calls take longer than
+//! [`PROOF_LATENCY_MAX`], a proof would take too long.
+//!
+//! Once the upstreams are proven *saturated*, the limiter searches the best limit. In a *trial* it
 //! changes the limit, and compares the throughput (responses per second) with the throughput at the
 //! *accepted* limit, which is the result of earlier trials. If upstreams have capacity left,
 //! throughput rises with the number of calls in flight, however long each call takes. If upstreams
-//! are *saturated*, throughput stays the same and each call takes longer. So a higher latency alone
-//! never lowers the limit.
+//! are saturated, throughput stays the same and each call takes longer. So a higher latency alone
+//! never lowers the limit. If no call waits for a second, the proof expires.
 //!
 //! If only a few slow calls wait beside many fast ones, the throughput hardly depends on the limit.
 //! So the latency of each flow (the calls of one client to methods of similar weight, `shares.rs`)
@@ -23,17 +30,19 @@
 //! that it is exact enough. The variance comes from the durations of batches of responses (the
 //! method of batch means).
 //!
-//! In three situations the limiter changes the limit without a comparison:
+//! In three situations the search changes the limit without a comparison:
 //!
 //! - Calls wait and no response arrives: upstreams have stalled or become slow. The limit doubles.
 //! - Far fewer responses arrive than before at the same limit: long calls hold the permits, or the
 //!   upstreams have become slower. The limit doubles.
-//! - The queue grows during a trial of a lower limit: the trial ends, and the accepted limit
-//!   returns.
+//! - In a trial of a lower limit, far fewer responses arrive than before: the trial ends, and the
+//!   accepted limit returns.
 //!
 //! Algorithms that compare latency with a baseline (Envoy's adaptive concurrency, Netflix'
 //! `Gradient2Limit`, TCP Vegas) were rejected. Upstreams may become slower and still have capacity
-//! left, but these algorithms treat them as overloaded until the baseline has risen. A comparison
+//! left, but these algorithms treat them as overloaded until the baseline has risen. BBR (Cardwell and
+//! others, "BBR: Congestion-Based Congestion Control", ACM Queue 2016) also measures by phases whether
+//! more data in flight raise the throughput, but it assumes a constant minimum latency. A comparison
 //! of only the latencies at two limits was tried as well. With mixed methods it reached 60 % of the
 //! upstreams' throughput in a simulation, because a queue slows short calls disproportionately.
 //!
@@ -42,17 +51,16 @@
 
 use std::time::Duration;
 
+use crate::policy::overload::limiter::measurement::{Measurement, OngoingMeasurement, is_slower};
 use crate::policy::overload::shares::Flow;
 
+mod growth;
+mod measurement;
 #[cfg(test)]
 mod tests;
 
 /// Initial limit, which the configured bounds may raise or lower.
 pub const LIMIT_START: u32 = 64;
-
-/// Exponent of the limit in the score. A higher limit scores better if the relative rise of the
-/// throughput exceeds this fraction of the relative rise of the limit.
-const ELASTICITY: f64 = 0.15;
 
 /// Factor between two compared limits at the start of a search.
 const STEP_MAX: f64 = 2.0;
@@ -65,22 +73,16 @@ const PAUSE_MIN: Duration = Duration::from_secs(3);
 /// Longest pause after such a pair of failed trials.
 const PAUSE_MAX: Duration = Duration::from_secs(12);
 
-/// A waiting call raises the limit only if no response has arrived for at least this time.
+/// Upstreams count as silent only if no response has arrived for at least this time.
 const SILENCE_MIN: Duration = Duration::from_millis(50);
-/// While the typical latency is unknown, a waiting call raises the limit only if no response has
-/// arrived for this time.
+/// While the typical latency is unknown, upstreams count as silent only after this time.
 const SILENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
 /// Minimum number of batches of responses in a measurement.
 const BATCHES_MIN: u32 = 4;
-/// Minimum number of responses in a batch. A batch also has at least one response per permit.
-const BATCH_MIN: u32 = 8;
 /// With the largest step, a measurement ends once the relative error of its throughput is at most
 /// this. A smaller step requires a smaller error.
 const ERROR_MAX: f64 = 0.05;
-/// Relative error assumed for fewer than two batches: four times [`ERROR_MAX`].
-const ERROR_UNKNOWN: f64 = 0.2;
-
 /// Number of responses after which a measurement with at least `BATCHES_MIN` batches ends, even if
 /// its error is larger.
 const SAMPLES_MAX: u32 = 2048;
@@ -91,8 +93,17 @@ const MEASUREMENT_TIME_MAX: Duration = Duration::from_secs(1);
 /// Minimum number of responses for any conclusion.
 const SAMPLES_MIN: u32 = 16;
 
-/// If no call has waited during this time, earlier measurements are dropped.
-const EXPIRES_AFTER: Duration = Duration::from_secs(10);
+/// If no call has waited for this time, the upstreams have capacity left: nothing is known about a
+/// limit any more, and the next queue starts a new growth phase.
+const PROOF_EXPIRES_AFTER: Duration = Duration::from_secs(1);
+/// The calls in flight grow slowly if no call has waited for this time between two raises of the
+/// limit.
+const SLOW_GROWTH_AFTER: Duration = Duration::from_millis(100);
+/// A reference of the growth phase is dropped after this time.
+const REFERENCE_EXPIRES_AFTER: Duration = Duration::from_secs(30);
+
+/// If the mean latency exceeds this time, so few responses arrive that a proof would take too long.
+const PROOF_LATENCY_MAX: Duration = Duration::from_secs(2);
 
 /// A trial ends early if its throughput is below this fraction of the accepted throughput.
 const ABORT_BELOW: f64 = 0.75;
@@ -103,23 +114,20 @@ const ABORT_BELOW: f64 = 0.75;
 /// overloaded.
 const CAPACITY_LEFT_MIN: f64 = 0.5;
 
-/// Calls of a flow are slower at the higher of two limits if `ln(latency ratio)` exceeds this share
-/// of `ln(limit ratio)`.
-const SLOWDOWN_MIN: f64 = 0.3;
-
-/// A trial of a lower limit ends if it makes the queue grow by more than the number of responses
-/// that usually arrive in this time.
-const QUEUE_GROWTH_MAX: Duration = Duration::from_millis(50);
-
 /// If throughput falls below this fraction of the accepted throughput, slow calls hold the permits
 /// or the upstreams have become slower. In both cases the limit is raised.
 const COLLAPSED_BELOW: f64 = 0.2;
 
-/// The queue counts as empty after this many consecutive responses without a waiting call.
-const IDLE_AFTER: u32 = 16;
+/// A trial of a lower limit ends early if the number of responses since its start is below this
+/// fraction of the number that the accepted throughput gives.
+const HOPELESS_BELOW: f64 = 0.5;
+/// Minimum number of expected responses for that decision, which is also at least the limit. With 32 expected and independent
+/// responses, fewer than 16 arrive by chance in one of 1,000 cases.
+const HOPELESS_SAMPLES_MIN: f64 = 32.0;
 
-/// Number of buckets for the latencies of flows. Several flows share a bucket.
-const FLOW_BUCKETS: usize = 32;
+/// The queue counts as empty after this many consecutive responses without a waiting call; in the
+/// growth phase, after at least as many as the limit.
+const IDLE_AFTER: u32 = 16;
 
 /// Bounds of the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,10 +165,19 @@ pub struct Limiter {
     pub limited: bool,
     /// True if a higher limit would bring no more responses: the upstreams are overloaded.
     pub saturated: bool,
+    phase: Phase,
+    /// Number of calls that wait for permits, as far as it is known.
+    waiting: u32,
     /// Number of consecutive responses without a waiting call.
     responses_without_queue: u32,
     /// Time of the latest of these events: a response, a change of the limit, the start of a queue.
     last_progress: Duration,
+    /// Growth phase: the measurement with which later ones are compared, and its time.
+    reference: Option<(Duration, Measurement)>,
+    /// Growth phase: true if no call waited for [`SLOW_GROWTH_AFTER`] since the reference.
+    grew_slowly: bool,
+    /// Proof phase: the limit before the trial.
+    limit_before_proof: u32,
     /// The accepted limit and its measurements. `None` at first and after a raise without a trial,
     /// until the next measurement ends.
     accepted: Option<Measurement>,
@@ -178,6 +195,17 @@ pub struct Limiter {
     ongoing: OngoingMeasurement,
 }
 
+/// What the limiter does while calls wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Nothing has shown that the upstreams are saturated. The limit rises with each waiting call.
+    Growth,
+    /// The upstreams are suspected to be saturated. A lower limit is on trial.
+    Proof,
+    /// A lower limit has not reduced the throughput. The limiter searches the best limit.
+    Search,
+}
+
 /// Direction of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
@@ -185,68 +213,6 @@ enum Direction {
     Up,
     /// The limit on trial is lower than the accepted limit.
     Down,
-}
-
-/// Measurements at one limit.
-#[derive(Debug, Clone, Copy)]
-struct Measurement {
-    limit: u32,
-    /// Responses per second.
-    rate: f64,
-    /// Relative standard error of `rate`.
-    error: f64,
-    latencies: Latencies,
-}
-
-/// Latencies by bucket of flows.
-type Latencies = [LatencySamples; FLOW_BUCKETS];
-
-/// Count, sum and sum of squares of latencies in seconds.
-#[derive(Debug, Clone, Copy, Default)]
-struct LatencySamples {
-    count: u32,
-    sum_secs: f64,
-    sum_of_squared_secs: f64,
-}
-
-/// A measurement in progress.
-#[derive(Debug, Clone, Copy, Default)]
-struct OngoingMeasurement {
-    /// Time when the limit was set, or when a new measurement at the same limit began.
-    limit_set_at: Duration,
-    /// Number of responses since `limit_set_at`.
-    responses: u32,
-    /// Number of responses to skip before the start, because the former limit may have affected
-    /// their calls. A new limit sets it to the number of calls that the limit allows.
-    responses_to_skip: u32,
-    /// Start of the measurement; `None` while responses are skipped.
-    start: Option<Duration>,
-    last_response: Duration,
-    /// Number of responses since the start.
-    samples: u32,
-    /// Number of responses since the start that arrived while calls waited.
-    samples_with_queue: u32,
-    batches: Batches,
-    latencies: Latencies,
-    /// Length of the queue at the first response in a trial of a lower limit; `None` before that
-    /// response.
-    queue_at_start: Option<u32>,
-}
-
-/// Consecutive responses in batches of equal size. The variance of the batches' durations gives the
-/// error of the throughput. Welford's method (1962) computes the variance.
-#[derive(Debug, Clone, Copy, Default)]
-struct Batches {
-    /// Number of responses per batch.
-    size: u32,
-    /// Start of the present batch.
-    start: Duration,
-    /// Number of complete batches.
-    count: u32,
-    /// Mean duration of a batch in seconds.
-    mean_secs: f64,
-    /// Sum of the squared deviations from the mean, in square seconds.
-    squared_deviations: f64,
 }
 
 impl Limiter {
@@ -258,8 +224,13 @@ impl Limiter {
             epoch: 0,
             limited: false,
             saturated: false,
+            phase: Phase::Growth,
+            waiting: 0,
             responses_without_queue: 0,
             last_progress: Duration::ZERO,
+            reference: None,
+            grew_slowly: false,
+            limit_before_proof: 0,
             accepted: None,
             trial: None,
             next_direction: Direction::Up,
@@ -274,22 +245,37 @@ impl Limiter {
     /// calls that hold permits; `None` if it is unknown.
     pub fn record_wait(&mut self, now: Duration, typical_latency: Option<Duration>) {
         self.begin_measurement(now);
+        self.waiting = self.waiting.saturating_add(1);
         let usual_silence = typical_latency.map_or(SILENCE_UNKNOWN, |latency| latency * 2);
         let silence_max = usual_silence.max(self.normal_silence());
         let is_silent = now.saturating_sub(self.last_progress) >= silence_max;
-        if is_silent || self.has_collapsed(now) {
-            self.raise_without_trial(now);
+        match self.phase {
+            // Without any response, nothing shows that the upstreams are saturated.
+            Phase::Growth if is_silent || typical_latency.is_none() => self.follow_demand(now),
+            Phase::Growth => {}
+            Phase::Proof if is_silent || self.is_trial_hopeless(now) => self.reject_proof(now),
+            Phase::Proof => {}
+            Phase::Search if self.is_trial_hopeless(now) => self.reject(now, Direction::Down),
+            Phase::Search if is_silent || self.has_collapsed(now) => self.raise_without_trial(now),
+            Phase::Search => {}
         }
     }
 
     /// Records a response.
     pub fn record_response(&mut self, now: Duration, sample: ResponseSample) {
+        self.waiting = sample.queue;
         if sample.queue > 0 {
             self.responses_without_queue = 0;
             self.begin_measurement(now);
         } else {
             self.responses_without_queue = self.responses_without_queue.saturating_add(1);
-            if self.responses_without_queue >= IDLE_AFTER {
+            // In the growth phase, the limit may just have risen. Calls wait again once the calls in
+            // flight have risen too, which takes about as many responses as the limit.
+            let idle_after = match self.phase {
+                Phase::Growth => IDLE_AFTER.max(self.limit),
+                Phase::Proof | Phase::Search => IDLE_AFTER,
+            };
+            if self.responses_without_queue >= idle_after {
                 self.end_queue(now);
             }
         }
@@ -298,7 +284,28 @@ impl Limiter {
             return;
         }
         self.ongoing.responses = self.ongoing.responses.saturating_add(1);
-        if self.has_queue_grown(sample.queue) {
+        match self.phase {
+            Phase::Growth => self.measure_growth(now, sample),
+            Phase::Proof => self.measure_proof(now, sample),
+            Phase::Search => self.measure_search(now, sample),
+        }
+    }
+
+    /// Returns true if far fewer responses arrive in a trial of a lower limit.
+    fn is_trial_hopeless(&self, now: Duration) -> bool {
+        let (Some(Direction::Down), Some(accepted)) = (self.trial, &self.accepted) else {
+            return false;
+        };
+        let elapsed = now.saturating_sub(self.ongoing.limit_set_at);
+        let expected = accepted.rate * elapsed.as_secs_f64();
+        expected >= HOPELESS_SAMPLES_MIN.max(f64::from(self.limit))
+            && f64::from(self.ongoing.responses) < expected * HOPELESS_BELOW
+    }
+
+    /// Search phase: adds a response to the measurement, and ends the measurement if its result is
+    /// clear.
+    fn measure_search(&mut self, now: Duration, sample: ResponseSample) {
+        if self.is_trial_hopeless(now) {
             self.reject(now, Direction::Down);
         } else if self.has_collapsed(now) {
             self.raise_without_trial(now);
@@ -317,12 +324,16 @@ impl Limiter {
         }
         self.limited = true;
         self.responses_without_queue = 0;
+        self.waiting = 0;
         self.saturated = self.settings.limit_min == self.settings.limit_max;
         self.ongoing.limit_set_at = now;
-        if now.saturating_sub(self.last_progress) >= EXPIRES_AFTER {
+        let pause = now.saturating_sub(self.last_progress);
+        if self.phase == Phase::Growth && pause < REFERENCE_EXPIRES_AFTER {
+            self.grew_slowly |= pause >= SLOW_GROWTH_AFTER;
+        } else if pause >= PROOF_EXPIRES_AFTER.max(self.normal_silence()) {
             self.restart_search();
-            self.ongoing = OngoingMeasurement::default();
         }
+        self.ongoing = OngoingMeasurement::new(now, self.ongoing.responses_to_skip);
         self.last_progress = now;
     }
 
@@ -340,19 +351,9 @@ impl Limiter {
         if self.limit < self.settings.limit_max {
             self.saturated = false;
             self.restart_search();
+            self.phase = Phase::Search;
             self.set_limit(now, self.compute_next_limit(Direction::Up));
         }
-    }
-
-    /// Returns true if the queue has grown too much since the start of a trial of a lower limit.
-    /// The first response in a trial stores the length of the queue.
-    fn has_queue_grown(&mut self, queue: u32) -> bool {
-        let (Some(Direction::Down), Some(accepted)) = (self.trial, &self.accepted) else {
-            return false;
-        };
-        let queue_at_start = *self.ongoing.queue_at_start.get_or_insert(queue);
-        let growth_max = SAMPLES_MIN.max((accepted.rate * QUEUE_GROWTH_MAX.as_secs_f64()) as u32);
-        queue > queue_at_start + growth_max.max(queue_at_start / 2)
     }
 
     /// Returns true if far fewer responses arrive than in the accepted measurement. Returns false
@@ -375,14 +376,12 @@ impl Limiter {
     /// higher limit may itself be the reason why no call waits, so it continues when calls wait
     /// again.
     fn end_queue(&mut self, now: Duration) {
-        if self.trial == Some(Direction::Down) {
+        if self.phase == Phase::Proof {
+            self.reject_proof(now);
+        } else if self.trial == Some(Direction::Down) {
             self.end_trial(now);
         }
-        self.ongoing = OngoingMeasurement {
-            limit_set_at: now,
-            responses_to_skip: self.ongoing.responses_to_skip,
-            ..OngoingMeasurement::default()
-        };
+        self.ongoing = OngoingMeasurement::new(now, self.ongoing.responses_to_skip);
         self.limited = false;
         self.saturated = false;
     }
@@ -390,6 +389,9 @@ impl Limiter {
     /// Drops the accepted limit and resets the search to its largest step, upwards and without a
     /// pause.
     fn restart_search(&mut self) {
+        self.phase = Phase::Growth;
+        self.reference = None;
+        self.grew_slowly = false;
         self.accepted = None;
         self.trial = None;
         self.next_direction = Direction::Up;
@@ -401,14 +403,20 @@ impl Limiter {
     /// Returns true if the measurement is exact enough or has taken long enough.
     fn is_measurement_complete(&self, now: Duration) -> bool {
         let ongoing = &self.ongoing;
-        let Some(start) = ongoing.start else { return false };
-        if now.saturating_sub(start) >= MEASUREMENT_TIME_MAX {
-            return ongoing.samples >= SAMPLES_MIN;
+        if self.has_measured_long(now) {
+            return true;
         }
         let error_max = ERROR_MAX * self.step.ln() / STEP_MAX.ln();
         let is_exact =
             ongoing.batches.relative_error() <= error_max || ongoing.samples >= SAMPLES_MAX;
         ongoing.batches.count >= BATCHES_MIN && is_exact
+    }
+
+    /// Returns true if the measurement has taken long enough, even if it is not exact.
+    fn has_measured_long(&self, now: Duration) -> bool {
+        let start = self.ongoing.start;
+        start.is_some_and(|start| now.saturating_sub(start) >= MEASUREMENT_TIME_MAX)
+            && self.ongoing.samples >= SAMPLES_MIN
     }
 
     /// Returns true if the trial clearly costs throughput.
@@ -420,10 +428,7 @@ impl Limiter {
     /// Ends the measurement. Accepts or rejects the limit on trial, if there is one, and starts the
     /// next trial if one is due.
     fn judge_measurement(&mut self, now: Duration) {
-        let ended = std::mem::replace(
-            &mut self.ongoing,
-            OngoingMeasurement { limit_set_at: now, ..OngoingMeasurement::default() },
-        );
+        let ended = std::mem::replace(&mut self.ongoing, OngoingMeasurement::new(now, 0));
         if ended.samples_with_queue * 2 < ended.samples {
             // The load was too low to measure the capacity.
             return;
@@ -440,10 +445,11 @@ impl Limiter {
         let score_gain = measured.score() - accepted.score();
         let error = measured.error.hypot(accepted.error);
         let log_step = (f64::from(measured.limit) / f64::from(accepted.limit)).ln().abs();
+        let tolerance = if measured.is_slow() { error } else { 0.0 };
         let is_better = match direction {
             // If noise decides between two limits, the lower one wins.
             Direction::Up => score_gain > error || !is_slower(accepted, &measured, log_step),
-            Direction::Down => score_gain > 0.0 && is_slower(&measured, accepted, log_step),
+            Direction::Down => score_gain > -tolerance && is_slower(&measured, accepted, log_step),
         };
         if !is_better {
             self.reject(now, direction);
@@ -537,113 +543,6 @@ impl Limiter {
         self.limit = limit;
         self.epoch = self.epoch.wrapping_add(1);
         self.last_progress = now;
-        self.ongoing = OngoingMeasurement {
-            limit_set_at: now,
-            responses_to_skip: limit,
-            ..OngoingMeasurement::default()
-        };
-    }
-}
-
-impl Measurement {
-    /// Returns the logarithm of `rate / limit^ELASTICITY`, which the search maximises.
-    fn score(&self) -> f64 {
-        self.rate.ln() - ELASTICITY * f64::from(self.limit).ln()
-    }
-}
-
-impl OngoingMeasurement {
-    /// Adds a response to the measurement. Before the start, only counts it as skipped.
-    fn record(&mut self, now: Duration, sample: ResponseSample, limit: u32) {
-        self.last_response = now;
-        if self.start.is_none() {
-            self.responses_to_skip = self.responses_to_skip.saturating_sub(1);
-            if self.responses_to_skip == 0
-                || now.saturating_sub(self.limit_set_at) >= MEASUREMENT_TIME_MAX
-            {
-                self.start = Some(now);
-                self.batches = Batches { size: BATCH_MIN.max(limit), start: now, ..self.batches };
-            }
-            return;
-        }
-        self.samples += 1;
-        self.samples_with_queue += u32::from(sample.queue > 0);
-        self.latencies[sample.flow.index() % FLOW_BUCKETS].add(sample.latency);
-        if self.samples.is_multiple_of(self.batches.size) {
-            self.batches.add(now);
-        }
-    }
-
-    fn measure(&self, limit: u32) -> Measurement {
-        Measurement {
-            limit,
-            rate: self.rate(),
-            error: self.batches.relative_error(),
-            latencies: self.latencies,
-        }
-    }
-
-    /// Returns the responses per second since the start.
-    fn rate(&self) -> f64 {
-        let start = self.start.unwrap_or(self.last_response);
-        f64::from(self.samples) / self.last_response.saturating_sub(start).as_secs_f64().max(1e-6)
-    }
-}
-
-impl LatencySamples {
-    fn add(&mut self, latency: Duration) {
-        let seconds = latency.as_secs_f64();
-        self.count += 1;
-        self.sum_secs += seconds;
-        self.sum_of_squared_secs += seconds * seconds;
-    }
-
-    /// Returns the mean in seconds and its relative standard error.
-    fn mean_and_error(&self) -> (f64, f64) {
-        let count = f64::from(self.count);
-        let mean = (self.sum_secs / count).max(1e-6);
-        let variance = (self.sum_of_squared_secs / count - mean * mean).max(0.0);
-        (mean, (variance / count).sqrt() / mean)
-    }
-}
-
-/// Returns true if the calls of any flow take longer at the higher of two limits. Also returns true
-/// if no flow has enough samples at both limits; then only the scores decide. `log_step` is the
-/// logarithm of the factor between the limits.
-fn is_slower(lower: &Measurement, higher: &Measurement, log_step: f64) -> bool {
-    let flows = lower.latencies.iter().zip(&higher.latencies);
-    let mut comparable = flows
-        .filter(|(at_lower, at_higher)| at_lower.count.min(at_higher.count) >= SAMPLES_MIN)
-        .peekable();
-    comparable.peek().is_none()
-        || comparable.any(|(at_lower, at_higher)| {
-            let (lower_mean, lower_error) = at_lower.mean_and_error();
-            let (higher_mean, higher_error) = at_higher.mean_and_error();
-            let growth = (higher_mean / lower_mean).ln() - lower_error.hypot(higher_error);
-            growth > SLOWDOWN_MIN * log_step
-        })
-}
-
-impl Batches {
-    /// Ends the present batch.
-    fn add(&mut self, now: Duration) {
-        let seconds = now.saturating_sub(self.start).as_secs_f64();
-        self.start = now;
-        self.count += 1;
-        // Welford's sum adds the deviation from the former mean times the deviation from the new
-        // mean.
-        let deviation = seconds - self.mean_secs;
-        self.mean_secs += deviation / f64::from(self.count);
-        self.squared_deviations += deviation * (seconds - self.mean_secs);
-    }
-
-    /// Returns the relative standard error of the throughput.
-    fn relative_error(&self) -> f64 {
-        if self.count < 2 {
-            return ERROR_UNKNOWN;
-        }
-        let count = f64::from(self.count);
-        let variance = self.squared_deviations / (count - 1.0);
-        (variance / count).sqrt() / self.mean_secs.max(1e-9)
+        self.ongoing = OngoingMeasurement::new(now, limit);
     }
 }

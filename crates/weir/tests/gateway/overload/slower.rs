@@ -1,5 +1,5 @@
-//! Without overload, the gateway sheds no call. In one test, nodes become slower, but the load is
-//! still below their capacity. In the other, a few slow calls run beside many fast ones.
+//! Without overload, the gateway sheds no call. In some tests, nodes are or become slower, but the
+//! load is still below their capacity. In another, a few slow calls run beside many fast ones.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -50,6 +50,31 @@ fn nodes_that_become_500_times_slower_below_capacity_fail_no_call() {
         node.set_node_settings(r#"{"latency":{"shape":"constant","ms":500}}"#);
     }
     assert!(failed_share(load) == 0.0);
+}
+
+#[test]
+fn nodes_that_become_slow_again_below_capacity_fail_no_call() {
+    let nodes = nodes();
+    let gateway = start_gateway(&nodes);
+    let load = start_load(&gateway, 500, 10, "eth_getBalance");
+    // The later step meets a limit that the earlier one has taught.
+    for ms in [500, 1, 500] {
+        pause(Duration::from_secs(2)); // Sleeps: load goes on meanwhile.
+        for node in &nodes {
+            node.set_node_settings(&format!(r#"{{"latency":{{"shape":"constant","ms":{ms}}}}}"#));
+        }
+    }
+    assert!(failed_share(load) == 0.0);
+}
+
+#[test]
+fn nodes_that_are_slow_from_the_start_fail_no_call() {
+    let nodes = nodes();
+    for node in &nodes {
+        node.set_node_settings(r#"{"latency":{"shape":"constant","ms":500}}"#);
+    }
+    let gateway = start_gateway(&nodes);
+    assert!(failed_share(start_load(&gateway, 500, 4, "eth_getBalance")) == 0.0);
 }
 
 #[test]

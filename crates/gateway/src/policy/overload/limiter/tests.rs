@@ -9,6 +9,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use super::*;
 use crate::policy::overload::queue::STANDING_AFTER;
 
+mod grid;
+
 /// Maximum number of calls that wait for permits. Further calls are shed.
 const QUEUE_MAX: usize = 50;
 
@@ -60,6 +62,8 @@ struct Upstream {
     slots: usize,
     /// Factor on all service times.
     slowness: f64,
+    /// Relative growth of service times per call that waits for a slot.
+    thrashing: f64,
     /// Number of calls in process.
     busy: usize,
     /// Calls that wait for a slot.
@@ -104,6 +108,8 @@ struct Sim {
     next_halt: f64,
     /// A moving average of latencies, as in `shares.rs`.
     latency_mean: f64,
+    /// Seconds that each sent call has waited for a permit.
+    waits: Vec<f64>,
 }
 
 /// Measurements of an interval.
@@ -115,6 +121,10 @@ struct Measured {
     limit_mean: f64,
     /// Median latency at upstreams, in seconds.
     p50: f64,
+    /// 99th percentile of the latency at upstreams, in seconds.
+    p99: f64,
+    /// 99th percentile of the time from a call to its response, in seconds.
+    p99_with_wait: f64,
     /// Number of shed calls.
     shed: usize,
     /// Goodput: number of responses per second that arrive within [`PATIENCE`] of their call.
@@ -126,8 +136,13 @@ impl Sim {
     /// of each upstream.
     fn new(limits: (u32, u32), upstreams: &[(usize, f64)], kinds: &[Kind]) -> Sim {
         let settings = LimiterSettings { limit_min: limits.0, limit_max: limits.1 };
-        let upstream =
-            |(slots, slowness)| Upstream { slots, slowness, busy: 0, waiting: VecDeque::new() };
+        let upstream = |(slots, slowness)| Upstream {
+            slots,
+            slowness,
+            thrashing: 0.0,
+            busy: 0,
+            waiting: VecDeque::new(),
+        };
         Sim {
             limiter: Limiter::new(settings),
             random: Random(0x1234_5678_9abc_def1),
@@ -145,6 +160,7 @@ impl Sim {
             halts_every: None,
             next_halt: 0.0,
             latency_mean: 0.0,
+            waits: Vec::new(),
         }
     }
 
@@ -172,6 +188,7 @@ impl Sim {
         let until = self.now + seconds;
         self.next_arrival = self.now + self.random.exponential(1.0 / rate);
         let (mut latencies, mut shed, mut in_time, mut limits) = (Vec::new(), 0, 0, Vec::new());
+        let mut with_wait = Vec::new();
         loop {
             let end = self.ends.peek().map_or(f64::MAX, |end| end.0.0 as f64 / 1e9);
             if end.min(self.next_arrival) > until {
@@ -188,6 +205,7 @@ impl Sim {
                 self.now = self.now.max(nanos as f64 / 1e9);
                 let (latency, since_arrival) = self.end(upstream, call as usize);
                 latencies.push(latency);
+                with_wait.push(since_arrival);
                 in_time += usize::from(since_arrival <= PATIENCE);
                 limits.push(f64::from(self.limiter.limit));
             } else {
@@ -214,16 +232,23 @@ impl Sim {
                 if self.limiter.saturated && self.now - arrived > STANDING_AFTER.as_secs_f64() {
                     shed += 1;
                 } else {
+                    self.waits.push(self.now - arrived);
                     self.send(arrived);
                 }
             }
         }
         self.now = until;
         latencies.sort_by(f64::total_cmp);
+        with_wait.sort_by(f64::total_cmp);
+        let quantile = |sorted: &[f64], share: f64| {
+            sorted.get((sorted.len() as f64 * share) as usize).copied().unwrap_or(0.0)
+        };
         Measured {
             rate: latencies.len() as f64 / seconds,
             limit_mean: limits.iter().sum::<f64>() / limits.len().max(1) as f64,
-            p50: latencies.get(latencies.len() / 2).copied().unwrap_or(0.0),
+            p50: quantile(&latencies, 0.5),
+            p99: quantile(&latencies, 0.99),
+            p99_with_wait: quantile(&with_wait, 0.99),
             shed,
             in_time: in_time as f64 / seconds,
         }
@@ -265,8 +290,9 @@ impl Sim {
 
     fn begin(&mut self, upstream: usize, call: Call) {
         let kind = self.kinds[call.kind];
-        let latency =
-            (kind.service)(&mut self.random, kind.seconds) * self.upstreams[upstream].slowness;
+        let Upstream { slowness, thrashing, ref waiting, .. } = self.upstreams[upstream];
+        let slowness = slowness * (1.0 + thrashing * waiting.len() as f64);
+        let latency = (kind.service)(&mut self.random, kind.seconds) * slowness;
         // A small random delay, because networks and timers are never exact.
         let latency = latency + 0.000_1 + self.random.exponential(0.000_1);
         self.calls.push(call);
