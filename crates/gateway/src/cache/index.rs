@@ -32,7 +32,7 @@ pub struct IndexQuery {
 
 impl IndexQuery {
     /// Returns the number of the last block that no reorg may drop, or `None` if it is unknown.
-    pub fn finalized(&self) -> Option<u64> {
+    pub fn settled(&self) -> Option<u64> {
         self.view.settled
     }
 

@@ -297,7 +297,7 @@ fn look_up(
     logs_max: u64,
 ) -> Result<IndexResult, ReadError> {
     let context = QueryContext {
-        finalized: query.finalized(),
+        finalized: query.settled(),
         is_canonical: &|number, hash| query.is_canonical(number, hash),
         limits: SearchLimits {
             logs: logs_max,
