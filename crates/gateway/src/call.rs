@@ -165,6 +165,10 @@ impl Drop for CountGuard<'_> {
     }
 }
 
+/// Number of times that several responses are in memory at most: each by itself, and in the joined
+/// body.
+const COPIES: usize = 2;
+
 /// Limits the total bytes of several responses, and reserves memory for them.
 pub(crate) struct ResponseBudget {
     /// Maximum bytes of all responses together.
@@ -173,7 +177,7 @@ pub(crate) struct ResponseBudget {
     over_limit: FailureKind,
     /// Total bytes of the responses added so far.
     total_bytes: Cell<usize>,
-    /// The reserved memory: as many bytes as `total_bytes`.
+    /// The reserved memory: the responses, and the body that is built from them.
     reservation: RefCell<Reservation>,
 }
 
@@ -198,7 +202,7 @@ impl ResponseBudget {
         }
         self.reservation
             .borrow_mut()
-            .set(total_bytes)
+            .set(COPIES * total_bytes)
             .map_err(|BudgetExhausted| FailureKind::Memory)?;
         self.total_bytes.set(total_bytes);
         Ok(())

@@ -51,30 +51,41 @@ pub(crate) enum Reply<'a> {
     Batch(Vec<CallReply<'a>>),
 }
 
+/// A payload of at most this many bytes is copied into the buffer of its message's head. A larger
+/// payload is sent from its own buffer, because a copy would cost more than a vectored write, and
+/// would take memory again until the client has read it.
+pub(crate) const COPY_BYTES_MAX: usize = 32 * 1024;
+
 /// A response body in up to three parts. The parts are written one after another, so that a large
 /// payload need not be copied.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
-    /// The bytes before the payload, or the whole body.
+    /// The bytes before the payload, or a small body.
     pub(crate) start: Vec<u8>,
-    /// The payload; empty for a body of one part.
+    /// The payload, or a large body.
     pub(crate) middle: Bytes,
     /// The bytes after the payload.
     pub(crate) end: &'static [u8],
 }
 
 impl Body {
-    /// Creates a body of one part.
-    pub(crate) fn from_bytes(start: Vec<u8>) -> Body {
-        Body { start, middle: Bytes::new(), end: b"" }
+    /// Creates a body of one part. A large part counts as the payload, which is not copied.
+    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Body {
+        if bytes.len() > COPY_BYTES_MAX {
+            return Body { start: Vec::new(), middle: bytes.into(), end: b"" };
+        }
+        Body { start: bytes, middle: Bytes::new(), end: b"" }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.start.len() + self.middle.len() + self.end.len()
     }
 
-    /// Joins all parts.
+    /// Joins all parts. Copies nothing if there is one part.
     pub(crate) fn join(self) -> Vec<u8> {
+        if self.start.is_empty() && self.end.is_empty() {
+            return self.middle.into();
+        }
         let mut bytes = self.start;
         bytes.extend_from_slice(&self.middle);
         bytes.extend_from_slice(self.end);

@@ -34,8 +34,9 @@ settings::table! {
             described "the number of cores" => core_count(), at_start;
         /// Maximum memory for request bodies, responses and queues of all connections. Above this
         /// limit requests get 503 with `Retry-After`, and the connections of the slowest clients
-        /// are closed. Requests use at most half of the memory, incoming responses of upstreams a
-        /// quarter, and one connection an eighth. The cache does not count.
+        /// are closed. A quarter, but at most 32 MiB, is reserved for memory that is not counted. Of
+        /// the rest, requests use at most half, incoming responses of upstreams a quarter, and one
+        /// connection an eighth. The cache and the program itself do not count.
         memory_max: Size<{ 16 * MIB }, { 1 << 50 }> =
             described "a quarter of the memory of the machine or control group";
         /// At the start of a graceful stop, the gateway serves as before for this time, but

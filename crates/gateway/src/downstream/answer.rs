@@ -215,7 +215,10 @@ fn build_single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> ClientRespon
 /// an error replaces the call's response.
 fn build_batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> ClientResponse {
     let downstream = &snapshot.config.downstream;
-    let mut body = Vec::with_capacity(256 * items.len());
+    // Growing would copy the body, and could take twice its size.
+    let bytes: usize = items.iter().map(|item| item.content.bytes()).sum();
+    let bytes = bytes.min(downstream.batch_response_bytes_max);
+    let mut body = Vec::with_capacity(bytes + 256 * items.len());
     // Number of calls with each cache status.
     let mut status_counts = [0usize; CacheStatus::ALL.len()];
     body.push(b'[');

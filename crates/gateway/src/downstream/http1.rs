@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
 use crate::access_log::pending::PendingRecord;
+use crate::call::reply::COPY_BYTES_MAX;
 use crate::config::downstream::Downstream;
 use crate::downstream::answer::{ClientResponse, HeadOptions};
 use crate::downstream::exchange::RequestOrigin;
@@ -42,9 +43,6 @@ use crate::upstream::overload;
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum bytes that are read and dropped after a refusal.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
-/// A payload of at most this many bytes is copied into the buffer of its message's head. A larger
-/// payload is sent from its own buffer, because a copy would cost more than a vectored write.
-pub(super) const COPY_BYTES_MAX: usize = 32 * 1024;
 /// Maximum bytes of the buffer that an idle connection keeps. A larger buffer is freed.
 const IDLE_BUFFER_BYTES_MAX: usize = 1024;
 /// Maximum bytes that are read ahead while a limit delays a request. At this maximum, the socket is

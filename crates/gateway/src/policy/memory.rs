@@ -39,6 +39,16 @@ impl Purpose {
 /// Number of buffered bytes for each purpose, by [`Purpose::index`].
 pub type HeldBytes = [usize; 3];
 
+/// Upper limit of the reserve for memory that is not counted, in bytes: small buffers, the copies of
+/// a response while it is built, and free memory of the allocator.
+const RESERVE_BYTES_MAX: usize = 32 << 20;
+
+/// Returns the budget of counted bytes if all memory together may take `memory_max` bytes. A quarter
+/// is reserved, up to a limit.
+pub fn counted_max(memory_max: usize) -> usize {
+    memory_max - (memory_max / 4).min(RESERVE_BYTES_MAX)
+}
+
 /// Returns the maximum number of bytes for one client connection.
 pub fn connection_max(max: usize) -> usize {
     max / 8

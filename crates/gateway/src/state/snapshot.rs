@@ -23,6 +23,7 @@ use crate::io::memory;
 use crate::limits::clients::Clients;
 use crate::limits::{Limits, key_headers};
 use crate::metrics::thread::{Counters, Labels};
+use crate::policy::memory::counted_max;
 use crate::policy::route::Router;
 use crate::quota::Quotas;
 use crate::state::process::ProcessState;
@@ -175,7 +176,7 @@ impl Snapshot {
             topology,
         });
         let memory_max = config.server.memory_max.unwrap_or_else(memory::default_max);
-        snapshot.registry.memory.set_max(memory_max);
+        snapshot.registry.memory.set_max(counted_max(memory_max));
         snapshot
     }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use wire::websocket::{MaskingKey, Opcode, write_compressed_header, write_frame, write_header};
 
 use crate::call::reply::Body;
-use crate::downstream::http1::COPY_BYTES_MAX;
+use crate::call::reply::COPY_BYTES_MAX;
 use crate::io::wait::poll_write_parts;
 
 #[cfg(test)]

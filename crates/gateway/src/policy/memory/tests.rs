@@ -17,6 +17,12 @@ fn each_purpose_has_its_share() {
 }
 
 #[test]
+fn a_part_is_reserved_for_memory_that_is_not_counted() {
+    assert_eq!(counted_max(16 << 20), 12 << 20);
+    assert_eq!(counted_max(768 << 20), 736 << 20);
+}
+
+#[test]
 fn freeing_begins_before_the_budget_is_used_up() {
     assert_eq!(bytes_to_free(&[0, 0, 700], MAX), 0);
     assert_eq!(bytes_to_free(&[0, 0, 701], MAX), 101);
