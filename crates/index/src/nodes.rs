@@ -4,6 +4,7 @@
 //! during an exchange. Each worker thread of a sync has its own clients, so the number of threads
 //! limits the exchanges in flight.
 
+mod batch_limit;
 mod endpoint;
 mod http;
 mod ipc;
@@ -32,7 +33,7 @@ const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout to connect to a node.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of characters of a node's text in an error message.
-const EXCERPT_CHARS: usize = 120;
+const EXCERPT_CHARS: usize = 300;
 
 /// A call: a method and its parameters as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,6 +132,20 @@ impl Responses {
         self.body.len()
     }
 
+    /// Returns the error of all calls, if all have the same one.
+    fn shared_error(&self) -> Option<&RpcError> {
+        let first = self.results.first()?.as_ref().err()?;
+        self.results.iter().all(|result| result.as_ref().err() == Some(first)).then_some(first)
+    }
+
+    /// Appends the responses to the calls of another exchange.
+    fn append(&mut self, other: Responses) {
+        let offset = self.body.len();
+        let shift = |range: Range<usize>| range.start + offset..range.end + offset;
+        self.results.extend(other.results.into_iter().map(|result| result.map(shift)));
+        self.body.extend_from_slice(&other.body);
+    }
+
     /// Returns the raw result of the call with this index.
     ///
     /// # Errors
@@ -163,11 +178,42 @@ impl Client {
         Client { node, connection: None }
     }
 
-    /// Sends calls in one request. A single call is sent as an object, several calls as a batch.
+    /// Sends calls in one request, or in several one after the other if the node accepts fewer calls
+    /// in a batch.
     ///
     /// # Errors
-    /// Fails if the exchange failed. The responses contain the errors of single calls.
+    /// Fails if an exchange failed. The responses contain the errors of single calls.
     pub fn call(&mut self, calls: &[Call]) -> Result<Responses, CallError> {
+        let batch_limit = self.node.batch_limit.clone();
+        if calls.len() <= batch_limit.calls_max() {
+            let result = self.call_together(calls);
+            let rejection = match &result {
+                // Some nodes reject a batch by an error for each call.
+                Ok(responses) => responses.shared_error().cloned().map(CallError::Rejected),
+                Err(error) => Some(error.clone()),
+            };
+            let is_too_large = calls.len() > 1
+                && rejection.is_some_and(|error| batch_limit.record_rejection(calls.len(), &error));
+            if !is_too_large {
+                if result.is_ok() {
+                    batch_limit.record_accepted(calls.len());
+                }
+                return result;
+            }
+        }
+        let mut all = Responses { body: Vec::new(), results: Vec::new() };
+        let mut remaining = calls;
+        while !remaining.is_empty() {
+            let count = remaining.len().min(batch_limit.calls_max());
+            let (chunk, rest) = remaining.split_at(count);
+            all.append(self.call(chunk)?);
+            remaining = rest;
+        }
+        Ok(all)
+    }
+
+    /// Sends calls in one request. A single call is sent as an object, several calls as a batch.
+    fn call_together(&mut self, calls: &[Call]) -> Result<Responses, CallError> {
         let mut message = Vec::with_capacity(96 * calls.len() + 2);
         if calls.len() != 1 {
             message.push(b'[');

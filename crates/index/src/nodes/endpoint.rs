@@ -9,6 +9,8 @@ use rustls::pki_types::pem::PemObject;
 use settings::url::{NodeUrl, Transport};
 use tungstenite::http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 
+use super::batch_limit::BatchLimit;
+
 /// Headers that the client sets itself.
 const RESERVED_HEADERS: [&str; 6] =
     ["host", "content-length", "transfer-encoding", "connection", "content-type", "upgrade"];
@@ -43,13 +45,20 @@ pub struct Endpoint {
     pub(super) headers: Vec<Header>,
     /// The trusted root certificates; `None` for the certificates that browsers trust.
     pub(super) roots: Option<Arc<[CertificateDer<'static>]>>,
+    /// What all clients of the endpoint have learnt about the size of batches.
+    pub(super) batch_limit: BatchLimit,
 }
 
 impl From<NodeUrl> for Endpoint {
     fn from(url: NodeUrl) -> Endpoint {
         let authorization = url.authorization().cloned();
         let headers = authorization.map(|value| (AUTHORIZATION, value));
-        Endpoint { headers: headers.into_iter().collect(), url, roots: None }
+        Endpoint {
+            headers: headers.into_iter().collect(),
+            url,
+            roots: None,
+            batch_limit: BatchLimit::default(),
+        }
     }
 }
 

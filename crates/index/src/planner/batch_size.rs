@@ -11,7 +11,7 @@ use std::time::Duration;
 mod tests;
 
 /// The number of blocks of the first request.
-const INITIAL_BLOCKS: u64 = 4;
+const INITIAL_BLOCKS: u64 = 1;
 /// Target size of a response in bytes. The overhead of an exchange is small compared to this size,
 /// and the memory suffices for many exchanges in flight.
 const BYTES_TARGET: u64 = 4 << 20;
@@ -99,7 +99,7 @@ pub struct SizeRejection {
 /// does not.
 ///
 /// The phrases are from the error messages of geth (`rpc/errors.go`), erigon, Nethermind, and of
-/// providers: Infura, Alchemy, QuickNode, Ankr, BlastAPI, PublicNode.
+/// providers: Infura, Alchemy, QuickNode, Ankr, BlastAPI, PublicNode, dRPC.
 pub fn parse_size_rejection(code: i64, message: &str) -> Option<SizeRejection> {
     let text = message.to_ascii_lowercase();
     let range_phrases = [
@@ -109,6 +109,9 @@ pub fn parse_size_rejection(code: i64, message: &str) -> Option<SizeRejection> {
         "range is too",
         "blocks distance",
         "limited to",
+        "ranges over",
+        "range must not exceed",
+        "retry with the range",
     ];
     let size_phrases = [
         "more than",
@@ -119,13 +122,18 @@ pub fn parse_size_rejection(code: i64, message: &str) -> Option<SizeRejection> {
         "limit exceeded",
         "limit",
         "batch",
+        "too big",
+        "exceeds max",
+        "query timed out",
+        "query timeout",
     ];
     let is_about_range = range_phrases.iter().any(|phrase| text.contains(phrase));
     // Smaller requests do not help against a rate limit.
     let is_about_rate = ["rate", "per second", "requests", "throttl", "capacity"]
         .iter()
         .any(|phrase| text.contains(phrase));
-    if is_about_rate && !is_about_range {
+    let is_about_batch = text.contains("batch");
+    if is_about_rate && !is_about_range && !is_about_batch {
         return None;
     }
     // -32005 is "limit exceeded" (EIP-1474).
@@ -138,7 +146,7 @@ pub fn parse_size_rejection(code: i64, message: &str) -> Option<SizeRejection> {
 }
 
 /// Returns the number of blocks that an error message states: the length of a range such as
-/// `[0x10, 0x1f]`, or the only number of the message. Returns `None` if the message has no number
+/// `[0x10, 0x1f]` or `with the range 16-31`, or the only number of the message. Returns `None` if the message has no number
 /// or several numbers, or if its range is malformed.
 fn find_stated_limit(text: &str) -> Option<u64> {
     if let Some((_, rest)) = text.split_once("[0x") {
@@ -147,6 +155,11 @@ fn find_stated_limit(text: &str) -> Option<u64> {
         let to: String = to.chars().take_while(char::is_ascii_hexdigit).collect();
         let from = u64::from_str_radix(from.trim(), 16).ok()?;
         return u64::from_str_radix(&to, 16).ok()?.checked_sub(from)?.checked_add(1);
+    }
+    if let Some((_, rest)) = text.split_once("with the range ") {
+        let (from, rest) = rest.split_once('-')?;
+        let to: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        return to.parse::<u64>().ok()?.checked_sub(from.parse().ok()?)?.checked_add(1);
     }
     let mut numbers = text
         .split(|character: char| !(character.is_ascii_alphanumeric() || character == ','))

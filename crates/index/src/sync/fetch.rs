@@ -88,16 +88,9 @@ pub(super) fn fetch(
 ) -> Result<FetchedBlocks, FetchError> {
     let started = Instant::now();
     let calls = plan.build_calls((from, to));
-    let responses = client.call(&calls).map_err(|error| match error {
-        CallError::Rejected(ref rejected) => {
-            too_large_error(rejected).unwrap_or(FetchError::Call(error))
-        }
-        CallError::Status { status: 413, .. } => FetchError::TooLarge {
-            rejection: SizeRejection { stated_limit: None },
-            reason: error.to_string(),
-        },
-        error => FetchError::Call(error),
-    })?;
+    let responses = client
+        .call(&calls)
+        .map_err(|error| too_large_exchange(&error).unwrap_or(FetchError::Call(error)))?;
     let duration = started.elapsed();
     let index_of_method = |method| calls.iter().position(|call| call.method == method);
     let logs = match index_of_method(LOGS) {
@@ -292,6 +285,26 @@ fn read_result(responses: &Responses, index: usize, number: u64) -> Result<&[u8]
 fn too_large_error(error: &RpcError) -> Option<FetchError> {
     let rejection = parse_size_rejection(error.code, &error.message)?;
     Some(FetchError::TooLarge { rejection, reason: error.to_string() })
+}
+
+/// Returns [`FetchError::TooLarge`] if a failed exchange was rejected as too large, or `None` for
+/// any other failure. Providers send the same texts with several HTTP statuses.
+fn too_large_exchange(error: &CallError) -> Option<FetchError> {
+    let rejection = match error {
+        CallError::Rejected(rejected) => return too_large_error(rejected),
+        CallError::Status { status: 413, .. } => SizeRejection { stated_limit: None },
+        CallError::Status { status, text, .. } if *status != 429 && is_json(text) => {
+            parse_size_rejection(0, text)?
+        }
+        _ => return None,
+    };
+    Some(FetchError::TooLarge { rejection, reason: error.to_string() })
+}
+
+/// Returns true if a text begins as a JSON object or array. A page of HTML says nothing about the
+/// calls.
+fn is_json(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '['])
 }
 
 /// Returns the raw logs of an array in order, each with the hash of its block. Skips elements

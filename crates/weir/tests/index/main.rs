@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)] // A failure fails the test.
 
 mod kills;
+mod limits;
 
 mod backup;
 mod commands;

@@ -75,7 +75,20 @@ fn messages_of_nodes_are_recognized() {
     assert_eq!(rejection("batch too large"), Some(None));
     assert_eq!(rejection("response too large"), Some(None));
     assert_eq!(rejection("query returned more than 10000 results"), Some(None));
+    let texts = [
+        ("Response is too big", None),
+        ("query exceeds max results 20000, retry with the range 100-109", Some(10)),
+        ("ranges over 10000 blocks are not supported on freetier", Some(10_000)),
+        ("log query timed out", None),
+        ("log query range must not exceed 25 blocks", Some(25)),
+        ("query timeout of 10 seconds exceeded", None),
+        ("Number of requests exceeds max batch size", None),
+    ];
+    for (text, stated_limit) in texts {
+        assert_eq!(rejection(text), Some(stated_limit), "{text}");
+    }
     assert_eq!(rejection("header not found"), None);
+    assert_eq!(rejection("Your app has exceeded its requests per second capacity"), None);
     assert_eq!(rejection("the method eth_getBlockReceipts does not exist/is not available"), None);
     assert_eq!(
         parse_size_rejection(-32005, "daily request count exceeded, request rate limited"),
