@@ -47,6 +47,7 @@ pub(crate) mod multiplexed_pool;
 pub(crate) mod overload;
 pub(crate) mod post;
 pub(crate) mod race;
+pub(crate) mod rank;
 pub(crate) mod registry;
 pub(crate) mod send;
 pub(crate) mod state;

@@ -205,11 +205,17 @@ fn assess_logs(
     Some(checked.doubt)
 }
 
-/// Returns true if the call is for logs of a range that ends above the served head.
+/// Returns true if the upstream does not have the blocks of a call for logs.
+pub(crate) fn lacks_blocks_of_range(request: &UpstreamRequest<'_>, attempt: &Attempt) -> bool {
+    attempt.verdict == Verdict::UpstreamFault(Fault::NotSynced)
+        && matches!(attempt.payload, Some(Payload::Error(_)))
+        && request.method_row.is_some_and(|method| method.validity == Validity::Logs)
+}
+
+/// Returns true if a call for logs names a range that ends above the served head.
 pub(crate) fn ends_above_head(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> bool {
-    let is_logs = request.method_row.is_some_and(|method| method.validity == Validity::Logs);
     let raw_filter = request.params.as_deref().and_then(|params| walk::elements(params).next());
-    let filter = raw_filter.filter(|_| is_logs).and_then(|raw| LogFilter::parse(raw).ok());
+    let filter = raw_filter.and_then(|raw| LogFilter::parse(raw).ok());
     let head = cx.topology.chains[request.chain].view.load().head;
     match (filter.and_then(|filter| filter.to), head) {
         (Some(BlockRef::Number(to)), Some(head)) => to > head.number,

@@ -33,6 +33,7 @@ use crate::policy::heads::ChainView;
 use crate::policy::retry::{self, Decision, Remaining};
 use crate::upstream::choose::{Chooser, UpstreamWait};
 use crate::upstream::race::race;
+use crate::upstream::rank::pick_better;
 use crate::upstream::send::{Attempt, run_attempt};
 use crate::upstream::thread::UpstreamContext;
 use crate::upstream::{broadcast, doubt, overload};
@@ -81,24 +82,21 @@ pub(crate) async fn fetch(
         attempts.assess(&mut attempt, cx.now().saturating_sub(began));
         attempts.record(&attempt);
         if let Some(best_failed) = attempts.best_failed.take() {
-            best_attempt = Some(pick_better(best_attempt, best_failed));
-        }
-        if attempts.is_beyond_head(&attempt) {
-            best_attempt = None;
+            best_attempt = Some(attempts.pick(best_attempt, best_failed));
         }
         let decision = attempts.decide(&attempt);
         match decision {
             Decision::Return if attempts.is_agreed_error(&attempt) => {
                 return attempts.finish(attempt).await;
             }
-            Decision::Return => return attempts.finish(pick_better(best_attempt, attempt)).await,
-            Decision::GiveUp => return attempts.respond(pick_better(best_attempt, attempt)),
+            Decision::Return => return attempts.finish(attempts.pick(best_attempt, attempt)).await,
+            Decision::GiveUp => return attempts.respond(attempts.pick(best_attempt, attempt)),
             Decision::Reconnect => {
                 attempts.reconnected = true;
                 reconnect_to = Some(attempt.upstream);
             }
             Decision::Another { .. } if attempts.may_ask_at_once(&attempt) => {
-                let best = attempts.ask_at_once(pick_better(best_attempt, attempt)).await;
+                let best = attempts.ask_at_once(attempts.pick(best_attempt, attempt)).await;
                 return attempts.finish(best).await;
             }
             Decision::Another { pause } | Decision::Again { pause } => {
@@ -118,7 +116,7 @@ pub(crate) async fn fetch(
                 }
             }
         }
-        best_attempt = Some(pick_better(best_attempt, attempt));
+        best_attempt = Some(attempts.pick(best_attempt, attempt));
     }
 }
 
@@ -175,9 +173,11 @@ pub(super) struct Attempts<'a> {
     /// What the served chain says about the latest attempt, if its upstream does not have the block
     /// or transaction.
     absence: Option<Absence>,
-    /// True if an upstream has responded with blocks of another branch. The served chain may be
-    /// about to move to this branch.
+    /// True if an upstream has responded with blocks of another branch, or lacks blocks of a range of
+    /// logs. The served chain may be about to move to another branch.
     is_reorg: bool,
+    /// True if an upstream lacks blocks of a range of logs that ends above the served head.
+    is_beyond_head: bool,
     /// Upstreams that have returned `null` for a transaction.
     without_transaction: SmallVec<[usize; 2]>,
     /// True if the call was repeated on a new connection. All later attempts except hedges then use
@@ -213,6 +213,7 @@ impl<'a> Attempts<'a> {
             repeats: 0,
             absence: None,
             is_reorg: false,
+            is_beyond_head: false,
             without_transaction: SmallVec::new(),
             reconnected: false,
             best_failed: None,
@@ -243,6 +244,12 @@ impl<'a> Attempts<'a> {
         if admission == Some(Err(RejectReason::NotCanonical)) {
             self.is_reorg = true;
             cx.topology.upstreams[attempt.upstream].poll_now.notify_one();
+        }
+        if doubt::lacks_blocks_of_range(request, attempt) {
+            match doubt::ends_above_head(cx, request) {
+                true => self.is_beyond_head = true,
+                false => self.is_reorg = true,
+            }
         }
         if out_of_sync {
             attempt.verdict = Verdict::UpstreamFault(Fault::NotSynced);
@@ -295,13 +302,24 @@ impl<'a> Attempts<'a> {
         self.absence.or(self.is_reorg.then_some(Absence::Known { is_recent: true }))
     }
 
-    /// Returns true if the attempt failed because the range of logs ends above the head. Then it is
-    /// a better response than logs up to the head that lack some.
-    fn is_beyond_head(&self, attempt: &Attempt) -> bool {
-        attempt.verdict == Verdict::UpstreamFault(Fault::NotSynced)
-            && matches!(attempt.payload, Some(Payload::Error(_)))
-            && self.doubted_responses.is_contradicted()
-            && doubt::ends_above_head(self.cx, self.request)
+    /// As [`pick_better`]. But if the range of a call for logs ends above the head, the error about
+    /// that is better than logs up to the head that lack some.
+    fn pick(&self, best: Option<Attempt>, attempt: Attempt) -> Attempt {
+        let is_contradicted = |attempt: &Attempt| {
+            attempt.doubted_response.is_some_and(|response| response.doubt >= Doubt::Young)
+        };
+        match best {
+            Some(best)
+                if self.is_beyond_head && is_contradicted(&best) != is_contradicted(&attempt) =>
+            {
+                if is_contradicted(&best) {
+                    attempt
+                } else {
+                    best
+                }
+            }
+            best => pick_better(best, attempt),
+        }
     }
 
     /// Chooses the next upstream. If a doubtful response is available, chooses only a healthy
@@ -602,34 +620,4 @@ fn select_wait(best_attempt: &Option<Attempt>) -> UpstreamWait {
         Some(Payload::Result(_)) => UpstreamWait::None,
         Some(Payload::Error(_) | Payload::Failed(_)) => UpstreamWait::IfNearHead,
     }
-}
-
-/// Returns the attempt whose payload is more useful to the client. If both are equally useful,
-/// returns the first.
-pub(super) fn pick_better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
-    match best {
-        Some(best) if rank(&best) >= rank(&attempt) => best,
-        _ => attempt,
-    }
-}
-
-/// Ranks an attempt by how useful its payload is to the client, from 0 to 5. Also returns the
-/// number of items in a doubtful result, which decides between attempts of equal rank.
-fn rank(attempt: &Attempt) -> (u8, usize) {
-    let items = attempt.doubted_response.map_or(0, |response| response.items);
-    let rank = match attempt.verdict {
-        _ if attempt.payload.is_none() => 0,
-        Verdict::RateLimited { .. } => 1,
-        Verdict::Unsupported | Verdict::UpstreamFault(Fault::Internal | Fault::Refused) => 2,
-        // An error with another fault.
-        Verdict::UnknownError => 3,
-        Verdict::UpstreamFault(_) if !matches!(attempt.payload, Some(Payload::Result(_))) => 3,
-        // A result with a fault.
-        Verdict::UpstreamFault(_) => 4,
-        Verdict::Response
-        | Verdict::DeterministicError
-        | Verdict::AlreadyKnown
-        | Verdict::NonceTooLow => 5,
-    };
-    (rank, items)
 }

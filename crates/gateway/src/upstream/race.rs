@@ -31,8 +31,9 @@ use wire::method::Repeat;
 
 use crate::call::UpstreamRequest;
 use crate::policy::hedge;
-use crate::upstream::fetch::{Attempts, pick_better};
+use crate::upstream::fetch::Attempts;
 use crate::upstream::overload::{self, LentPermit, Permit};
+use crate::upstream::rank::pick_better;
 use crate::upstream::send::{Attempt, run_attempt};
 use crate::upstream::thread::UpstreamContext;
 
