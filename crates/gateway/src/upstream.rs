@@ -21,6 +21,7 @@
 //! | `overload` | permits for calls to the upstreams of a group |
 //! | `choose`, `balance` | the upstream of the next attempt; a group's balancer on one thread |
 //! | `race` | attempts at several upstreams at a time |
+//! | `rank` | which attempt of a call the client gets |
 //! | `send` | one attempt at one upstream |
 //! | `doubt` | checks whether a response is complete |
 //! | `broadcast` | the result for a transaction that was sent twice |
