@@ -65,6 +65,13 @@ pub(super) enum FetchError {
     /// wrong, or a reorg happened between the responses.
     #[error("block {number}: {reason}")]
     Contradiction { number: u64, reason: String },
+    /// The block has a transaction that no hash of the block covers, or whose encoding is unknown. The
+    /// node may be right.
+    #[error(
+        "block {number}: {reason}; the node may be right: `--verify headers` stores such blocks \
+         without the proof of their transactions"
+    )]
+    Unverifiable { number: u64, reason: String },
     /// The compression failed.
     #[error(transparent)]
     Compression(#[from] CompressionError),
@@ -128,7 +135,7 @@ pub(super) fn fetch(
             harmony: harmony.as_ref().map(|blocks| blocks[index]),
         };
         let to_contradiction = |reason: String| FetchError::Contradiction { number, reason };
-        plan.verify(raw, number).map_err(to_contradiction)?;
+        plan.verify(raw, number)?;
         let encoded = encode::encode(compressor, raw, plan.contents);
         blocks.push(encoded.map_err(|error| match error {
             EncodeError::Malformed(reason) => to_contradiction(reason),
@@ -173,20 +180,27 @@ impl FetchPlan {
     }
 
     /// Verifies a node's responses about a block against the block's hash.
-    fn verify(&self, raw: RawBlock<'_>, number: u64) -> Result<(), String> {
-        let header = BlockHeader::read(raw.block)?;
+    fn verify(&self, raw: RawBlock<'_>, number: u64) -> Result<(), FetchError> {
+        let contradiction = |reason: String| FetchError::Contradiction { number, reason };
+        let header = BlockHeader::read(raw.block).map_err(contradiction)?;
         if header.number != number {
-            return Err(format!("block.number: is {}, but {number} was requested", header.number));
+            let other = header.number;
+            let reason = format!("block.number: is {other}, but {number} was requested");
+            return Err(contradiction(reason));
         }
         if number == 0 && header.hash != self.genesis_hash {
-            return Err("block.hash: differs from that of the chain's genesis block".to_owned());
+            let reason = "block.hash: differs from that of the chain's genesis block".to_owned();
+            return Err(contradiction(reason));
         }
         if self.level == Level::Off {
             return Ok(());
         }
         let has_full_transactions = self.requests_full_transactions();
         verify::verify_all(raw.block, has_full_transactions, raw.receipts, raw.logs, self.level)
-            .map_err(|error| error.to_string())
+            .map_err(|error| match error.is_unverifiable() {
+                true => FetchError::Unverifiable { number, reason: error.to_string() },
+                false => contradiction(error.to_string()),
+            })
     }
 }
 

@@ -284,7 +284,8 @@ impl Worker {
     /// the next attempt. `node` is the index of the node, and `started` the start of the attempt.
     ///
     /// # Errors
-    /// Fails if the blocks cannot be compressed.
+    /// Fails if the blocks cannot be compressed, or if the only node has a block that cannot be
+    /// verified.
     fn handle_failure(
         &mut self,
         run: &Run<'_>,
@@ -305,6 +306,10 @@ impl Worker {
                 return Ok(());
             }
             FetchError::Compression(error) => return Err(error.into()),
+            // Without another node, no repetition can prove the block.
+            FetchError::Unverifiable { .. } if run.nodes.len() == 1 => {
+                return Err(SyncError::Mismatch(reason));
+            }
             // No reorg can explain a contradiction at or below the finalized block, so the node is
             // wrong.
             FetchError::Contradiction { number, .. } if number <= run.finalized => {

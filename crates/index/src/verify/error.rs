@@ -50,14 +50,17 @@ pub enum ErrorKind {
         /// The type, shortened.
         found: String,
     },
+    /// The transaction has no signature. The chain's own software has added it, as the state syncs
+    /// of Polygon (`bor`). No root of the block covers it.
+    Unsigned,
 }
 
 impl Error {
-    /// Returns true if the response cannot be verified because it has an unknown transaction type.
-    /// It may be right.
+    /// Returns true if the response cannot be verified because it has a transaction of an unknown
+    /// type or without a signature. It may be right.
     #[must_use]
     pub fn is_unverifiable(&self) -> bool {
-        matches!(self.kind, ErrorKind::UnknownTransactionType { .. })
+        matches!(self.kind, ErrorKind::UnknownTransactionType { .. } | ErrorKind::Unsigned)
     }
 
     // The errors of these functions have an empty path. Callers add the path with `in_member` and
@@ -111,6 +114,7 @@ impl fmt::Display for ErrorKind {
             Self::UnknownTransactionType { found } => {
                 write!(f, "cannot be verified: type {found}, known are 0x0 to 0x4")
             }
+            Self::Unsigned => write!(f, "cannot be verified: the transaction has no signature"),
         }
     }
 }

@@ -14,7 +14,7 @@ use alloy_trie::root::ordered_trie_root_encoded;
 
 use super::block::{Block, Body, Tx};
 use super::cursor::Cursor;
-use super::error::Error;
+use super::error::{Error, ErrorKind};
 use super::fields::{Fields, Layout, Padded, names};
 use super::header::{self, TRANSACTIONS, TRANSACTIONS_ROOT};
 use super::level::Level;
@@ -261,6 +261,9 @@ fn read_legacy(fields: &TxFields<'_>, body: &mut Body) -> Result<(TypedTransacti
         v @ (27 | 28) => (None, v == 28),
         v if v >= 35 && (v - 35) / 2 <= u128::from(u64::MAX) => {
             (Some(((v - 35) / 2) as u64), (v - 35) % 2 == 1)
+        }
+        0 if [R, S].iter().all(|field| fields.raw(*field) == Some(b"\"0x0\"")) => {
+            return Err(fields.error(V, ErrorKind::Unsigned.into()));
         }
         _ => return Err(fields.form_error(V, "0x1b, 0x1c, or from 0x23 on")),
     };
