@@ -198,7 +198,8 @@ fn no_gateway_serves_a_block_that_its_node_has_dropped() {
         ("eth_getLogs", r#"[{"fromBlock":"0x3e9","toBlock":"0x3ec"}]"#.to_owned()),
         (BLOCK, r#"["0x3ea",false]"#.to_owned()),
     ];
-    for (method, params) in &reads {
+    // Logs of recent blocks are shared only once they were returned twice, a minute apart.
+    for (method, params) in reads.iter().filter(|(method, _)| *method != "eth_getLogs") {
         assert_shared(&first, &second, &nodes[0], method, params);
     }
     // The second gateway's node reorganises. Then Redis has entries of both branches, and both

@@ -109,9 +109,9 @@ fn check_reports_every_fault_and_no_secret() {
              | ^^^^^^^^
              allowed: connections_max, connections_per_client_max, body_bytes_max, header_bytes_max, batch_calls_max, batch_response_bytes_max, depth_max, method_bytes_max, id_bytes_max, header_timeout, body_timeout, write_timeout, idle_timeout, keep_alive_requests_max, websocket, websocket_compression, websocket_messages_max, websocket_queue_bytes_max, websocket_subscriptions_max, websocket_ping, filters_max, filters_per_client_max, filter_timeout, trusted_proxies, client_address, cors_origins, content_type, compression, compression_bytes_min, answer_headers
 
-        FOLDER/gateway.toml:4:7: upstream.url = "***": the scheme is none of http, https, ws, wss and ipc
-           4 | url = "***"
-             |       ^^^^^
+        FOLDER/gateway.toml:4:7: upstream.url = "ftp://h/***": the scheme is none of http, https, ws, wss and ipc
+           4 | url = "ftp://h/***"
+             |       ^^^^^^^^^^^^^
              allowed: http[s]://host[:port][/path], ws[s]://… or ipc:/path
 
         2 faults
