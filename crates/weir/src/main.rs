@@ -109,9 +109,9 @@ enum Command {
 /// mimalloc's option `purge_delay` (`mi_option_e` in `mimalloc.h`). The bindings do not name it.
 const PURGE_DELAY: i32 = 15;
 /// Time in milliseconds after which mimalloc returns free memory to the system. With the default of
-/// mimalloc 3, which is 1 s, the process takes twice the memory that large responses need. With any
-/// delay an idle process keeps it, because only later calls of the allocator return it.
-const PURGE_DELAY_MS: i64 = 0;
+/// mimalloc 3, which is 1 s, the process takes twice the memory that large responses need. Without a
+/// delay a call to an upstream costs 4 % more CPU time, with 1 ms about 1 %.
+const PURGE_DELAY_MS: i64 = 1;
 
 #[allow(unsafe_code)] // The option has no safe wrapper.
 fn return_free_memory_soon() {
