@@ -339,11 +339,16 @@ impl Blocks {
         let mut requests =
             std::pin::pin!(futures_util::stream::iter(requests).buffered(BLOCK_FETCHES_MAX));
         while let Some((block, logs)) = requests.next().await {
-            let Ok(logs) = logs else { continue };
             let hash = block.head.hash;
-            let is_settled = !self.append_recent(hash, &logs)
-                && (now.saturating_sub(block.since) >= DOUBTED_FOR
-                    || !has_further_logs(cx, chain, block.head, &logs));
+            // A block that a reorg has dropped may be unavailable for good.
+            let is_old = now.saturating_sub(block.since) >= DOUBTED_FOR;
+            let is_settled = match logs {
+                Ok(logs) => {
+                    !self.append_recent(hash, &logs)
+                        && (is_old || !has_further_logs(cx, chain, block.head, &logs))
+                }
+                Err(Unavailable) => is_old,
+            };
             if is_settled {
                 self.unsettled.lock().retain(|block| block.head.hash != hash);
             }
@@ -361,8 +366,9 @@ impl Blocks {
             // Read before the list: a list that grows later belongs to an unsettled block.
             let is_unsettled = self.is_unsettled(block.hash);
             let Some(logs) = self.find_recent(block.hash) else { return false };
-            late.extend_from_slice(&logs[block.count..]);
-            block.count = logs.len();
+            // A list that was dropped and fetched again may be shorter.
+            late.extend_from_slice(logs.get(block.count..).unwrap_or_default());
+            block.count = block.count.max(logs.len());
             is_unsettled
         });
         late
@@ -478,5 +484,34 @@ mod tests {
         assert_eq!((0..100).filter(|byte| blocks.find_recent([*byte; 32]).is_some()).count(), 10);
         assert!(blocks.find_recent([99; 32]).is_some_and(|logs| logs.len() == 1));
         assert!(blocks.recent.lock().bytes <= RECENT_BYTES_MAX);
+    }
+
+    #[test]
+    fn late_logs_are_taken_once_also_from_a_list_that_was_fetched_again() {
+        let blocks = Blocks::default();
+        let head = Head { number: 1, hash: [1; 32] };
+        let log = |index: u8| {
+            let fields = LogFields {
+                block_number: 1,
+                block_hash: head.hash,
+                address: [0; 20],
+                topics: vec![],
+            };
+            Log { fields, raw: format!("{{\"logIndex\":\"{index:#x}\"}}").into() }
+        };
+        let take = |received: &mut Vec<Received>| blocks.take_late(received).len();
+        blocks.store_recent(head.hash, &Arc::new(vec![log(0), log(1)]));
+        blocks.add_unsettled(head, Duration::ZERO);
+        let mut received = Vec::new();
+        blocks.track(&mut received, Change::Added(head), 2);
+        assert_eq!(take(&mut received), 0);
+        assert!(blocks.append_recent(head.hash, &[log(0), log(2)]));
+        assert!(!blocks.append_recent(head.hash, &[log(0), log(2)]), "nothing is new");
+        assert_eq!((take(&mut received), take(&mut received)), (1, 0));
+        *blocks.recent.lock() = RecentLogs::default();
+        blocks.store_recent(head.hash, &Arc::new(vec![log(0)]));
+        assert_eq!(take(&mut received), 0, "the new list is shorter");
+        blocks.track(&mut received, Change::Dropped(head), 0);
+        assert!(received.is_empty());
     }
 }

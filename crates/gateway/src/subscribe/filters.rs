@@ -1,8 +1,9 @@
 //! Filters (`eth_newFilter` and similar methods) for clients that poll.
 //!
 //! A filter stores what its client has received: its chain cursor, which holds the newest blocks
-//! (`policy/chain_cursor.rs`), and the number of logs of blocks that may get more (`blocks.rs`). When the client polls, the gateway compares the cursor with
-//! its own view of the chain, a snapshot of the newest served blocks (`policy/heads/view.rs`). So
+//! (`policy/chain_cursor.rs`), and the number of logs of blocks that may get more (`blocks.rs`).
+//! When the client polls, the gateway compares the cursor with its own view of the chain, a
+//! snapshot of the newest served blocks (`policy/heads/view.rs`). So
 //! an idle filter costs nothing and survives the loss of any upstream. It misses no block, even if
 //! the client polls rarely. Filters for pending transactions belong to an upstream: the gateway
 //! forwards all calls of one client about such filters to the same upstream.

@@ -38,16 +38,22 @@ fn measure(request: &str) -> (usize, u64) {
     (calls.len(), ranges.max().unwrap_or(0))
 }
 
-/// Syncs from a provider that rejects what is over its limits. Returns the number of rejections.
-fn sync(contents: &str, calls_max: usize, range_max: u64, rejection: (u16, String)) -> u32 {
+/// Syncs from a provider that rejects what is over its limits. `body` returns the body of a rejection
+/// of this many calls. Returns the number of rejections.
+fn sync(
+    contents: &str,
+    (calls_max, range_max): (usize, u64),
+    status: u16,
+    body: impl Fn(usize) -> String + Clone + Send + 'static,
+) -> u32 {
     let node = Weir::node().args(&["--head", HEAD, "--block-time", "1h"]).start();
     let rejections = Arc::new(AtomicU32::new(0));
-    let (counter, (status, text)) = (Arc::clone(&rejections), rejection.clone());
+    let (counter, rejection) = (Arc::clone(&rejections), body(1));
     let url = start_proxy_with_status(&node.address, move |request, response| {
         let (calls, range) = measure(request);
         if calls > calls_max || range > range_max {
             counter.fetch_add(1, Ordering::Relaxed);
-            return (status, text.replace("CALLS", &calls.to_string()));
+            return (status, body(calls));
         }
         (200, response)
     });
@@ -57,7 +63,7 @@ fn sync(contents: &str, calls_max: usize, range_max: u64, rejection: (u16, Strin
     command.args(["--concurrency", "1", "--end", &BLOCKS.to_string()]);
     let output = command.arg("--db").arg(folder.path().join("chain.db")).output().unwrap();
     let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{rejection:?}\n{printed}");
+    assert_eq!(output.status.code(), Some(0), "{status} {rejection}\n{printed}");
     rejections.load(Ordering::Relaxed)
 }
 
@@ -65,21 +71,30 @@ fn sync(contents: &str, calls_max: usize, range_max: u64, rejection: (u16, Strin
 fn batches_become_small_enough() {
     let text = "Batch of more than 3 requests are not allowed on free tier";
     let error = |code: i32, message: &str| json!({"code": code, "message": message});
-    let in_envelope = |error: Value| json!({"jsonrpc": "2.0", "id": null, "error": error});
+    type Body = fn(&Value, usize) -> String;
+    let alone: Body = |error, _| error.to_string();
+    let in_one: Body = |error, _| json!({"jsonrpc": "2.0", "id": null, "error": error}).to_string();
+    let for_each: Body = |error, calls| {
+        let reply = |id| json!({"jsonrpc": "2.0", "id": id, "error": error});
+        Value::Array((0..calls).map(reply).collect()).to_string()
+    };
     let bodies = [
-        (500, json!({"message": text, "code": 31})),
-        (200, in_envelope(error(31, text))),
-        (200, in_envelope(error(-32005, "Number of requests exceeds max batch size"))),
-        (400, in_envelope(error(-32010, "The batch request was too large"))),
+        (500, alone, json!({"message": text, "code": 31})),
+        (200, in_one, error(31, text)),
+        (200, in_one, error(-32005, "Number of requests exceeds max batch size")),
+        (500, for_each, error(31, text)),
+        (200, for_each, error(31, text)),
+        (400, in_one, error(-32010, "The batch request was too large")),
     ];
-    for (status, body) in bodies {
+    assert_eq!(read_case("index-batch-limit.json")["upstream"].as_array().unwrap().len(), 5);
+    for (status, body, error) in bodies {
         for calls_max in [3, 1] {
+            let (shown, limits, error) = (error.clone(), (calls_max, u64::MAX), error.clone());
             let rejections =
-                sync("blocks,receipts", calls_max, u64::MAX, (status, body.to_string()));
-            assert!((1..=2).contains(&rejections), "{body}, limit {calls_max}: {rejections}");
+                sync("blocks,receipts", limits, status, move |calls| body(&error, calls));
+            assert!((1..=2).contains(&rejections), "{shown}, limit {calls_max}: {rejections}");
         }
     }
-    assert_eq!(read_case("index-batch-limit.json")["upstream"].as_array().unwrap().len(), 5);
 }
 
 #[test]
@@ -99,7 +114,8 @@ fn ranges_become_small_enough() {
     }
     assert_eq!(cases.len(), 15);
     for (status, body) in cases {
-        let rejections = sync("logs", usize::MAX, 10, (status, body.clone()));
+        let (limits, sent) = ((usize::MAX, 10), body.clone());
+        let rejections = sync("logs", limits, status, move |_| sent.clone());
         assert!((1..=2).contains(&rejections), "{status} {body}: {rejections} rejections");
     }
 }
