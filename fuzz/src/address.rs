@@ -55,7 +55,8 @@ mod blind;
 
 #[cfg(not(fuzzing))]
 fn main() {
-    blind::run(&blind::Target { run_input, seeds, mutate });
+    blind::run(&blind::Target {
+        inputs: 600_000, run_input, seeds, mutate });
 }
 
 #[cfg(not(fuzzing))]

@@ -44,7 +44,7 @@ mod blind;
 
 #[cfg(not(fuzzing))]
 fn main() {
-    blind::run(&blind::Target { run_input, seeds, mutate });
+    blind::run(&blind::Target { inputs: 2_000, run_input, seeds, mutate });
 }
 
 /// The valid and invalid configurations of the gateway's tests, without those that refer to files.

@@ -44,7 +44,7 @@ mod access {
     }
 }
 
-mod peer {
+mod forwarded_header {
     use std::net::IpAddr;
 
     #[derive(Clone, Copy)]
@@ -78,5 +78,6 @@ mod blind;
 
 #[cfg(not(fuzzing))]
 fn main() {
-    blind::run(&blind::Target { run_input: fuzz::http1, seeds: fuzz::seeds, mutate: fuzz::mutate });
+    blind::run(&blind::Target {
+        inputs: 160_000, run_input: fuzz::http1, seeds: fuzz::seeds, mutate: fuzz::mutate });
 }

@@ -12,6 +12,7 @@ mod blind;
 #[cfg(not(fuzzing))]
 fn main() {
     blind::run(&blind::Target {
+        inputs: 110_000,
         run_input: wire::fuzz::jsonrpc,
         seeds: wire::fuzz::seeds,
         mutate: wire::fuzz::mutate,

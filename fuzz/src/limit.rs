@@ -23,5 +23,6 @@ mod blind;
 
 #[cfg(not(fuzzing))]
 fn main() {
-    blind::run(&blind::Target { run_input: fuzz::limit, seeds: fuzz::seeds, mutate: fuzz::mutate });
+    blind::run(&blind::Target {
+        inputs: 130_000, run_input: fuzz::limit, seeds: fuzz::seeds, mutate: fuzz::mutate });
 }

@@ -28,5 +28,6 @@ mod blind;
 
 #[cfg(not(fuzzing))]
 fn main() {
-    blind::run(&blind::Target { run_input: fuzz::redis, seeds: fuzz::seeds, mutate: fuzz::mutate });
+    blind::run(&blind::Target {
+        inputs: 500_000, run_input: fuzz::redis, seeds: fuzz::seeds, mutate: fuzz::mutate });
 }

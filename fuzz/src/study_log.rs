@@ -45,6 +45,7 @@ mod blind;
 #[cfg(not(fuzzing))]
 fn main() {
     blind::run(&blind::Target {
+        inputs: 3_000,
         run_input: fuzz::study_log,
         seeds: fuzz::seeds,
         mutate: fuzz::mutate,

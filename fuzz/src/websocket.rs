@@ -21,6 +21,7 @@ mod blind;
 #[cfg(not(fuzzing))]
 fn main() {
     blind::run(&blind::Target {
+        inputs: 120_000,
         run_input: fuzz::websocket,
         seeds: fuzz::seeds,
         mutate: fuzz::mutate,

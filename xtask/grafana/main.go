@@ -1,6 +1,8 @@
 // Command grafana checks dashboard files against Grafana's own schema. Each field must have the
 // right type, no required field may be missing, and no field may be unknown (in fieldConfig only
 // below custom). The command prints one line per invalid file.
+//
+// Without files it prints a JSON Schema of its types (schema.go), which the tests record.
 package main
 
 import (
@@ -21,6 +23,9 @@ func main() {
 	cog.NewRuntime().RegisterPanelcfgVariant(stat.VariantConfig())
 	cog.NewRuntime().RegisterPanelcfgVariant(timeseries.VariantConfig())
 	cog.NewRuntime().RegisterDataqueryVariant(prometheus.VariantConfig())
+	if len(os.Args) == 1 {
+		printSchema()
+	}
 	failed := false
 	for _, file := range os.Args[1:] {
 		if err := check(file); err != nil {

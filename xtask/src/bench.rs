@@ -9,14 +9,15 @@
 //!
 //! A gateway under test runs alone on core 0. wrk and the constant node run on core 1. The
 //! gateway's cost is the CPU time of its processes per response. A generator under test runs alone
-//! on core 1, and its server runs on core 0. Where a case needs latency at a given rate,
-//! `weir load` measures it.
+//! on core 1, and its server runs on core 0.
+//!
+//! Comparisons that need no judge besides `weir load` are studies: `studies/bench/*.toml` compare
+//! TLS, tracing and added latency, and `weir study load` runs them.
 //!
 //! Progress goes to standard error, results to standard output.
 //!
 //! This file lists the cases in order. The other files by purpose:
-//! - servers: `bench/cost.rs`, `bench/limit.rs`, `bench/memory.rs`, `bench/tls.rs`,
-//!   `bench/tracing.rs`
+//! - servers: `bench/cost.rs`, `bench/limit.rs`, `bench/memory.rs`, `bench/tracing.rs`
 //! - generators: `bench/lab.rs`; the lab's conclusions: `bench/search.rs`
 //! - overloaded nodes: `bench/overload.rs`; failing nodes: `bench/stalls.rs`
 //! - source files on a call's path: `bench/files.rs`; instructions: `bench/instructions.rs`
@@ -32,7 +33,6 @@ mod http;
 mod index;
 mod instructions;
 mod lab;
-mod latency;
 mod limit;
 mod load;
 mod machine;
@@ -43,7 +43,6 @@ mod search;
 mod server;
 mod stalls;
 mod subscribers;
-mod tls;
 mod tracing;
 mod weir_load;
 
@@ -66,7 +65,7 @@ const CONNECTIONS: usize = 60;
 pub(crate) enum Benchmark {
     /// Compare the gateway with its peers; writes target/bench/gateway.json.
     Gateway {
-        /// Run one case: hit, miss, multiplexed, geth, latency, limit, tracing, flat-connections,
+        /// Run one case: hit, miss, multiplexed, geth, limit, tracing, flat-connections,
         /// flat-nodes, flat-entries, subscribers, memory-idle or memory-flow.
         #[arg(long)]
         case: Option<String>,
@@ -82,11 +81,6 @@ pub(crate) enum Benchmark {
         /// Duration of the memory case in minutes.
         #[arg(long, default_value_t = 10)]
         minutes: u64,
-        #[command(flatten)]
-        options: RunOptions,
-    },
-    /// Compare the gateway's TLS with that of nginx; writes target/bench/tls.json.
-    Tls {
         #[command(flatten)]
         options: RunOptions,
     },
@@ -228,9 +222,8 @@ const CASES: &[Case] = &[
     Case { name: "miss", measure: cost::measure_misses },
     Case { name: "multiplexed", measure: cost::measure_multiplexed_misses },
     Case { name: "geth", measure: geth::measure_transports },
-    Case { name: "latency", measure: latency::measure_added_latency },
     Case { name: "limit", measure: limit::measure_request_limit },
-    Case { name: "tracing", measure: tracing::measure_tracing },
+    Case { name: "tracing", measure: tracing::count_traced_instructions },
     Case { name: "flat-connections", measure: cost::measure_flat_connections },
     Case { name: "flat-nodes", measure: cost::measure_flat_nodes },
     Case { name: "flat-entries", measure: cost::measure_flat_entries },
@@ -248,9 +241,6 @@ const LOAD_CASES: &[Case] = &[
     Case { name: "capacity", measure: search::search_known_capacities },
     Case { name: "memory", measure: lab::measure_memory },
 ];
-
-/// One case for all TLS modes, because they share certificates.
-const TLS_CASES: &[Case] = &[Case { name: "tls", measure: tls::measure_modes }];
 
 const OVERLOAD_CASES: &[Case] = &[Case { name: "overload", measure: overload::measure_overload }];
 
@@ -277,7 +267,6 @@ pub(crate) fn run(benchmark: &Benchmark) -> Result<()> {
             eprintln!("{fetched}");
             run_cases(&bench, "load", LOAD_CASES, case.as_deref())
         }
-        Benchmark::Tls { options } => run_cases(&Bench::prepare(options)?, "tls", TLS_CASES, None),
         Benchmark::Overload { options } => {
             run_cases(&Bench::prepare(options)?, "overload", OVERLOAD_CASES, None)
         }

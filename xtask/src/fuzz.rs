@@ -10,20 +10,21 @@ use crate::shell;
 
 const MANIFEST: &str = "fuzz/Cargo.toml";
 
-/// Fuzzes each target without required features for some seconds, as [`run_blind`] does. These
+/// Fuzzes each target without required features with its own number of inputs. These
 /// targets are built from a few files. The other targets need the whole gateway, which takes
 /// minutes to build. `cargo xtask fuzz` runs the other targets by name.
 ///
 /// # Errors
 /// Fails if the manifest names no such target, or for the same reasons as [`run_guided`].
-pub(crate) fn run_quick_targets(seconds: u64) -> Result<()> {
+pub(crate) fn run_quick_targets() -> Result<()> {
     let targets = read_targets()?.into_iter().filter(|target| target.features.is_empty());
     let names: Vec<String> = targets.map(|target| target.name).collect();
     ensure!(!names.is_empty(), "{MANIFEST} names no target");
     // One build of all targets keeps all cores busy.
     let mut command = shell::cargo_command();
     shell::run(command.args(["build", "--quiet", "--manifest-path", MANIFEST, "--bins"]))?;
-    names.iter().try_for_each(|name| run_blind(name, seconds))
+    // The same seed gives the same inputs on each machine.
+    names.iter().try_for_each(|name| run_blind(name, &["-seed=1"]))
 }
 
 fn read_targets() -> Result<Vec<Target>> {
@@ -66,9 +67,10 @@ fn parse_targets(manifest: &str) -> Result<Vec<Target>> {
 /// # Errors
 /// Fails if the target does not exist, does not build, or fails on an input.
 pub(crate) fn run_guided(name: &str, seconds: u64) -> Result<()> {
+    let time_limit = format!("-max_total_time={seconds}");
     if shell::find("c++").is_none() {
         println!("no C++ compiler: fuzzing without coverage");
-        return run_blind(name, seconds);
+        return run_blind(name, &[&time_limit]);
     }
     let target = find_target(name)?;
     let folder = shell::root().join("fuzz");
@@ -79,21 +81,21 @@ pub(crate) fn run_guided(name: &str, seconds: u64) -> Result<()> {
     let mut command = shell::cargo_command();
     command.current_dir(folder).args(["run", "--quiet", "--release", "--bin", name]);
     command.args(["--features", &target.features.join(","), "--"]);
-    shell::run(command.arg(format!("-max_total_time={seconds}")).arg(corpus))
+    shell::run(command.arg(time_limit).arg(corpus))
 }
 
-/// Fuzzes one target with random edits of recorded inputs. This needs no special build, so every
-/// run of `cargo xtask check` can do it.
+/// Fuzzes one target with random edits of recorded inputs and these options of `fuzz/src/blind.rs`.
+/// This needs no special build, so every run of `cargo xtask check` can do it.
 ///
 /// # Errors
 /// Same as [`run_guided`].
-pub(crate) fn run_blind(name: &str, seconds: u64) -> Result<()> {
+fn run_blind(name: &str, options: &[&str]) -> Result<()> {
     let target = find_target(name)?;
     let mut command = shell::cargo_command();
     command
         .args(["run", "--quiet", "--manifest-path", MANIFEST, "--bin", name])
         .args(["--features", &target.features.join(","), "--"])
-        .arg(format!("-max_total_time={seconds}"));
+        .args(options);
     shell::run(&mut command)
 }
 

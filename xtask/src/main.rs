@@ -4,9 +4,15 @@
 //! Each command has its own file. The tool uses the project only through its files and commands. Of
 //! the project's crates it imports only `test-support`. So it builds fast, and cannot share the
 //! bugs of the other crates.
+//!
+//! The feature `bench` adds the bench and its dependencies. The alias `cargo xtask` builds without
+//! it, and `cargo xtask bench` runs a build with it.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+#![cfg_attr(not(feature = "bench"), allow(dead_code))] // Only the bench uses some functions.
 
+#[cfg(feature = "bench")]
 mod backend;
+#[cfg(feature = "bench")]
 mod bench;
 mod check;
 mod fuzz;
@@ -20,9 +26,7 @@ mod site;
 mod static_program;
 mod tidy;
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -77,8 +81,16 @@ enum Command {
         calls: Option<u64>,
     },
     /// Compare the gateway with its peers, or one build with another
+    #[cfg(feature = "bench")]
     #[command(subcommand)]
     Bench(bench::Benchmark),
+    /// Compare the gateway with its peers, or one build with another
+    #[cfg(not(feature = "bench"))]
+    #[command(disable_help_flag = true)]
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Build the program and write the files of a release to target/release-files
     Release {
         /// Build with this profile; `dev` builds fastest
@@ -95,10 +107,11 @@ enum Command {
         architectures: Vec<Architecture>,
     },
     /// Serve as the bench's constant node
+    #[cfg(feature = "bench")]
     #[command(hide = true)]
     Backend {
         #[arg(long, required = true)]
-        listen: Vec<SocketAddr>,
+        listen: Vec<std::net::SocketAddr>,
         #[arg(long, default_value_t = 0)]
         latency_ms: u64,
     },
@@ -126,7 +139,18 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Fuzz { name, seconds } => fuzz::run_guided(&name, seconds)?,
         Command::Sim { simulation: Some(sim::Simulation::Lab { seed }), .. } => sim::run_lab(seed)?,
         Command::Sim { simulation: None, seed, calls } => sim::run(seed, calls)?,
+        #[cfg(feature = "bench")]
         Command::Bench(benchmark) => bench::run(&benchmark)?,
+        #[cfg(not(feature = "bench"))]
+        Command::Bench { arguments } => {
+            let mut command = shell::cargo_command();
+            command.args(["run", "--quiet", "--package", "xtask", "--", "bench"]).args(arguments);
+            return Ok(if command.status()?.success() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            });
+        }
         Command::Release { profile } => {
             check::programs::fetch_packager()?;
             check::programs::fetch_crate_listers(&profile)?;
@@ -136,9 +160,13 @@ fn run(command: Command) -> Result<ExitCode> {
             check::programs::fetch_crate_listers(&profile)?;
             image::run(&profile, &architectures)?;
         }
+        #[cfg(feature = "bench")]
         Command::Backend { listen, latency_ms } => {
-            backend::serve(&listen, Duration::from_millis(latency_ms))?;
+            backend::serve(&listen, std::time::Duration::from_millis(latency_ms))?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 
 use crate::package_files::{self as files, Architecture, VERSION};
 use crate::static_program::{self, RELEASE_PROFILE};
-use crate::{image, shell};
+use crate::{generate, image, shell};
 
 /// Folder of a release.
 const RELEASE_FILES: &str = "target/release-files";
@@ -30,7 +30,9 @@ const CHECKSUMS: &str = "SHA256SUMS";
 /// Fails if a program is missing, the build fails or a file cannot be written.
 pub(crate) fn run(profile: &str) -> Result<()> {
     let folder = shell::root().join(RELEASE_FILES);
-    write(&folder, |program| static_program::build(profile, Architecture::of_machine()?, program))?;
+    let write_program =
+        |program: &Path| static_program::build(profile, Architecture::of_machine()?, program);
+    write(&folder, write_program, generate::write_man_pages)?;
     let architecture = Architecture::of_machine()?;
     let sbom = folder.join(format!("weir-{VERSION}-{}.cdx.json", architecture.name()));
     if profile == RELEASE_PROFILE {
@@ -50,18 +52,22 @@ pub(crate) fn run(profile: &str) -> Result<()> {
 /// Fails if the tests have built no static program, or a file cannot be written.
 pub(crate) fn write_for_check() -> Result<()> {
     let folder = shell::root().join(CHECK_FILES);
-    write(&folder, static_program::take_from_tests)?;
+    write(&folder, static_program::take_from_tests, generate::write_man_pages_built)?;
     files::write_checksums(&folder, CHECKSUMS)
 }
 
 /// Writes archive, deb, rpm and image to `folder`. `write_program` writes the program to the path
-/// that it gets.
-fn write(folder: &Path, write_program: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+/// that it gets, and `write_man_pages` the man pages into the folder that it gets.
+fn write(
+    folder: &Path,
+    write_program: impl FnOnce(&Path) -> Result<()>,
+    write_man_pages: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
     let sources = files::create_empty_folder(&folder.with_extension("contents"))?;
     let program = sources.join("weir");
     write_program(&program)?;
     files::create_empty_folder(folder)?;
-    contents::write(&program, &sources)?;
+    contents::write(&program, &sources, write_man_pages)?;
     packages::write_archive(&sources, folder)?;
     packages::write_packages(&sources, folder)?;
     let architecture = Architecture::of_machine()?;

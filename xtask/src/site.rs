@@ -3,7 +3,6 @@
 //! `docs/SUMMARY.md` lists the pages in order. `tidy/book.rs` and `tidy/paths.rs` check that list
 //! and all links without mdBook.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -12,16 +11,13 @@ use crate::shell;
 
 /// Folder of the built site, relative to the root.
 const SITE: &str = "target/site";
-/// Folder in which `cargo xtask check` installs mdBook if the machine has none, relative to the
-/// root.
-pub(crate) const FETCHED: &str = "target/mdbook";
 
 /// Builds the site and prints its address.
 ///
 /// # Errors
 /// Fails if mdBook is missing, or reports a problem in a page.
 pub(crate) fn build() -> Result<()> {
-    let mdbook = find().context(
+    let mdbook = shell::find("mdbook").context(
         "mdbook is missing. Install it and try again: cargo install mdbook --version 0.5.4 \
          --locked --no-default-features --features search",
     )?;
@@ -39,10 +35,4 @@ pub(crate) fn build() -> Result<()> {
     ensure!(clean, "mdbook reports problems in docs/:\n{log}");
     println!("docs: the site is at file://{}/index.html", site.display());
     Ok(())
-}
-
-/// Finds the machine's mdBook, or the mdBook that `cargo xtask check` has installed.
-pub(crate) fn find() -> Option<PathBuf> {
-    let fetched = shell::root().join(FETCHED).join("bin/mdbook");
-    shell::find("mdbook").or_else(|| fetched.is_file().then_some(fetched))
 }

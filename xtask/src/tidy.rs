@@ -7,6 +7,7 @@
 //! links in code docs.
 
 mod book;
+mod circles;
 mod crate_dependencies;
 mod dependency_table;
 mod layers;
@@ -59,6 +60,7 @@ const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[
     source::find_unnumbered_open_work,
     crate_dependencies::find_forbidden_dependencies,
     layers::find_upward_imports,
+    circles::find_circles,
     dependency_table::find_unexplained_dependencies,
     reach::find_unreachable_files,
     names::find_banned_file_names,

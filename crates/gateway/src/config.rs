@@ -12,19 +12,18 @@
 //! `at_start` takes effect at the next start. `struct Table => Values` also declares a struct with
 //! only the values. `by key` and `as function` state how messages name one table of a list.
 //!
-//! A field of a table is a [`Key`]. A `Key` dereferences to its value and knows its position in the
-//! file. The checks report problems with `report.error(position, message, allowed values)` and
-//! `report.warn(position, message, advice)`.
+//! A field of a table is a [`settings::Key`]. A key dereferences to its value and knows its position
+//! in the file. The checks report problems with `report.error(position, message, allowed values)`
+//! and `report.warn(position, message, advice)`.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use settings::diff::Change;
 use settings::url::{self, NodeUrl};
-use settings::value::{Listed, Named, Once, format_duration};
-use settings::{Diagnostics, Key, Located, Location, ReadContext, Report, Severity, Table, diff};
+use settings::value::{Listed, Named, Once};
+use settings::{Diagnostics, ReadContext, Report, Severity, Table, diff};
 use wire::call::Limits;
 
 pub mod access;
@@ -35,6 +34,7 @@ pub mod downstream;
 pub mod group;
 pub mod health;
 pub mod index;
+pub mod jwt;
 pub mod limits;
 pub mod listen_tls;
 pub mod log;
@@ -49,8 +49,7 @@ pub mod tracing;
 pub mod upstream;
 pub mod values;
 
-mod jwt;
-mod upstream_tls;
+mod validate;
 
 #[cfg(test)]
 mod tests;
@@ -73,6 +72,7 @@ use rule::RuleTable;
 use server::{Server, ServerTable};
 use tracing::{Tracing, TracingTable};
 use upstream::{Upstream, UpstreamTable};
+use validate::TEXT_BYTES_MAX;
 
 use crate::policy::route::{ChainRoutes, Router};
 use crate::policy::routing_rules::Rule;
@@ -211,10 +211,6 @@ pub enum AdminOverride {
     /// Listens on this address.
     Listen(SocketAddr),
 }
-
-/// Maximum bytes of a configuration file, or of a file with API keys. Some ten thousand API keys
-/// fit.
-const TEXT_BYTES_MAX: usize = 16 << 20;
 
 impl Config {
     /// Builds the router, which finds the chain of a path and the group of a method.
@@ -470,80 +466,3 @@ url = \"http://127.0.0.1:8545\"
 
 More examples are in `examples/`.
 ";
-
-/// Adds a header to the headers that are stored with each request, unless the list already has it.
-/// Returns the index of the header.
-fn add_header(used_headers: &mut Vec<Box<str>>, name: &str) -> usize {
-    used_headers.iter().position(|header| **header == *name).unwrap_or_else(|| {
-        used_headers.push(name.into());
-        used_headers.len() - 1
-    })
-}
-
-/// Returns the key of `keys` that the file sets. If the file sets several of them, reports an error
-/// at the last of these and returns `None`. If the file sets none, reports an error at the first of
-/// `keys` and returns `None`.
-fn require_one<'a>(
-    keys: [&'a Location; 3],
-    message: &str,
-    allowed: &str,
-    report: &mut Report<'_>,
-) -> Option<&'a Location> {
-    let set_keys: Vec<&Location> =
-        keys.into_iter().filter(|location| location.is_written()).collect();
-    match set_keys[..] {
-        [only] => Some(only),
-        _ => {
-            report.error(*set_keys.last().unwrap_or(&keys[0]), message, allowed);
-            None
-        }
-    }
-}
-
-/// Reports an error if `low` is longer than `high`. The error points to `low` if the file sets it,
-/// otherwise to `high`.
-fn check_order(low: &Key<Duration>, high: &Key<Duration>, report: &mut Report<'_>) {
-    if **low <= **high {
-        return;
-    }
-    let (low_name, high_name) = (low.location.name(), high.location.name());
-    if low.is_set() {
-        let allowed = format!("at most {high_name}, {}", quote_duration(**high));
-        report.error(low, format!("longer than {high_name}"), allowed);
-    } else {
-        let allowed = format!("at least {low_name}, {}", quote_duration(**low));
-        report.error(high, format!("shorter than {low_name}"), allowed);
-    }
-}
-
-/// Returns the index of a name in the list `known_names`. If the list lacks the name, reports an
-/// error at `location` and returns `None`. `kind` describes the names in messages, such as "chain".
-fn find_name(
-    known_names: &[&str],
-    name: &str,
-    kind: &str,
-    location: &impl Located,
-    report: &mut Report<'_>,
-) -> Option<usize> {
-    let index = known_names.iter().position(|known_name| *known_name == name);
-    if index.is_none() {
-        let (message, allowed) = settings::not_found_message(kind, name, known_names);
-        report.error(location, message, allowed);
-    }
-    index
-}
-
-fn quote_duration(duration: Duration) -> String {
-    format!("\"{}\"", format_duration(duration))
-}
-
-/// Returns true if a host is this machine or in a private network. Connections to such hosts are
-/// often unencrypted.
-fn is_local_host(host: &str) -> bool {
-    match host.parse::<IpAddr>() {
-        Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
-        Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local(),
-        // A name without a dot is local, as in a compose file.
-        Err(_) => !host.contains('.') || host.ends_with(".local") || host.ends_with(".internal"),
-    }
-}

@@ -11,6 +11,7 @@
 //! | `call` | a call in flight: its request, response and failure |
 //! | `metrics` | counters, and their export |
 //! | `access` | authentication and authorization of clients |
+//! | `process` | state of the process that no reload replaces |
 //! | `limits`, `quota`, `access_log` | request limits, monthly quotas of keys, the access log |
 //! | `upstream` | chains, groups and upstreams: connections, health, heads, attempts |
 //! | `cache` | coalescing of calls, and the cache tiers: memory, Redis, index |
@@ -34,6 +35,7 @@ mod limits;
 mod metrics;
 mod path;
 pub mod policy;
+mod process;
 mod quota;
 mod resolve;
 pub mod runtime;
@@ -43,5 +45,6 @@ mod trace;
 mod upstream;
 
 pub use cache::index;
+pub use downstream::explain;
 pub use runtime::error::Error;
 pub use upstream::connector::MemoryConnector;

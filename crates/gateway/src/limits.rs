@@ -123,14 +123,14 @@ struct ChainLimits {
 
 impl ChainLimits {
     /// Adds a limit to the list of its kind. [`Limits::new`] fills `shared` and `local`.
-    fn add(&mut self, limit: &config::limits::Limit) {
-        match (limit.kind, limit.dry_run) {
-            (LimitKind::Rate(terms), true) => self.dry_rates.push(ZoneLimit::new(limit, terms)),
-            (LimitKind::Rate(terms), false) => self.rates.push(ZoneLimit::new(limit, terms)),
-            (LimitKind::Concurrent(max), true) => {
-                self.dry_in_flight.push(ZoneLimit::new(limit, max));
-            }
-            (LimitKind::Concurrent(max), false) => self.in_flight.push(ZoneLimit::new(limit, max)),
+    fn add(&mut self, index: usize, limit: &config::limits::Limit) {
+        let (rates, in_flight) = match limit.dry_run {
+            true => (&mut self.dry_rates, &mut self.dry_in_flight),
+            false => (&mut self.rates, &mut self.in_flight),
+        };
+        match limit.kind {
+            LimitKind::Rate(terms) => rates.push(ZoneLimit::new(index, limit, terms)),
+            LimitKind::Concurrent(max) => in_flight.push(ZoneLimit::new(index, limit, max)),
         }
     }
 }
@@ -138,6 +138,8 @@ impl ChainLimits {
 /// A limit for each key of a zone.
 #[derive(Debug, Clone)]
 struct ZoneLimit<T> {
+    /// Index of the limit in `Config::limits`.
+    index: usize,
     /// Index of the zone.
     zone: usize,
     /// Patterns of the limited methods; empty matches every method.
@@ -155,9 +157,9 @@ type RateLimit = ZoneLimit<LimitTerms>;
 type ConcurrencyLimit = ZoneLimit<u64>;
 
 impl<T> ZoneLimit<T> {
-    fn new(limit: &config::limits::Limit, bound: T) -> ZoneLimit<T> {
+    fn new(index: usize, limit: &config::limits::Limit, bound: T) -> ZoneLimit<T> {
         let (zone, methods, status) = (limit.zone, limit.methods.clone(), limit.status);
-        ZoneLimit { zone, methods, status, bound }
+        ZoneLimit { index, zone, methods, status, bound }
     }
 }
 
@@ -170,6 +172,18 @@ struct SelectedLimit {
     /// The rate and burst that apply. If the caller's API key has its own values, they replace the
     /// limit's values.
     terms: LimitTerms,
+}
+
+/// A limit that applies to a call, for explanations.
+#[derive(Debug, Clone, Copy)]
+pub struct AppliedLimit {
+    /// Index in `Config::limits`.
+    pub index: usize,
+    /// The bound that applies to the call. If the caller's API key has its own rate or burst, they
+    /// replace the limit's.
+    pub kind: LimitKind,
+    /// Number of calls as which the call counts.
+    pub cost: u64,
 }
 
 /// What [`Limits::judge`] does besides deciding about a call.
@@ -215,18 +229,19 @@ impl Limits {
         let mut chains: Vec<ChainLimits> = Vec::new();
         chains.resize_with(config.chains.len(), ChainLimits::default);
         let mut auth_failure_limits = Vec::new();
-        for limit in &config.limits {
+        for (limit_index, limit) in config.limits.iter().enumerate() {
             if limit.failures
                 && let LimitKind::Rate(terms) = limit.kind
             {
                 // A limit of failed authentications rejects requests, but delays none.
-                let limit = ZoneLimit::new(limit, LimitTerms { delay: None, ..terms });
+                let terms = LimitTerms { delay: None, ..terms };
+                let limit = ZoneLimit::new(limit_index, limit, terms);
                 auth_failure_limits.push(ZoneLimit { methods: Vec::new(), ..limit });
                 continue;
             }
             for (index, chain) in chains.iter_mut().enumerate() {
                 if limit.chain.is_none_or(|limited_chain| limited_chain == index) {
-                    chain.add(limit);
+                    chain.add(limit_index, limit);
                 }
             }
         }
@@ -445,6 +460,46 @@ impl Limits {
         selected
     }
 
+    /// Returns the concurrency limits that apply to a call, with the call's key in the zone of each
+    /// limit, and true for a limit in dry run. If several limits of one zone match, only the first
+    /// applies. A limit is omitted if the call has no key in the limit's zone.
+    fn select_in_flight<'a>(
+        &'a self,
+        call: &'a LimitedCall<'_>,
+    ) -> impl Iterator<Item = (&'a ConcurrencyLimit, HashedKey, bool)> {
+        let chain = &self.chains[call.chain];
+        let limits = chain.in_flight.iter().map(|limit| (limit, false));
+        let limits = limits.chain(chain.dry_in_flight.iter().map(|limit| (limit, true)));
+        let mut used_zones: SmallVec<[usize; 8]> = SmallVec::new();
+        limits.filter_map(move |(limit, is_dry_run)| {
+            if !matches_method(&limit.methods, call.name) || used_zones.contains(&limit.zone) {
+                return None;
+            }
+            used_zones.push(limit.zone);
+            Some((limit, self.zones[limit.zone].hash_key(call)?, is_dry_run))
+        })
+    }
+
+    /// Returns the limits that apply to a call, in the order of the configuration.
+    pub(crate) fn list_applied(&self, call: &LimitedCall<'_>) -> Vec<AppliedLimit> {
+        let chain = &self.chains[call.chain];
+        let rates = [&chain.rates, &chain.dry_rates].into_iter().flat_map(|limits| {
+            self.select_limits(limits, call).into_iter().map(|selection| {
+                let limit = &limits[selection.limit];
+                let kind = LimitKind::Rate(selection.terms);
+                AppliedLimit { index: limit.index, kind, cost: self.zones[limit.zone].cost(call) }
+            })
+        });
+        let in_flight = self.select_in_flight(call).map(|(limit, ..)| AppliedLimit {
+            index: limit.index,
+            kind: LimitKind::Concurrent(limit.bound),
+            cost: 1,
+        });
+        let mut applied: Vec<AppliedLimit> = rates.chain(in_flight).collect();
+        applied.sort_unstable_by_key(|limit| limit.index);
+        applied
+    }
+
     /// Returns the rate and burst of a limit for a call. In a zone that counts by API key, the rate
     /// and burst of the caller's key take precedence.
     fn select_terms(&self, limit: &RateLimit, call: &LimitedCall<'_>) -> LimitTerms {
@@ -495,30 +550,20 @@ impl Limits {
             return Ok(None);
         }
         let mut guard = Box::new(InFlightGuard { limits: self, counted: SmallVec::new() });
-        let mut used_zones: SmallVec<[usize; 8]> = SmallVec::new();
-        for (is_dry_run, limits) in [(false, &chain.in_flight), (true, &chain.dry_in_flight)] {
-            for limit in limits {
-                if !matches_method(&limit.methods, call.name) || used_zones.contains(&limit.zone) {
-                    continue;
-                }
-                used_zones.push(limit.zone);
-                let zone = &self.zones[limit.zone];
-                let Some(hashed_key) = zone.hash_key(call) else { continue };
-                let is_admitted =
-                    zone.lock_shard(&hashed_key).add_in_flight(&hashed_key, limit.bound);
-                let outcome = match (is_admitted, is_dry_run) {
-                    (true, _) => LimitOutcome::Passed,
-                    (false, false) => LimitOutcome::Rejected,
-                    (false, true) => LimitOutcome::RejectedDryRun,
-                };
-                counters.record_limit_outcome(limit.zone, outcome);
-                if is_admitted {
-                    guard.counted.push((limit.zone, hashed_key));
-                } else if !is_dry_run {
-                    return Err(Failure::ours(FailureKind::OverConcurrency {
-                        status: limit.status,
-                    }));
-                }
+        for (limit, hashed_key, is_dry_run) in self.select_in_flight(call) {
+            let mut table = self.zones[limit.zone].lock_shard(&hashed_key);
+            let is_admitted = table.add_in_flight(&hashed_key, limit.bound);
+            drop(table);
+            let outcome = match (is_admitted, is_dry_run) {
+                (true, _) => LimitOutcome::Passed,
+                (false, false) => LimitOutcome::Rejected,
+                (false, true) => LimitOutcome::RejectedDryRun,
+            };
+            counters.record_limit_outcome(limit.zone, outcome);
+            if is_admitted {
+                guard.counted.push((limit.zone, hashed_key));
+            } else if !is_dry_run {
+                return Err(Failure::ours(FailureKind::OverConcurrency { status: limit.status }));
             }
         }
         Ok(Some(guard))

@@ -1,8 +1,11 @@
-//! Serves a request. This file alone defines the order of the steps of a call.
+//! Serves a request. This file alone defines the order of the steps of a request and its calls.
 //!
 //! ```text
-//! decode → limit → route → authorize → charge quota → subscribe → resolve → respond
+//! authenticate → find chain → decode
+//!     → for each call: limit → route → authorize → charge quota → subscribe → resolve → respond
 //! ```
+//!
+//! `path/explain.rs` runs the same steps for `weir explain`, up to `subscribe`.
 //!
 //! Other modules implement the steps: `wire` decodes, `limits` enforces limits, and `resolve` uses
 //! caches and upstreams. The pure decisions are in `policy`. A failed step ends the call. `respond`
@@ -11,32 +14,36 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::time::Instant;
 use wire::call::{Body, Call, Params, Rejection, decode};
 
-use crate::access::caller::{AccessValues, Caller, HeaderValue};
+use crate::access::caller::{
+    self, AccessValues, Authenticated, Caller, HeaderValue, RequestIdentity,
+};
 use crate::access_log::pending::CallRecords;
 use crate::call::failure::{Failure, FailureKind};
 use crate::call::reply::{CallReply, Content, Reply};
 use crate::call::{Payload, ResponseBudget, UpstreamResponse};
-use crate::limits::PrefetchedKey;
-use crate::policy::access::is_subscription_method;
+use crate::limits::{LimitedCall, Limits, PrefetchedKey};
+use crate::policy::access::{Denial, is_subscription_method};
 use crate::resolve::{Route, resolve};
 use crate::state::context::ThreadContext;
-use crate::subscribe::{self, SubscribeContext, SubscribeOutcome};
+use crate::subscribe::outcome::SubscribeOutcome;
+use crate::subscribe::{self, SubscribeContext};
 use crate::trace::context::TraceContext;
 use crate::trace::span::SpanKind;
 
 mod charge;
+pub(crate) mod explain;
 mod respond;
 mod route;
 
-use charge::{apply_limits, build_limited_call, charge_quota};
+use charge::{apply_limits, build_limited_call, charge_quota, wait_for_limit};
 use respond::{Progress, StepError, respond};
-pub(crate) use route::rewritten_chain;
-use route::{authorize, route};
+use route::{authorize, rewritten_chain, route};
 
 /// Maximum number of calls of one batch in flight. With a higher limit, one client could use all
 /// upstream connections. With a lower limit, large batches would be slow.
@@ -71,6 +78,53 @@ pub(crate) struct Request<'a> {
     pub(crate) subscribe_context: SubscribeContext<'a>,
 }
 
+/// Why a request is refused as a whole, before its body is decoded.
+#[derive(Debug)]
+pub(crate) enum RequestRefusal {
+    /// Earlier requests of the client were denied more often than a limit allows.
+    FrequentDenials(Failure),
+    Denied(Denial),
+    /// No chain is served at the path.
+    NoChain,
+}
+
+/// Authenticates the client of a request, and returns the index of the request's chain. Sets
+/// `client`, which must be a caller without a key, and the full path.
+///
+/// # Errors
+/// Why the request is refused.
+pub(crate) fn admit<'a>(
+    cx: &ThreadContext,
+    identity: &RequestIdentity<'a>,
+    client: &mut Authenticated<'a>,
+) -> Result<usize, RequestRefusal> {
+    let snapshot = &cx.snapshot;
+    if let Some(key_index) = &snapshot.key_index {
+        if let Some(limits) = &snapshot.limits {
+            cx.tick();
+            limits
+                .check_failures(identity.client, cx.now_ms(), &cx.counters)
+                .map_err(RequestRefusal::FrequentDenials)?;
+        }
+        let tokens = cx.tokens.as_ref();
+        let authenticated = caller::authenticate(&snapshot.config, key_index, tokens, identity);
+        if let (Err(_), Some(limits)) = (&authenticated, &snapshot.limits) {
+            limits.record_failure(identity.client, cx.now_ms(), &cx.counters);
+        }
+        *client = authenticated.map_err(RequestRefusal::Denied)?;
+    }
+    // A rule may rewrite a path without a chain to the path of a chain.
+    let chain = snapshot.router.find_chain(client.path);
+    let chain = chain.or_else(|| rewritten_chain(cx, identity.access_values, client));
+    let chain = chain.ok_or(RequestRefusal::NoChain)?;
+    // A grant holds the rights of an API key or token.
+    let denies_chain = client.caller.grant.as_ref().is_some_and(|grant| !grant.allows_chain(chain));
+    if denies_chain && identity.needs_key {
+        return Err(RequestRefusal::Denied(Denial::Chain));
+    }
+    Ok(chain)
+}
+
 /// Serves one request. Sets its `prefetched` key.
 pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &mut Request<'a>) -> Reply<'a> {
     cx.counters.requests.add(1);
@@ -99,7 +153,7 @@ async fn serve_batch<'a>(
     let bytes_max = cx.snapshot.config.downstream.batch_response_bytes_max;
     // The budget bounds the responses that stay in memory until the whole batch is complete.
     let budget =
-        ResponseBudget::new(&cx.snapshot.registry.memory, bytes_max, FailureKind::BatchTooLarge);
+        ResponseBudget::new(&cx.snapshot.process.memory, bytes_max, FailureKind::BatchTooLarge);
     let replies: Vec<_> = futures_util::stream::iter(parsed_calls)
         .map(async |parsed_call| {
             let mut reply = serve_call(cx, request, parsed_call).await?;
@@ -124,26 +178,81 @@ async fn serve_call<'a>(
 ) -> Option<CallReply<'a>> {
     let span = request
         .trace
-        .and_then(|trace| trace.begin(SpanKind::Internal, "call", || cx.upstream.random()));
+        .and_then(|trace| trace.begin(SpanKind::Internal, "call", || cx.upstreams.random()));
     let trace = span.as_ref().map(|span| span.context().clone());
     let trace = trace.as_ref().or(request.trace);
-    let mut progress =
-        Progress { started_at: None, record_index: 0, chain: request.chain, row: None, span };
-    let outcome = run_steps(cx, request, trace, &parsed_call, &mut progress).await;
+    let mut progress = Progress::new(request.chain, span);
+    let outcome = run_steps(cx, request, trace, &parsed_call, &mut progress, Serving).await;
     respond(cx, request, &parsed_call, &mut progress, outcome)
 }
 
+/// Handles the decisions of a call's steps. [`Serving`] acts on them, and [`explain`] records them.
+/// The handler is a type parameter of the steps, so it costs a served call nothing.
+trait StepHandler {
+    /// The result of the last step.
+    type Outcome;
+
+    /// Called before `limits` are applied to a call.
+    fn on_limits(&mut self, _limits: &Limits, _call: &LimitedCall<'_>) {}
+
+    /// Delays the call, because a limit demands it.
+    async fn delay(&mut self, cx: &ThreadContext, request: &Request<'_>, wait: Duration);
+
+    /// Called with the indices of the rules that match a call.
+    fn on_rules(&mut self, _rules: &[usize]) {}
+
+    /// Runs the last step. `is_sticky` is true if the call may be about a subscription or filter.
+    /// The call's deadline counts from `now`.
+    async fn finish(
+        self,
+        cx: &Rc<ThreadContext>,
+        request: &Request<'_>,
+        route: &Route<'_>,
+        is_sticky: bool,
+        now: Instant,
+    ) -> Self::Outcome;
+}
+
+/// Serves a call.
+struct Serving;
+
+impl StepHandler for Serving {
+    type Outcome = UpstreamResponse;
+
+    async fn delay(&mut self, cx: &ThreadContext, request: &Request<'_>, wait: Duration) {
+        Box::pin(wait_for_limit(cx, request, wait)).await;
+    }
+
+    async fn finish(
+        self,
+        cx: &Rc<ThreadContext>,
+        request: &Request<'_>,
+        route: &Route<'_>,
+        is_sticky: bool,
+        now: Instant,
+    ) -> UpstreamResponse {
+        if is_sticky {
+            Box::pin(subscribe_or_resolve(cx, request, route, now)).await
+        } else {
+            resolve(cx, route, now).await
+        }
+    }
+}
+
 /// Runs the steps of a call in order. `trace` is the context of the call's span.
-async fn run_steps<'a>(
+async fn run_steps<'a, H: StepHandler>(
     cx: &Rc<ThreadContext>,
     request: &Request<'a>,
     trace: Option<&TraceContext>,
     parsed_call: &Result<Call<'a>, Rejection<'a>>,
     progress: &mut Progress,
-) -> Result<UpstreamResponse, StepError> {
+    mut handler: H,
+) -> Result<H::Outcome, StepError> {
     let mut now = cx.tick();
     let _in_flight_guard = match &cx.snapshot.limits {
-        Some(limits) => apply_limits(cx, limits, request, parsed_call, &mut now).await?,
+        Some(limits) => {
+            apply_limits(cx, limits, request, parsed_call, &mut now, &mut handler).await?
+        }
         None => None,
     };
     let call = parsed_call.as_ref().map_err(|_| StepError::Unparsable)?;
@@ -152,7 +261,7 @@ async fn run_steps<'a>(
     }
     progress.started_at = Some(cx.now());
     progress.record_index = request.call_records.map_or(0, CallRecords::begin);
-    let route = Route { trace, ..route(cx, request, call)? };
+    let route = Route { trace, ..route(cx, request, call, &mut handler)? };
     progress.chain = route.chain;
     progress.row = route.row.map(|(row_index, _)| row_index);
     authorize(cx, &route)?;
@@ -161,11 +270,7 @@ async fn run_steps<'a>(
     // upstream.
     let is_sticky =
         route.method().map_or_else(|| is_subscription_method(&call.method), |method| method.sticky);
-    Ok(if is_sticky {
-        Box::pin(subscribe_or_resolve(cx, request, &route, now)).await
-    } else {
-        resolve(cx, &route, now).await
-    })
+    Ok(handler.finish(cx, request, &route, is_sticky, now).await)
 }
 
 /// Serves a call about subscriptions or filters. Calls that the gateway cannot serve itself go to
@@ -184,7 +289,8 @@ async fn subscribe_or_resolve(
             let call = Call { method, params: Params::Array(&params), ..call_route.call.clone() };
             // The rules were applied to the client's call, which has only the filter's id. The
             // rules must also apply to the `eth_getLogs` call, which has the filter itself.
-            let log_route = route(cx, &Request { chain: call_route.chain, ..*request }, &call);
+            let request = Request { chain: call_route.chain, ..*request };
+            let log_route = route(cx, &request, &call, &mut Serving);
             let log_route = log_route.and_then(|log_route| {
                 let is_same_chain = log_route.chain == call_route.chain;
                 if is_same_chain {

@@ -37,10 +37,11 @@
 pub mod absence;
 pub mod access;
 pub mod availability;
+pub mod avoided_methods;
 pub mod batch;
 pub mod block_headers;
 pub mod blocks;
-mod branch;
+pub(crate) mod branch;
 pub mod breaker;
 pub mod cacheable;
 pub mod causal;

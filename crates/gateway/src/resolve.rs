@@ -44,7 +44,7 @@ use crate::policy::{blocks, complete};
 use crate::state::context::ThreadContext;
 use crate::trace::context::TraceContext;
 use crate::upstream::fetch::fetch;
-use crate::upstream::overload;
+use crate::upstream::overload::Permit;
 use crate::upstream::topology::NO_UPSTREAM;
 
 mod causal;
@@ -93,9 +93,7 @@ pub(crate) async fn resolve(
     // The guard of the view must be dropped before each wait.
     let view = cx.snapshot.chains[route.chain].view.load();
     let call = route.call;
-    let cache = &cx.snapshot.config.cache;
-    let features = CacheFeatures { cache: cache.enabled, coalesce: cache.coalesce };
-    let lookup = match plan(route.method(), &call.params, &view, features) {
+    let lookup = match plan_call(cx, route, &view) {
         Plan::Lookup(lookup) => lookup,
         Plan::Head(number) => return build_head_response(&call.method, number),
         Plan::Logs(method) => {
@@ -110,13 +108,13 @@ pub(crate) async fn resolve(
         }
     };
     let Lookup { method, caching, block, coalesce } = lookup;
-    let mut key = cx.upstream.buffers.take();
+    let mut key = cx.upstreams.thread.buffers.take();
     let resolved_block = caching.resolved_height.map(ResolvedBlock::Number);
     let has_key = needs_key(&caching, coalesce)
         && write_call_key(cx, &mut key, route.chain, method, &call.params, resolved_block);
     // A cache hit returns before the upstream request is built.
     if has_key && let Some(response) = find_cached_response(cx, &key, &view) {
-        cx.upstream.buffers.put_back(key);
+        cx.upstreams.thread.buffers.put_back(key);
         return response;
     }
     drop(view);
@@ -131,8 +129,26 @@ pub(crate) async fn resolve(
         request.params = Some(Cow::Owned(params));
     }
     let response = resolve_uncached(cx, request, has_key.then_some(&key[..])).await;
-    cx.upstream.buffers.put_back(key);
+    cx.upstreams.thread.buffers.put_back(key);
     response
+}
+
+/// Plans how to find the response to a call.
+pub(crate) fn plan_call(cx: &ThreadContext, route: &Route<'_>, view: &ChainView) -> Plan {
+    let cache = &cx.snapshot.config.cache;
+    let features = CacheFeatures { cache: cache.enabled, coalesce: cache.coalesce };
+    plan(route.method(), &route.call.params, view, features)
+}
+
+/// Returns the priority class of a call; `None` without overload protection.
+pub(crate) fn find_class(cx: &ThreadContext, route: &Route<'_>) -> Option<Class> {
+    let priorities = &cx.snapshot.config.overload.as_ref()?.priorities;
+    Some(priorities.find_class(route.caller.tier(), weight_of(route.method())))
+}
+
+/// Returns the weight of a method, which is its relative cost.
+fn weight_of(method: Option<&Method>) -> u32 {
+    method.map_or(1, |method| method.weight)
 }
 
 /// Returns the response to a call for the number of the newest block. Harmony's `hmyv2` namespace
@@ -162,10 +178,6 @@ fn build_upstream_request<'a>(
     let group = route.group(cx);
     let config = &snapshot.config.groups[group];
     let is_sticky = method.is_some_and(|method| method.sticky);
-    let weight = method.map_or(1, |method| method.weight);
-    let overload = snapshot.config.overload.as_ref();
-    let class =
-        overload.map(|overload| overload.priorities.find_class(route.caller.tier(), weight));
     let balance_key = match &config.balance {
         _ if is_sticky => route.caller.address_hash(),
         Balance::Hash { key, .. } => compute_balance_key(route, key),
@@ -177,8 +189,8 @@ fn build_upstream_request<'a>(
         method_name: Cow::Borrowed(&*call.method),
         method_row: method,
         row_index,
-        class: class.unwrap_or(Class::Normal),
-        flow: Flow::new(route.caller.hash(), weight),
+        class: find_class(cx, route).unwrap_or(Class::Normal),
+        flow: Flow::new(route.caller.hash(), weight_of(method)),
         params: call.params.raw().map(Cow::Borrowed),
         caching,
         coalesce: method.is_some_and(|method| method.coalesces()) && snapshot.config.cache.coalesce,
@@ -268,7 +280,7 @@ fn resolve_uncached<'a>(
         {
             // If calls of the group wait for permits, the shared call may wait too. Meanwhile the
             // client's connection must check whether its client disconnects.
-            let is_crowded = overload::is_crowded(&cx.upstream, &request);
+            let is_crowded = cx.upstreams.permits.is_crowded(&request);
             let waiting_guard = request.waiting.filter(|_| is_crowded).map(CountGuard::new);
             let response = shared_call.wait(request.deadline).await;
             drop(waiting_guard);
@@ -312,7 +324,7 @@ async fn fetch_and_store(
     shared_call: Option<&InFlightCall>,
 ) -> UpstreamResponse {
     if let (Some(redis), Some(key)) = (&cx.redis, key)
-        && let Some(response) = Box::pin(redis.lookup(&cx.upstream, request, key)).await
+        && let Some(response) = Box::pin(redis.lookup(&cx.upstreams, request, key)).await
     {
         // Another gateway may have stored a block that this one does not serve yet.
         return Box::pin(causal::hold_if_by_hash(cx, request, response)).await;
@@ -320,9 +332,9 @@ async fn fetch_and_store(
     // `logs::resolve` has already queried the index for the whole range of logs.
     let queries_index =
         !matches!(request.caching.rule, CacheRule::Never | CacheRule::AtRange { .. });
-    let index_result = match (cx.snapshot.process.index.get(), &request.params) {
+    let index_result = match (cx.snapshot.index.get(), &request.params) {
         (Some(index), Some(params)) if queries_index => {
-            Box::pin(index::lookup(index, &cx.upstream, request, params)).await
+            Box::pin(index::lookup(index, &cx.upstreams, request, params)).await
         }
         _ => None,
     };
@@ -401,12 +413,12 @@ async fn fetch_with_permit(
     request: &UpstreamRequest<'_>,
     shared_call: Option<&InFlightCall>,
 ) -> UpstreamResponse {
-    let permit = match overload::try_acquire(&cx.upstream, request) {
+    let permit = match cx.upstreams.permits.try_acquire(request) {
         Some(permit) => Ok(permit),
         None => Box::pin(wait_for_permit(cx, request, shared_call)).await,
     };
     let response = match permit {
-        Ok(_permit) => fetch(&cx.upstream, request).await,
+        Ok(_permit) => fetch(&cx.upstreams, request).await,
         Err(failure) => UpstreamResponse::from_failure(failure),
     };
     // A held response needs no permit.
@@ -422,13 +434,13 @@ async fn wait_for_permit<'a>(
     cx: &'a ThreadContext,
     request: &UpstreamRequest<'_>,
     shared_call: Option<&InFlightCall>,
-) -> Result<overload::Permit<'a>, Failure> {
+) -> Result<Permit<'a>, Failure> {
     let _waiting_guard = request.waiting.map(CountGuard::new);
     let Some(shared_call) = shared_call else {
-        return overload::acquire(&cx.upstream, request).await;
+        return cx.upstreams.permits.acquire(request).await;
     };
     tokio::select! {
-        permit = overload::acquire(&cx.upstream, request) => permit,
+        permit = cx.upstreams.permits.acquire(request) => permit,
         // All clients have left, so no client receives this failure.
         () = shared_call.wait_until_abandoned() => Err(Failure::ours(FailureKind::Stopping)),
     }

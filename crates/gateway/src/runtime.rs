@@ -23,11 +23,11 @@ use crate::admin::Phase;
 use crate::admin::status::Status;
 use crate::cache::index::Index;
 use crate::config::Config;
-use crate::downstream::thread::ListenAddress;
+use crate::downstream::accept::ListenAddress;
 use crate::io::background::BackgroundThread;
 use crate::io::random::random_seed;
+use crate::process::ReloadOutcome;
 use crate::runtime::error::Error;
-use crate::state::process::ReloadOutcome;
 use crate::state::snapshot::Snapshot;
 use crate::subscribe::feeds::Feeds;
 use crate::trace::export as span_exporter;
@@ -125,7 +125,7 @@ impl Gateway {
         let (admin, health) = (bound.admin_address, bound.health_address);
         let snapshot = Snapshot::new(config, Vec::new());
         if let Some(index) = index {
-            let _set = snapshot.process.index.set(index);
+            let _set = snapshot.index.set(index);
         }
         let mut background = Vec::new();
         if let Some(queues) = &snapshot.access_log {

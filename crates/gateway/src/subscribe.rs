@@ -16,68 +16,50 @@
 //!
 //! | object | one per | file |
 //! |---|---|---|
-//! | source | stream | `source.rs`, `relay.rs` |
+//! | source | stream | `source.rs`, `chain_events.rs`, `relay.rs` |
 //! | stream | chain and kind of subscription | `stream.rs` |
 //! | fan | stream and thread | `fan.rs` |
-//! | subscriber | connection | `subscriber.rs` |
+//! | subscriber | connection | `subscriber.rs`, `notifications.rs` |
 //!
 //! A source produces the events of a stream. A stream carries the events of one kind of
 //! subscription, such as `newHeads`, to all threads. A fan delivers a stream's events to the
 //! subscribers of one thread. `feeds.rs` holds the streams of each chain. Streams survive reloads.
-//! This file parses subscription calls. `filters.rs` serves filters, which clients poll.
+//! This file parses subscription calls. `filters.rs` serves filters, which clients poll. A module
+//! of this folder imports only from modules in lower layers (`xtask/src/tidy/layers.rs`).
 
-use std::cell::RefCell;
-use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use wire::block::{BlockRef, BlockTag};
 use wire::call::Params;
 use wire::family::Family;
-use wire::filter::{LogFilter, MEMBERS};
-use wire::json::string::{JsonString, write_member};
+use wire::json::string::JsonString;
 use wire::json::walk;
-use wire::logs::{LogFields, LogMatcher, MatcherError};
 
 use crate::call::Payload;
 use crate::call::failure::{Failure, FailureKind, SubscribeRefusal};
 use crate::policy::access::{is_own_filter_method, is_subscription_method, is_unsubscription};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
-use crate::state::thread::ThreadState;
 
 mod blocks;
-mod fan;
+mod chain_events;
+pub(crate) mod fan;
 pub(crate) mod feeds;
 mod filters;
+pub(crate) mod notifications;
+pub(crate) mod outcome;
 mod relay;
+mod selection;
 mod source;
 mod stream;
 pub(crate) mod subscriber;
 
-use fan::FanOut;
-use feeds::Feeds;
+use fan::{Origin, Subscriptions};
+use outcome::{SubscribeOutcome, refuse, result_outcome};
 use relay::RelayRequest;
-use source::Origin;
+use selection::LogSelection;
 use stream::RelayRefusal;
 use subscriber::MessageGuard;
-
-/// The subscriptions and filters of one thread.
-#[derive(Debug)]
-pub(crate) struct Subscriptions {
-    thread: Rc<ThreadState>,
-    feeds: Arc<Feeds>,
-    /// The fans of this thread.
-    fans: RefCell<Vec<Rc<FanOut>>>,
-}
-
-impl Subscriptions {
-    pub(crate) fn new(thread: &Rc<ThreadState>, feeds: &Arc<Feeds>) -> Rc<Subscriptions> {
-        let (thread, feeds) = (Rc::clone(thread), Arc::clone(feeds));
-        Rc::new(Subscriptions { thread, feeds, fans: RefCell::default() })
-    }
-}
 
 /// The state that a request needs to serve calls about subscriptions.
 #[derive(Debug, Clone, Copy)]
@@ -86,17 +68,6 @@ pub(crate) struct SubscribeContext<'a> {
     /// Delays notifications until the response to the client's message is queued. `None` if the
     /// connection can carry only responses, as with HTTP.
     pub(crate) guard: Option<&'a MessageGuard>,
-}
-
-/// The outcome of a call about subscriptions or filters.
-#[derive(Debug)]
-pub(crate) enum SubscribeOutcome {
-    /// The gateway's own response.
-    Payload(Payload),
-    /// The caller must resolve an `eth_getLogs` call with this filter.
-    Logs(Bytes),
-    /// The caller must forward the call to an upstream.
-    Upstream,
 }
 
 /// Serves a call about subscriptions or filters.
@@ -114,21 +85,12 @@ pub(crate) async fn serve(
             Some(guard) => subscribe(cx, route, guard).await,
         }
     } else if is_own_filter_method(chain.family.family, &call.method) {
-        filters::serve(cx, &subscriptions.feeds.get_or_create(chain), route).await
+        let feed = subscriptions.feeds.get_or_create(chain);
+        filters::serve(cx, &feed.filters, &feed.blocks, route).await
     } else {
         Ok(SubscribeOutcome::Upstream)
     };
     outcome.unwrap_or_else(|failure| SubscribeOutcome::Payload(Payload::Failed(failure)))
-}
-
-/// Returns the failure for a refused subscription or filter.
-fn refuse(reason: SubscribeRefusal) -> Failure {
-    Failure::ours(FailureKind::SubscribeRefused(reason))
-}
-
-/// Returns the outcome with this raw JSON result.
-fn result_outcome(raw_result: &'static [u8]) -> SubscribeOutcome {
-    SubscribeOutcome::Payload(Payload::Result(Bytes::from_static(raw_result)))
 }
 
 /// Ends the subscription whose id is the first parameter.
@@ -206,91 +168,5 @@ async fn subscribe(
                 RelayRefusal::NoUpstream => Err(refuse(SubscribeRefusal::NoUpstream)),
             }
         }
-    }
-}
-
-/// The logs that a subscriber selects.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LogSelection {
-    /// The addresses and topics of the selected logs.
-    matcher: LogMatcher,
-    /// Heights of the blocks whose logs are selected.
-    blocks: RangeInclusive<u64>,
-}
-
-/// Returns a filter object without unknown members. Names of members can have any letter case, as
-/// in geth. The result uses the standard spelling.
-fn keep_known_members(raw: &[u8]) -> Vec<u8> {
-    let mut out = vec![b'{'];
-    for (name, value) in walk::members(raw) {
-        let name = name.decode();
-        let matches_name = |member: &&&str| member.as_bytes().eq_ignore_ascii_case(&name);
-        if let Some(member) = MEMBERS.iter().find(matches_name) {
-            write_member(&mut out, member.as_bytes(), value);
-        }
-    }
-    out.push(b'}');
-    out
-}
-
-impl LogSelection {
-    /// Parses a filter. Returns the selection, and the filter in its standard form.
-    fn parse(raw: &[u8]) -> Result<(LogSelection, Vec<u8>), SubscribeRefusal> {
-        if raw.first() != Some(&b'{') {
-            return Err(SubscribeRefusal::Filter(MatcherError::NotObject));
-        }
-        let raw = keep_known_members(raw);
-        let matcher = LogMatcher::parse(&raw).map_err(SubscribeRefusal::Filter)?;
-        let filter = LogFilter::parse(&raw).map_err(|_| SubscribeRefusal::Range)?;
-        if filter.block_hash.is_some() {
-            return Err(SubscribeRefusal::Range);
-        }
-        let to_height = |bound, unbounded_height| match bound {
-            None | Some(BlockRef::Tag(BlockTag::Latest)) => Ok(unbounded_height),
-            Some(BlockRef::Number(number)) => Ok(number),
-            Some(_) => Err(SubscribeRefusal::Range),
-        };
-        // For future blocks, `earliest` is equivalent to no lower bound.
-        let from = filter.from.filter(|from| *from != BlockRef::Tag(BlockTag::Earliest));
-        let blocks = to_height(from, 0)?..=to_height(filter.to, u64::MAX)?;
-        if blocks.is_empty() {
-            return Err(SubscribeRefusal::Range);
-        }
-        Ok((LogSelection { matcher, blocks }, raw))
-    }
-
-    fn selects(&self, log: &LogFields) -> bool {
-        self.blocks.contains(&log.block_number) && self.matcher.matches(log)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    //! Goal: filters are parsed as geth parses them.
-
-    use super::*;
-
-    #[test]
-    fn a_filter_is_reduced_to_known_members() {
-        let long = "x".repeat(1 << 20);
-        let raw = format!(
-            r#"{{ "x": "{long}", "address": ["0x01", "0x02"],"topics" :[null,["0x03"]], "fromBlock":"0x1" }}"#
-        );
-        let expected = r#"{"address":["0x01", "0x02"],"topics":[null,["0x03"]],"fromBlock":"0x1"}"#;
-        assert_eq!(String::from_utf8(keep_known_members(raw.as_bytes())).unwrap(), expected);
-        assert_eq!(keep_known_members(b"{}"), b"{}");
-    }
-
-    #[test]
-    fn member_names_are_read_in_any_case() {
-        let expected = LogSelection::parse(br#"{"toBlock":"0x2","fromBlock":"0x1"}"#).unwrap();
-        assert_eq!(expected.0.blocks, 1..=2);
-        assert_eq!(LogSelection::parse(br#"{"toblock":"0x2","FROMBLOCK":"0x1"}"#), Ok(expected));
-        let hash = format!(r#"{{"BLOCKHASH":"0x{}"}}"#, "0".repeat(64));
-        assert_eq!(LogSelection::parse(hash.as_bytes()), Err(SubscribeRefusal::Range));
-        assert_eq!(
-            LogSelection::parse(br#"{"ADDRESS":1}"#),
-            Err(SubscribeRefusal::Filter(MatcherError::Address))
-        );
     }
 }

@@ -9,29 +9,39 @@
 //! a poll that may readmit an ejected upstream.
 //!
 //! Chains, groups and upstreams are identified by their indices in the configuration. Points in
-//! time are `Instant`s, or `Duration`s since the start of the process. `cx` is the
-//! `UpstreamContext` of the current thread. Modules of this folder do not import the cache or any
-//! higher layer. In reading order:
+//! time are `Instant`s, or `Duration`s since the start of the process. `upstreams` is the
+//! [`thread::Upstreams`] of the current thread, and `thread` its [`resources::ThreadResources`].
 //!
-//! | module | what |
-//! |---|---|
-//! | `registry`, `topology`, `chain`, `state` | state that all threads share; one file each for the process, a configuration, a chain, an upstream |
-//! | `thread` | state of one thread |
-//! | `fetch` | one call: chooses upstreams, sends, retries |
-//! | `overload` | permits for calls to the upstreams of a group |
-//! | `choose`, `balance` | the upstream of the next attempt; a group's balancer on one thread |
-//! | `race` | attempts at several upstreams at a time |
-//! | `rank` | which attempt of a call the client gets |
-//! | `send` | one attempt at one upstream |
-//! | `doubt` | checks whether a response is complete |
-//! | `broadcast` | the result for a transaction that was sent twice |
-//! | `batcher` | several calls as one batch |
-//! | `post` | one HTTP request, and the pool of HTTP/1.1 connections |
-//! | `http1`, `http2` | connections that carry HTTP |
-//! | `multiplexed_pool`, `multiplexed_connection` | WebSockets and local sockets, which carry many calls at a time |
-//! | `connector` | opens a connection |
-//! | `watch` | polls heads and health, on a separate thread, and reports `ChainEvent`s |
+//! Modules of this folder do not import the cache or any higher layer. Among themselves they have
+//! layers too (`xtask/src/tidy/layers.rs`): a module imports only from modules above it in this
+//! table.
+//!
+//! | layer | module | what |
+//! |---|---|---|
+//! | ground | `connector` | opens a connection |
+//! | | `exchange`, `request_head` | requests, responses and errors of all transports |
+//! | | `chain`, `state`, `fault` | state that all threads share: one file each for a chain, an upstream and its last fault |
+//! | | `resources` | what the connections of one thread share |
+//! | connections | `http1`, `http2` | connections that carry HTTP |
+//! | | `http` | HTTP requests to one upstream, and the pool of HTTP/1.1 connections |
+//! | | `multiplexed_connection`, `multiplexed_pool` | WebSockets and local sockets, which carry many calls at a time |
+//! | | `batcher` | several calls as one batch |
+//! | health and heads | `overload` | permits for calls to the upstreams of a group |
+//! | | `topology` | the chains, groups and upstreams of one configuration, which all threads share |
+//! | | `watch` | polls heads and health, on a separate thread, and reports `ChainEvent`s |
+//! | choice | `local` | the state of one upstream in one thread |
+//! | | `balance` | a group's balancer on one thread |
+//! | | `thread` | all upstreams in one thread |
+//! | | `choose` | the upstream of the next attempt |
+//! | attempts | `send` | one attempt at one upstream |
+//! | | `rank` | which attempt of a call the client gets |
+//! | | `doubt` | checks whether a response is complete |
+//! | | `broadcast` | the result for a transaction that was sent twice |
+//! | | `attempts` | the attempts of one call so far |
+//! | | `race` | attempts at several upstreams at a time |
+//! | | `fetch` | one call: chooses upstreams, sends, retries |
 
+pub(crate) mod attempts;
 pub(crate) mod balance;
 pub(crate) mod batcher;
 pub(crate) mod broadcast;
@@ -39,17 +49,20 @@ pub(crate) mod chain;
 pub(crate) mod choose;
 pub(crate) mod connector;
 pub(crate) mod doubt;
+pub(crate) mod exchange;
 pub(crate) mod fault;
 pub(crate) mod fetch;
+pub(crate) mod http;
 pub(crate) mod http1;
 pub(crate) mod http2;
+pub(crate) mod local;
 pub(crate) mod multiplexed_connection;
 pub(crate) mod multiplexed_pool;
 pub(crate) mod overload;
-pub(crate) mod post;
 pub(crate) mod race;
 pub(crate) mod rank;
-pub(crate) mod registry;
+pub(crate) mod request_head;
+pub(crate) mod resources;
 pub(crate) mod send;
 pub(crate) mod state;
 pub(crate) mod thread;

@@ -128,8 +128,8 @@ struct TableFile {
 impl TableFile {
     /// Creates the file under its temporary name.
     fn create(table: Table, folder: &Path) -> Result<TableFile, ExportError> {
-        let path = folder.join(format!("{}.parquet", table.name()));
-        let temporary_path = folder.join(format!("{}.parquet.part", table.name()));
+        let path = folder.join(table.file_name());
+        let temporary_path = folder.join(table.file_name() + ".part");
         let file = File::create(&temporary_path).map_err(ExportError::for_file(&temporary_path))?;
         let writer = TableWriter::new(&temporary_path, file, table)?;
         Ok(TableFile { table, writer: Some(writer), temporary_path, path })

@@ -25,7 +25,6 @@ pub mod search;
 pub mod serve;
 pub mod store;
 pub mod sync;
-mod tls;
 pub mod verify;
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ pub enum CallError {
     Status {
         /// The status.
         status: u16,
-        /// The delay in the header Retry-After; `None` if the header is missing or has a date.
+        /// The delay in the header Retry-After; `None` if the header is missing or invalid.
         retry_after: Option<Duration>,
         /// The beginning of the body.
         text: String,

@@ -11,6 +11,7 @@
 //! one `i64` (`postings.rs`).
 
 use wire::block;
+use wire::block::BlockFormat::{Harmony, Hash, Hex};
 use wire::block::{BlockFormat, BlockRef, BlockTag};
 use wire::filter::LogFilter;
 use wire::hex;
@@ -60,24 +61,16 @@ pub enum Lookup {
     Miss,
 }
 
-/// The methods that an index may respond to.
-pub const METHODS: [&str; 15] = [
-    "eth_getBlockByNumber",
-    "eth_getBlockByHash",
-    "eth_getBlockReceipts",
-    "eth_getTransactionByHash",
-    "eth_getTransactionReceipt",
-    "eth_getTransactionByBlockHashAndIndex",
-    "eth_getTransactionByBlockNumberAndIndex",
-    "eth_getBlockTransactionCountByHash",
-    "eth_getBlockTransactionCountByNumber",
-    "eth_getLogs",
-    "hmyv2_getBlocks",
-    "hmyv2_getBlockByNumber",
-    "hmyv2_getBlockByHash",
-    "hmyv2_getBlockTransactionCountByNumber",
-    "hmyv2_getBlockTransactionCountByHash",
-];
+impl From<Option<Vec<u8>>> for Lookup {
+    fn from(result: Option<Vec<u8>>) -> Lookup {
+        result.map_or(Lookup::Miss, Lookup::Full)
+    }
+}
+
+/// Returns the names of the methods that an index may respond to.
+pub fn methods() -> impl Iterator<Item = &'static str> {
+    METHODS.iter().map(|(name, ..)| *name)
+}
 
 /// Responds to calls from one state of the index. Later writes do not change the responses.
 pub struct Snapshot<'a> {
@@ -141,11 +134,12 @@ const FILTER_MEMBERS: [&[u8]; 5] = [b"fromBlock", b"toBlock", b"blockHash", b"ad
 /// A raw block parameter and its format in the method.
 type RawBlockParam<'a> = (&'a [u8], BlockFormat);
 
-/// Returns true for a string with a number or a tag. Some methods accept no other reference to a
-/// block, in particular no hash.
-fn is_number_or_tag(raw: &[u8]) -> bool {
-    raw.first() == Some(&b'"')
-        && matches!(block::parse(raw, BlockFormat::Hex), Ok(BlockRef::Number(_) | BlockRef::Tag(_)))
+/// Returns the parameter of a method that accepts only a number or a tag. Any other parameter, in
+/// particular a hash, becomes empty and names no block.
+fn number_or_tag(raw: &[u8]) -> RawBlockParam<'_> {
+    let is_accepted = raw.first() == Some(&b'"')
+        && matches!(block::parse(raw, Hex), Ok(BlockRef::Number(_) | BlockRef::Tag(_)));
+    (if is_accepted { raw } else { b"" }, Hex)
 }
 
 /// Returns the number in a block reference, or 0 for the tag `earliest`. Returns `None` for hashes
@@ -158,65 +152,72 @@ fn number_in_reference(block: BlockRef) -> Option<u64> {
     }
 }
 
-/// One call to the index. The functions return `None` or [`Lookup::Miss`] if a node must respond.
+/// One call to the index. The functions return [`Lookup::Miss`] if a node must respond.
 struct Query<'a> {
     reader: &'a mut Reader,
     range: StoredRange,
     context: &'a QueryContext<'a>,
 }
 
+/// Maximum number of parameters of a method.
+const PARAMS_MAX: usize = 3;
+
+/// Responds to a call with these raw parameters. Parameters after the last one are empty.
+type Respond = fn(&mut Query<'_>, [&[u8]; PARAMS_MAX]) -> Result<Lookup, ReadError>;
+
+/// The methods that an index may respond to: name, number of parameters, function.
+const METHODS: &[(&str, usize, Respond)] = &[
+    ("eth_getBlockByNumber", 2, |query, [block, full, _]| {
+        query.read_block(number_or_tag(block), full)
+    }),
+    ("eth_getBlockByHash", 2, |query, [block, full, _]| query.read_block((block, Hash), full)),
+    ("eth_getBlockReceipts", 1, |query, [block, ..]| query.read_block_receipts(block)),
+    ("eth_getTransactionByHash", 1, |query, [hash, ..]| {
+        query.read_transaction_by_hash(hash, TransactionPart::Body)
+    }),
+    ("eth_getTransactionReceipt", 1, |query, [hash, ..]| {
+        query.read_transaction_by_hash(hash, TransactionPart::Receipt)
+    }),
+    ("eth_getTransactionByBlockHashAndIndex", 2, |query, [block, index, _]| {
+        query.read_transaction_by_index((block, Hash), index)
+    }),
+    ("eth_getTransactionByBlockNumberAndIndex", 2, |query, [block, index, _]| {
+        query.read_transaction_by_index(number_or_tag(block), index)
+    }),
+    ("eth_getBlockTransactionCountByHash", 1, |query, [block, ..]| {
+        query.read_transaction_count((block, Hash))
+    }),
+    ("eth_getBlockTransactionCountByNumber", 1, |query, [block, ..]| {
+        query.read_transaction_count(number_or_tag(block))
+    }),
+    ("eth_getLogs", 1, |query, [filter, ..]| query.read_logs(filter)),
+    ("hmyv2_getBlocks", 3, |query, [from, to, options]| {
+        query.read_harmony_range((from, to), options)
+    }),
+    ("hmyv2_getBlockByNumber", 2, |query, [block, options, _]| {
+        query.read_harmony_block((block, Harmony), options)
+    }),
+    ("hmyv2_getBlockByHash", 2, |query, [block, options, _]| {
+        query.read_harmony_block((block, Hash), options)
+    }),
+    ("hmyv2_getBlockTransactionCountByNumber", 1, |query, [block, ..]| {
+        query.read_harmony_transaction_count((block, Harmony))
+    }),
+    ("hmyv2_getBlockTransactionCountByHash", 1, |query, [block, ..]| {
+        query.read_harmony_transaction_count((block, Hash))
+    }),
+];
+
 impl Query<'_> {
     /// Responds to the call with this method and these raw parameters.
     fn lookup(&mut self, method: &str, params: &[u8]) -> Result<Lookup, ReadError> {
-        use BlockFormat::{Harmony, Hash, Hex};
         let params: Vec<&[u8]> = walk::elements(params).collect();
-        let result = match (method, params.as_slice()) {
-            (
-                "eth_getBlockByNumber"
-                | "eth_getTransactionByBlockNumberAndIndex"
-                | "eth_getBlockTransactionCountByNumber",
-                [block, ..],
-            ) if !is_number_or_tag(block) => None,
-            ("eth_getBlockByNumber", [block, full]) => self.read_block((block, Hex), full)?,
-            ("eth_getBlockByHash", [block, full]) => self.read_block((block, Hash), full)?,
-            ("eth_getBlockReceipts", [block]) => self.read_block_receipts(block)?,
-            ("eth_getTransactionByHash", [hash]) => {
-                self.read_transaction_by_hash(hash, TransactionPart::Body)?
-            }
-            ("eth_getTransactionReceipt", [hash]) => {
-                self.read_transaction_by_hash(hash, TransactionPart::Receipt)?
-            }
-            ("eth_getTransactionByBlockHashAndIndex", [block, index]) => {
-                self.read_transaction_by_index((block, Hash), index)?
-            }
-            ("eth_getTransactionByBlockNumberAndIndex", [block, index]) => {
-                self.read_transaction_by_index((block, Hex), index)?
-            }
-            ("eth_getBlockTransactionCountByHash", [block]) => {
-                self.read_transaction_count((block, Hash))?
-            }
-            ("eth_getBlockTransactionCountByNumber", [block]) => {
-                self.read_transaction_count((block, Hex))?
-            }
-            ("eth_getLogs", [filter]) => return self.read_logs(filter),
-            ("hmyv2_getBlocks", [from, to, options]) => {
-                return self.read_harmony_range((from, to), options);
-            }
-            ("hmyv2_getBlockByNumber", [block, options]) => {
-                self.read_harmony_block((block, Harmony), options)?
-            }
-            ("hmyv2_getBlockByHash", [block, options]) => {
-                self.read_harmony_block((block, Hash), options)?
-            }
-            ("hmyv2_getBlockTransactionCountByNumber", [block]) => {
-                self.read_harmony_transaction_count((block, Harmony))?
-            }
-            ("hmyv2_getBlockTransactionCountByHash", [block]) => {
-                self.read_harmony_transaction_count((block, Hash))?
-            }
-            _ => None,
-        };
-        Ok(result.map_or(Lookup::Miss, Lookup::Full))
+        let mut methods = METHODS.iter();
+        let found = methods.find(|(name, count, _)| *name == method && *count == params.len());
+        let Some((_, count, respond)) = found else { return Ok(Lookup::Miss) };
+        let mut padded: [&[u8]; PARAMS_MAX] = [b""; PARAMS_MAX];
+        padded[..*count].copy_from_slice(&params);
+        respond(self, padded)
     }
 
     /// Returns the number of the block that a parameter names. Returns `None` if the index may not
@@ -269,34 +270,30 @@ impl Query<'_> {
     }
 
     /// Returns a block. `full` is the raw parameter that selects full transactions.
-    fn read_block(
-        &mut self,
-        block: RawBlockParam<'_>,
-        full: &[u8],
-    ) -> Result<Option<Vec<u8>>, ReadError> {
+    fn read_block(&mut self, block: RawBlockParam<'_>, full: &[u8]) -> Result<Lookup, ReadError> {
         let part = match full {
             b"true" if self.reader.metadata().contents.transactions => TransactionPart::Body,
             b"false" if !self.is_served_by_nodes("hashes") => TransactionPart::Hash,
-            _ => return Ok(None),
+            _ => return Ok(Lookup::Miss),
         };
-        let Some(number) = self.resolve(block)? else { return Ok(None) };
+        let Some(number) = self.resolve(block)? else { return Ok(Lookup::Miss) };
         let mut out = Vec::with_capacity(4096);
-        Ok(self.reader.write_block(&mut out, number, part)?.then_some(out))
+        Ok(self.reader.write_block(&mut out, number, part)?.then_some(out).into())
     }
 
-    fn read_block_receipts(&mut self, block: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+    fn read_block_receipts(&mut self, block: &[u8]) -> Result<Lookup, ReadError> {
         // With requireCanonical, the response depends on the hash and on the chain.
         let depends_on_hash_only =
             block.first() != Some(&b'{') || walk::member(block, "requireCanonical").is_none();
         if !self.reader.metadata().contents.receipts || !depends_on_hash_only {
-            return Ok(None);
+            return Ok(Lookup::Miss);
         }
-        let Some(number) = self.resolve((block, BlockFormat::Hex))? else { return Ok(None) };
-        let Some((_, context)) = self.reader.block_row(number)? else { return Ok(None) };
+        let Some(number) = self.resolve((block, Hex))? else { return Ok(Lookup::Miss) };
+        let Some((_, context)) = self.reader.block_row(number)? else { return Ok(Lookup::Miss) };
         let mut out = Vec::with_capacity(4096);
         let receipt = TransactionPart::Receipt;
         self.reader.write_transactions(&mut out, &context, number, receipt)?;
-        Ok(Some(out))
+        Ok(Lookup::Full(out))
     }
 
     /// Returns the transaction or the receipt of a transaction, as `part` selects.
@@ -304,23 +301,23 @@ impl Query<'_> {
         &mut self,
         hash: &[u8],
         part: TransactionPart,
-    ) -> Result<Option<Vec<u8>>, ReadError> {
+    ) -> Result<Lookup, ReadError> {
         let contents = self.reader.metadata().contents;
         let is_served_by_index = match part {
             TransactionPart::Receipt => contents.receipts && !self.is_served_by_nodes("receipt"),
             _ => contents.transactions && !self.is_served_by_nodes("transaction"),
         };
         let Some(hash) = hex::hash_from_value(hash).filter(|_| is_served_by_index) else {
-            return Ok(None);
+            return Ok(Lookup::Miss);
         };
         let Some(position) = self.reader.store().transaction_position(&hash)? else {
-            return Ok(None);
+            return Ok(Lookup::Miss);
         };
         if !self.is_confirmed(block_and_index(position).0)? {
-            return Ok(None);
+            return Ok(Lookup::Miss);
         }
         let mut out = Vec::with_capacity(1024);
-        Ok(self.reader.write_transaction(&mut out, position, part)?.then_some(out))
+        Ok(self.reader.write_transaction(&mut out, position, part)?.then_some(out).into())
     }
 
     /// Returns the transaction with this index in a block, or null if the block has fewer
@@ -329,31 +326,28 @@ impl Query<'_> {
         &mut self,
         block: RawBlockParam<'_>,
         index: &[u8],
-    ) -> Result<Option<Vec<u8>>, ReadError> {
+    ) -> Result<Lookup, ReadError> {
         let index = JsonString::from_value(index).and_then(|text| quantity::parse(&text.decode()));
         let is_served_by_index =
             self.reader.metadata().contents.transactions && !self.is_served_by_nodes("transaction");
-        let (Some(index), true) = (index, is_served_by_index) else { return Ok(None) };
-        let Some(number) = self.resolve(block)? else { return Ok(None) };
-        let Some((row, _)) = self.reader.block_row(number)? else { return Ok(None) };
+        let (Some(index), true) = (index, is_served_by_index) else { return Ok(Lookup::Miss) };
+        let Some(number) = self.resolve(block)? else { return Ok(Lookup::Miss) };
+        let Some((row, _)) = self.reader.block_row(number)? else { return Ok(Lookup::Miss) };
         if index >= row.transaction_count {
-            return Ok(Some(b"null".to_vec()));
+            return Ok(Lookup::Full(b"null".to_vec()));
         }
         let mut out = Vec::with_capacity(1024);
         let (position, body) = (position(number, index), TransactionPart::Body);
-        Ok(self.reader.write_transaction(&mut out, position, body)?.then_some(out))
+        Ok(self.reader.write_transaction(&mut out, position, body)?.then_some(out).into())
     }
 
-    fn read_transaction_count(
-        &mut self,
-        block: RawBlockParam<'_>,
-    ) -> Result<Option<Vec<u8>>, ReadError> {
-        let Some(number) = self.resolve(block)? else { return Ok(None) };
-        let Some((row, _)) = self.reader.block_row(number)? else { return Ok(None) };
+    fn read_transaction_count(&mut self, block: RawBlockParam<'_>) -> Result<Lookup, ReadError> {
+        let Some(number) = self.resolve(block)? else { return Ok(Lookup::Miss) };
+        let Some((row, _)) = self.reader.block_row(number)? else { return Ok(Lookup::Miss) };
         let mut out = b"\"".to_vec();
         quantity::write(&mut out, row.transaction_count);
         out.push(b'"');
-        Ok(Some(out))
+        Ok(Lookup::Full(out))
     }
 
     /// Returns the options of a call. Returns `None` if the options are invalid, or if the index
@@ -374,8 +368,7 @@ impl Query<'_> {
         options: &[u8],
     ) -> Result<Lookup, ReadError> {
         let Some(options) = self.parse_harmony_options(options) else { return Ok(Lookup::Miss) };
-        let parse_number =
-            |raw| block::parse(raw, BlockFormat::Harmony).ok().and_then(number_in_reference);
+        let parse_number = |raw| block::parse(raw, Harmony).ok().and_then(number_in_reference);
         let (Some(from), Some(to)) = (parse_number(from), parse_number(to)) else {
             return Ok(Lookup::Miss);
         };
@@ -407,28 +400,28 @@ impl Query<'_> {
         &mut self,
         block: RawBlockParam<'_>,
         options: &[u8],
-    ) -> Result<Option<Vec<u8>>, ReadError> {
+    ) -> Result<Lookup, ReadError> {
         let is_served_by_index = !self.is_served_by_nodes(harmony::FORM_SINGLE);
         let Some(options) = self.parse_harmony_options(options).filter(|_| is_served_by_index)
         else {
-            return Ok(None);
+            return Ok(Lookup::Miss);
         };
-        let Some(number) = self.resolve(block)? else { return Ok(None) };
+        let Some(number) = self.resolve(block)? else { return Ok(Lookup::Miss) };
         let mut out = Vec::with_capacity(4096);
-        Ok(self.reader.write_harmony_block(&mut out, number, options)?.then_some(out))
+        Ok(self.reader.write_harmony_block(&mut out, number, options)?.then_some(out).into())
     }
 
     fn read_harmony_transaction_count(
         &mut self,
         block: RawBlockParam<'_>,
-    ) -> Result<Option<Vec<u8>>, ReadError> {
+    ) -> Result<Lookup, ReadError> {
         let contents = self.reader.metadata().contents;
         if !contents.hmyv2 || self.is_served_by_nodes(harmony::FORM_COUNT) {
-            return Ok(None);
+            return Ok(Lookup::Miss);
         }
-        let Some(number) = self.resolve(block)? else { return Ok(None) };
+        let Some(number) = self.resolve(block)? else { return Ok(Lookup::Miss) };
         let mut out = Vec::new();
-        Ok(self.reader.write_harmony_transaction_count(&mut out, number)?.then_some(out))
+        Ok(self.reader.write_harmony_transaction_count(&mut out, number)?.then_some(out).into())
     }
 
     /// Returns the logs that a filter selects. If only a part of the range is stored and confirmed,

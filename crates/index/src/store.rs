@@ -63,6 +63,18 @@ pub fn open_to_read(
     })
 }
 
+/// Deletes the files of an index that was never initialized, as a sync that fails at once leaves it.
+/// Keeps an index with metadata, and any index on a server.
+///
+/// # Errors
+/// Fails if the index cannot be read, or another process writes to it.
+pub fn delete_uninitialized(location: &Location) -> Result<(), StoreError> {
+    match location {
+        Location::File(path) => Sqlite::delete_uninitialized(path),
+        Location::Server(_) => Ok(()),
+    }
+}
+
 /// Creates an index in memory that is lost when it is dropped.
 ///
 /// # Errors

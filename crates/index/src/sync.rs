@@ -107,7 +107,7 @@ pub fn sync(
             NextStep::Fetch { from, to } => {
                 match syncer.fetch(&mut pool, stored, (from, to), tip.finalized)? {
                     FetchEnd::Complete => {}
-                    FetchEnd::ParentMismatch => syncer.rewind()?,
+                    FetchEnd::ParentMismatch => syncer.rewind(tip.finalized)?,
                     FetchEnd::Stopped => return Ok(SyncOutcome::Stopped),
                 }
             }
@@ -207,7 +207,7 @@ impl Syncer<'_> {
         match self.nodes.block_hash(stored.last)? {
             Some(hash) if hash == stored.last_hash => self.store.finalize(finalized)?,
             Some(_) => {
-                self.rewind()?;
+                self.rewind(finalized)?;
                 return Ok(false);
             }
             // The node lacks the block, so it neither confirms nor contradicts the index.
@@ -217,8 +217,10 @@ impl Syncer<'_> {
     }
 
     /// Deletes the stored blocks that a reorg has dropped from the chain. Deletes nothing if the
-    /// nodes lack a block that must be compared, or agree with the last stored block.
-    fn rewind(&mut self) -> Result<(), SyncError> {
+    /// nodes lack a block that must be compared, or agree with the last stored block. `finalized` is
+    /// the last finalized block. It may be below the recorded one: after a restart, geth reports
+    /// finality too early (ethereum/go-ethereum#35418) and corrects it later.
+    fn rewind(&mut self, finalized: u64) -> Result<(), SyncError> {
         let Some(stored) = self.store.stored_range()? else { return Ok(()) };
         let mut search = AncestorSearch::new(stored.first, stored.last + 1);
         let last_common = loop {
@@ -232,11 +234,14 @@ impl Syncer<'_> {
                 SearchStep::NoCommonBlock => break None,
             }
         };
-        let Some(last_common) = last_common.filter(|number| *number >= stored.finalized) else {
+        let finalized = stored.finalized.min(finalized);
+        let Some(last_common) = last_common.filter(|number| *number >= finalized) else {
             return Err(SyncError::Mismatch(format!(
-                "the nodes' blocks differ from those of the index below block {}, which were final: \
-                 a node is on another chain or returns false blocks; the index is unchanged",
-                stored.finalized + 1
+                "the nodes' blocks differ from those of the index below block {}, which are final: \
+                 a node is on another chain, returns false blocks, or reports blocks as final too \
+                 early, as geth does after a restart; the index is unchanged, and a sync goes on \
+                 once `finalized` of the nodes is below the first differing block",
+                finalized + 1
             )));
         };
         if last_common == stored.last {

@@ -148,7 +148,10 @@ pub fn compute_row(
         goodput: per_second(results.saturating_sub(results_after_end), seconds),
         failed_share: share(count(&Class::is_failure), calls),
         limited_share: share(count(&|class| class == Class::Limited), calls),
+        null_share: None,
+        wrong_type_share: None,
         latency: compute_quantiles(&latency),
+        latency_least: totals.least_latency(&is_selected).map(|times| compute_quantiles(&times)),
         service: compute_quantiles(&service),
         classes: by_class,
         codes: Vec::new(),
@@ -176,6 +179,9 @@ pub fn compute_method_rows(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, 
             compute_row(name, totals, |slot| usize::from(slot.method) == index, seconds, calls_all);
         let codes = totals.codes.iter().filter(|((method, _), _)| *method as usize == index);
         row.codes = codes.map(|(&(_, code), &count)| (code, count)).collect();
+        let share_of = |counts: &[u64]| counts.get(index).map(|count| share(*count, row.calls));
+        (row.null_share, row.wrong_type_share) =
+            (share_of(&totals.nulls), share_of(&totals.wrong_types));
         if row.calls > 0 {
             rows.push(row);
         }
@@ -185,6 +191,9 @@ pub fn compute_method_rows(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, 
         *counts_by_code.entry(code).or_insert(0) += count;
     }
     overall.codes = counts_by_code.into_iter().collect();
+    let share_of = |counts: &[u64]| Some(share(counts.iter().sum(), calls_all));
+    (overall.null_share, overall.wrong_type_share) =
+        (share_of(&totals.nulls), share_of(&totals.wrong_types));
     (overall, rows)
 }
 
@@ -263,7 +272,7 @@ pub fn whole_seconds<'a>(
 
 /// Returns the facts about the load generator. `seconds` are the points of the series after the
 /// warm-up.
-pub fn summarize_generator(totals: &Totals, seconds: &[Second]) -> Generator {
+pub fn summarize_generator(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Generator {
     let iterations = sum_iterations(totals);
     let cpu = totals.cpu.as_secs_f64();
     Generator {
@@ -275,6 +284,10 @@ pub fn summarize_generator(totals: &Totals, seconds: &[Second]) -> Generator {
         // `per_second(1, n)` is 1 / n, or 0 if n is 0.
         cpu_us_per_request: per_second(1, totals.traffic.requests as f64) * cpu * 1e6,
         run_delay: totals.run_delay.as_secs_f64(),
+        gaps: compute_quantiles(&totals.gaps),
+        gap_time: totals.gap_time.as_secs_f64(),
+        share_max: plan.validity.generator_share_max,
+        delay_max_ms: plan.validity.scheduling_delay_p99_max.as_secs_f64() * 1e3,
         iteration_time: compute_quantiles(&totals.iteration_time),
     }
 }

@@ -2,6 +2,8 @@
 //! chooses random parameters of calls from these facts. So the facts and the plan's seed determine
 //! the calls. `crates/lab/src/target/chain.rs` collects the facts.
 
+use lab_model::plan::Draw;
+
 /// Facts about the chain at the start of the run. A list is empty if no call of the plan needs its
 /// values, or if the node returned none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,4 +19,21 @@ pub struct ChainFacts {
     pub transaction_hashes: Vec<Box<str>>,
     /// Addresses that occur in these blocks.
     pub addresses: Vec<Box<str>>,
+}
+
+impl ChainFacts {
+    /// Returns the kind of values that a draw needs and the chain lacks, such as `addresses`.
+    /// `None` if there is at least one value to draw from.
+    pub fn missing_values(&self, draw: &Draw) -> Option<&'static str> {
+        match draw {
+            Draw::BlockHash if self.block_hashes.is_empty() => Some("block hashes"),
+            Draw::TransactionHash if self.transaction_hashes.is_empty() => {
+                Some("transaction hashes")
+            }
+            Draw::Address(listed) if listed.is_empty() && self.addresses.is_empty() => {
+                Some("addresses")
+            }
+            _ => None,
+        }
+    }
 }

@@ -13,6 +13,7 @@
 //! second, as an [`Interval`]. The caller returns the interval for reuse, so a long run needs no
 //! more memory than a short one.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,12 +25,12 @@ use std::time::{Duration, Instant};
 
 use lab_model::plan::{Model, Plan, Scenario};
 use lab_model::record::Interval;
+use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::chain::ChainFacts;
 pub use compose::AGENT as USER_AGENT;
 use connection::Peer;
-use simulated::{Network, SteppedThread};
 use thread::EngineThread;
 use transactions::TransactionLog;
 use world::{System, Wakeup};
@@ -43,11 +44,13 @@ mod deadlines;
 mod http2;
 mod reader;
 mod rng;
+#[cfg(any(test, feature = "sim"))]
 pub mod simulated;
 pub mod single;
 pub mod subscriptions;
 mod thread;
 mod thread_recorder;
+mod time;
 mod tls;
 pub mod transactions;
 mod websocket;
@@ -188,6 +191,9 @@ pub(crate) struct Shared {
     remaining: Vec<Option<AtomicU64>>,
     /// Number of samples that were skipped because the queue was full.
     skipped: AtomicU64,
+    /// For each HTTP status of a failed or rejected request: the beginning of the body of the first
+    /// response.
+    error_bodies: Mutex<BTreeMap<u16, Vec<u8>>>,
     /// States of the plan's transactions; `None` if the plan has no transactions.
     transactions: Option<Arc<TransactionLog>>,
 }
@@ -203,9 +209,9 @@ pub struct Engine {
     spare: Vec<SyncSender<Interval>>,
     samples: Receiver<Sample>,
     threads: Vec<JoinHandle<Result<(), EngineFault>>>,
-    /// The thread of a simulated run, which [`Engine::next`] advances. `None` in a run on the real
-    /// network, and after the end of a simulated run.
-    stepped: Option<SteppedThread>,
+    /// Advances the thread of a simulated run by one pass of its loop; returns false if the thread
+    /// had ended before. `None` in a run on the real network, and after the end of a simulated run.
+    step: Option<Box<dyn FnMut() -> bool>>,
 }
 
 impl Engine {
@@ -251,35 +257,6 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Starts a simulated run with one thread and virtual time. Each call of [`Engine::next`]
-    /// advances the run to its next interval.
-    ///
-    /// # Errors
-    /// Fails if the plan needs something that the engine or the chain's facts lack.
-    pub fn simulated(
-        plan: Arc<Plan>,
-        chain: &Arc<ChainFacts>,
-        network: &Network,
-    ) -> Result<Engine, EngineFault> {
-        let (mut engine, filled_sender, samples_sender) = Engine::new(&plan, 1);
-        // The simulated network ignores the address of a connect.
-        let ignored_address = SocketAddr::from(([127, 0, 0, 1], 1));
-        let args = thread::ThreadArgs {
-            plan: &plan,
-            chain,
-            addresses: &[ignored_address],
-            peer: &Arc::new(build_peer(&plan)?),
-            shared: &Arc::clone(&engine.shared),
-            index: 0,
-            threads: 1,
-            filled: filled_sender,
-            spare: engine.add_spare_channel(&plan, 0),
-            samples: samples_sender,
-        };
-        engine.stepped = Some(SteppedThread::new(EngineThread::new(args, network.clone())?));
-        Ok(engine)
-    }
-
     /// Creates an engine without threads. Also returns the channels to which its threads send their
     /// intervals and samples.
     fn new(plan: &Plan, threads: usize) -> (Engine, SyncSender<Interval>, SyncSender<Sample>) {
@@ -289,6 +266,7 @@ impl Engine {
             stop: AtomicBool::new(false),
             remaining: iteration_limits(plan),
             skipped: AtomicU64::new(0),
+            error_bodies: Mutex::default(),
             transactions: plan.transactions().map(TransactionLog::new),
         };
         let engine = Engine {
@@ -298,7 +276,7 @@ impl Engine {
             spare: Vec::new(),
             samples,
             threads: Vec::new(),
-            stepped: None,
+            step: None,
         };
         (engine, filled_sender, samples_sender)
     }
@@ -319,11 +297,11 @@ impl Engine {
     /// Waits up to `timeout` for the next interval. Each thread sends an interval per second, and a
     /// shorter one at its end.
     pub fn next(&mut self, timeout: Duration) -> EngineEvent {
-        while let Some(stepped) = &mut self.stepped {
+        while let Some(step) = &mut self.step {
             match self.filled.try_recv() {
                 Ok(interval) => return EngineEvent::Interval(interval),
                 // The run is over. Dropping the thread closes its channel.
-                Err(_) if !stepped.step() => self.stepped = None,
+                Err(_) if !step() => self.step = None,
                 Err(_) => {}
             }
         }
@@ -359,6 +337,11 @@ impl Engine {
     /// transactions.
     pub fn transactions(&self) -> Option<&Arc<TransactionLog>> {
         self.shared.transactions.as_ref()
+    }
+
+    /// Returns the beginning of the first body for each HTTP status of failed or rejected requests.
+    pub fn error_bodies(&self) -> BTreeMap<u16, Vec<u8>> {
+        self.shared.error_bodies.lock().clone()
     }
 
     /// Returns the number of samples that were skipped because the queue was full.

@@ -108,7 +108,7 @@ impl Watcher {
     ///
     /// # Errors
     /// Fails if the interval is out of range, `/proc` is missing, or a process of the plan does not
-    /// exist. Also fails if the node-exporter does not respond, or if a thread cannot be started.
+    /// exist or is one too many. Also fails if the node-exporter does not respond, or if a thread cannot be started.
     pub fn start(
         watch: &Watch,
         target: Option<SocketAddr>,

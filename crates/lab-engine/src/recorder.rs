@@ -108,6 +108,8 @@ struct OpenSecond {
     workers_busy: u64,
     /// Number of queued iterations at the end, over all threads.
     waiting: u64,
+    /// Longest part of a thread's gap that is within the second.
+    gap: Duration,
 }
 
 impl Recorder {
@@ -139,9 +141,9 @@ impl Recorder {
             usize::try_from(second.saturating_sub(self.oldest_second)).unwrap_or(usize::MAX);
         // The limit bounds the memory if the caller does not close seconds.
         let index = index.min(OPEN_SECONDS_MAX * 2);
-        while self.open.len() <= index {
-            let counts = self.spare.pop_front().unwrap_or_else(|| Totals::new(self.stages));
-            self.open.push_back(OpenSecond::new(counts));
+        self.open_up_to(index);
+        if let Some((from, to)) = interval.longest_gap {
+            self.add_gap(from, to);
         }
         let open = &mut self.open[index];
         open.counts.merge(interval);
@@ -152,6 +154,24 @@ impl Recorder {
         open.waiting += interval.waiting;
         if let Some(thread_end) = self.thread_ends.get_mut(interval.thread) {
             *thread_end = interval.to.max(*thread_end);
+        }
+    }
+
+    /// Opens all seconds up to the one with this index in `open`.
+    fn open_up_to(&mut self, index: usize) {
+        while self.open.len() <= index {
+            let counts = self.spare.pop_front().unwrap_or_else(|| Totals::new(self.stages));
+            self.open.push_back(OpenSecond::new(counts));
+        }
+    }
+
+    /// Adds a thread's gap to all open seconds that it touches. A thread hands over its interval
+    /// after the gap, so the gap can be longer than a second.
+    fn add_gap(&mut self, from: Duration, to: Duration) {
+        for (second, open) in (self.oldest_second..).zip(&mut self.open) {
+            let start = Duration::from_secs(second);
+            let end = start + Duration::from_secs(1);
+            open.gap = open.gap.max(to.min(end).saturating_sub(from.max(start)));
         }
     }
 
@@ -261,6 +281,7 @@ impl Recorder {
             } else {
                 0.0
             },
+            generator_gap_ms: open.gap.as_secs_f64() * 1e3,
             in_flight: open.in_flight,
             workers_busy: open.workers_busy,
             waiting: open.waiting,
@@ -300,6 +321,9 @@ impl Recorder {
             p95_ms: percentile_ms(95.0),
             p99_ms: percentile_ms(99.0),
             max_ms: latency.max() as f64 / 1e6,
+            max_least_ms: counts
+                .least_latency(|slot| usize::from(slot.method) == method)
+                .map(|least| least.max() as f64 / 1e6),
         })
     }
 }
@@ -313,6 +337,7 @@ impl OpenSecond {
             in_flight: 0,
             workers_busy: 0,
             waiting: 0,
+            gap: Duration::ZERO,
         }
     }
 }
@@ -374,7 +399,7 @@ impl Series {
 /// Merges the next second into a point. The merged point has:
 ///
 /// - the sums of the counts,
-/// - the maximum of each percentile, so that no peak is lost,
+/// - the maximum of each percentile and gap, so that no peak is lost,
 /// - the averages of the medians, weighted by calls,
 /// - the average of the generator's busy share, weighted by requests,
 /// - the calls in flight, busy workers and waiting iterations of the later second.
@@ -390,6 +415,7 @@ fn merge(point: &mut Second, next: Second) {
     point.requests += next.requests;
     point.scheduling_delay_p99_ms = point.scheduling_delay_p99_ms.max(next.scheduling_delay_p99_ms);
     point.generator_busy += (next.generator_busy - point.generator_busy) * next_weight;
+    point.generator_gap_ms = point.generator_gap_ms.max(next.generator_gap_ms);
     point.in_flight = next.in_flight;
     point.workers_busy = next.workers_busy;
     point.waiting = next.waiting;
@@ -410,6 +436,9 @@ fn merge_method(point: &mut MethodSecond, next: MethodSecond) {
     point.p50_ms += (next.p50_ms - point.p50_ms) * next_weight;
     point.p95_ms = point.p95_ms.max(next.p95_ms);
     point.p99_ms = point.p99_ms.max(next.p99_ms);
+    let least_ms = |row: &MethodSecond| row.max_least_ms.unwrap_or(row.max_ms);
+    let has_least = point.max_least_ms.is_some() || next.max_least_ms.is_some();
+    point.max_least_ms = has_least.then(|| least_ms(point).max(least_ms(&next)));
     point.max_ms = point.max_ms.max(next.max_ms);
     if next_calls > point_calls {
         point.stage = next.stage;

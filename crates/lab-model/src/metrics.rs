@@ -48,6 +48,9 @@ pub enum Samples {
     CallTimes(fn(&Cell) -> &Times, fn(&Row) -> &Quantiles),
     /// Share of the calls that have one of the selected classes.
     CallShare(fn(Class) -> bool),
+    /// Share of the calls whose results have a property. The function returns the number of these
+    /// calls for each method.
+    ResultShare(fn(&Totals) -> &[u64]),
     /// Number of the calls that have one of the selected classes and ended before the end of their
     /// scenario.
     CallCount(fn(Class) -> bool),
@@ -104,6 +107,10 @@ metrics! {
         "failed calls / calls; a 429 is not a failure";
     "limited" Limited: CallShare(|class| matches!(class, Class::Limited)),
         "calls with HTTP status 429 / calls";
+    "null" Null: ResultShare(|totals| &totals.nulls[..]),
+        "calls whose result is null / calls";
+    "wrong_type" WrongType: ResultShare(|totals| &totals.wrong_types[..]),
+        "calls whose result has another JSON type than the method's results, or is null although those never are / calls";
     "calls" ("http_reqs") Calls: CallCount(|_| true),
         "calls that ended";
     "goodput" Goodput: CallCount(|class| matches!(class, Class::Ok)),
@@ -159,7 +166,9 @@ impl Metric {
             Samples::CallTimes(..) | Samples::IterationTimes(_) | Samples::TransactionTimes(_) => {
                 Kind::Times
             }
-            Samples::CallShare(_) | Samples::IterationShare(_) => Kind::Share,
+            Samples::CallShare(_) | Samples::ResultShare(_) | Samples::IterationShare(_) => {
+                Kind::Share
+            }
             Samples::CallCount(_) | Samples::IterationCount(_) | Samples::TransactionCount(_) => {
                 Kind::Counter
             }
@@ -174,13 +183,14 @@ impl Metric {
 
     /// Returns true if the metric's samples are recorded by stage.
     pub const fn per_stage(self) -> bool {
-        !matches!(self.samples(), Samples::IterationTimes(_)) && !self.is_of_transactions()
+        !matches!(self.samples(), Samples::IterationTimes(_) | Samples::ResultShare(_))
+            && !self.is_of_transactions()
     }
 
     /// Returns true if the metric's samples are calls. Only calls have a method.
     pub const fn per_method(self) -> bool {
-        use Samples::{CallCount, CallShare, CallTimes};
-        matches!(self.samples(), CallTimes(..) | CallShare(_) | CallCount(_))
+        use Samples::{CallCount, CallShare, CallTimes, ResultShare};
+        matches!(self.samples(), CallTimes(..) | CallShare(_) | ResultShare(_) | CallCount(_))
     }
 }
 
@@ -260,6 +270,14 @@ impl Selector {
                 sum.counts.counted += count_of(*iterations);
                 sum.counts.total += iterations.scheduled;
             }
+        }
+        if let Samples::ResultShare(counts_of) = samples {
+            let counts = counts_of(totals).iter().enumerate();
+            let selected = counts.filter(|(method, _)| self.method.is_none_or(|it| it == *method));
+            let counted: u64 = selected.map(|(_, count)| count).sum();
+            // The result itself shows that the server sent it.
+            sum.counts.counted += counted;
+            sum.counts.by_server += counted;
         }
         if !self.metric.per_method() {
             return;

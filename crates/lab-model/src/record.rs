@@ -6,6 +6,7 @@
 //! recorder (`crates/lab-engine/src/recorder.rs`). The recorder merges intervals into [`Totals`]
 //! and the time series. Times are in nanoseconds, except in a published [`Row`].
 
+mod cell;
 mod row;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::named::named;
 
+pub use cell::Cell;
 pub use row::{ClassRow, Quantiles, Row};
 
 // `named!` gives each variant its name in JSON, and a label for reports if the label differs.
@@ -94,6 +96,11 @@ pub const TIME_MAX_NS: u64 = 600_000_000_000;
 /// 200 kB.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
+/// Shortest gap of a generator's thread that is recorded, in nanoseconds. A shorter one is what the
+/// thread's own work and the wake-up of a sleeping thread take. The same time is the default of
+/// `validity.scheduling_delay_p99_max`.
+pub const GAP_MIN_NS: u64 = 1_000_000;
+
 /// Times in nanoseconds.
 pub type Times = Histogram<u64>;
 
@@ -106,31 +113,6 @@ pub fn empty_times() -> Times {
 /// Returns the nanoseconds of a duration, at most [`TIME_MAX_NS`].
 pub fn to_nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(TIME_MAX_NS)
-}
-
-/// Times of the calls in one slot.
-#[derive(Clone, Debug)]
-pub struct Cell {
-    /// Time from the scheduled send to the end of the response.
-    pub latency: Times,
-    /// Time from the actual send to the end of the response.
-    pub service: Times,
-}
-
-impl Cell {
-    fn new() -> Cell {
-        Cell { latency: empty_times(), service: empty_times() }
-    }
-
-    fn add(&mut self, other: &Cell) {
-        add_times(&mut self.latency, &other.latency);
-        add_times(&mut self.service, &other.service);
-    }
-
-    fn reset(&mut self) {
-        self.latency.reset();
-        self.service.reset();
-    }
 }
 
 /// Maximum number of distinct pairs of a method and an error code. Further error codes of a method
@@ -199,10 +181,17 @@ counters! {
         pub connections_failed: u64,
         /// Connections that the server closed.
         pub closed_by_server: u64,
+        /// HTTP/2 requests that were sent again, because the server stated that it had not processed
+        /// them (GOAWAY or REFUSED_STREAM).
+        #[serde(default)]
+        pub retried: u64,
         /// Full TLS handshakes.
         pub handshakes_full: u64,
         /// TLS handshakes that resumed a session.
         pub handshakes_resumed: u64,
+        /// WebSocket messages that repeat the response to an earlier call.
+        #[serde(default)]
+        pub duplicates: u64,
         /// Connections that failed because no local port was free, which is a limit of the
         /// generator.
         pub ports_exhausted: u64,
@@ -317,6 +306,9 @@ tally! {
         /// Scheduling delay: how late the load generator itself sent a call. It is the time from
         /// the earliest possible send to the actual send, without the wait for a free worker.
         scheduling_delay,
+        /// Gaps of the load generator's threads: a thread did not run for at least
+        /// [`GAP_MIN_NS`] although it should have, because it was stopped or had no core.
+        gaps,
         /// Time from an iteration's scheduled start to the end of its last call.
         iteration_time,
         /// Time from a transaction's scheduled send until it was found in a block.
@@ -348,6 +340,9 @@ tally! {
     methods {
         /// For each method: the number of results that were null.
         nulls,
+        /// For each method: the number of results whose JSON type is not that of the method's
+        /// results, or that are null although the method's results never are.
+        wrong_types,
         /// For each method: the number of bytes of response bodies.
         response_bytes,
     }
@@ -356,6 +351,8 @@ tally! {
         cpu,
         /// Time for which these threads were runnable, but no core was free.
         run_delay,
+        /// Sum of the gaps of these threads.
+        gap_time,
         /// Time for which these threads were idle: asleep, or spinning before a scheduled send.
         idle,
     }
@@ -386,6 +383,8 @@ pub struct Interval {
     pub workers_busy: u64,
     /// Number of queued iterations at the end of the interval.
     pub waiting: u64,
+    /// Start and end of the longest gap; `None` if there was none.
+    pub longest_gap: Option<(Duration, Duration)>,
 }
 
 /// Stands for the position of a slot that has no calls and no cell.
@@ -421,6 +420,7 @@ impl Interval {
             in_flight: 0,
             workers_busy: 0,
             waiting: 0,
+            longest_gap: None,
         }
     }
 
@@ -429,6 +429,22 @@ impl Interval {
         let cell = self.cell_mut(slot);
         cell.latency.saturating_record(latency_ns);
         cell.service.saturating_record(service_ns);
+    }
+
+    /// Adds that the load generator itself delayed a recorded call. `least_ns` is the call's
+    /// latency without this delay.
+    pub fn record_delayed(&mut self, slot: Slot, latency_ns: u64, least_ns: u64) {
+        self.cell_mut(slot).record_delayed(latency_ns, least_ns);
+    }
+
+    /// Adds a gap: a time in which the thread did not run although it should have.
+    pub fn record_gap(&mut self, from: Duration, to: Duration) {
+        let length = to.saturating_sub(from);
+        self.gaps.saturating_record(to_nanos(length));
+        self.gap_time += length;
+        if self.longest_gap.is_none_or(|(from, to)| to - from < length) {
+            self.longest_gap = Some((from, to));
+        }
     }
 
     /// Returns the cell of a slot. If the slot has no cell yet, gives it an empty one.
@@ -470,6 +486,7 @@ impl Interval {
         self.slots.clear();
         self.tally.reset();
         (self.in_flight, self.workers_busy, self.waiting) = (0, 0, 0);
+        self.longest_gap = None;
     }
 }
 
@@ -530,8 +547,7 @@ impl Totals {
     pub fn since(mut self, earlier: &Totals) -> Totals {
         for (slot, cell) in &earlier.cells {
             if let Some(total) = self.cells.get_mut(slot) {
-                subtract(&mut total.latency, &cell.latency);
-                subtract(&mut total.service, &cell.service);
+                total.subtract(cell);
             }
         }
         self.cells.retain(|_, cell| !cell.latency.is_empty());
@@ -556,6 +572,28 @@ impl Totals {
     /// Returns the merged latency of all calls that `is_selected` selects.
     pub fn latency(&self, is_selected: impl Fn(Slot) -> bool) -> Times {
         self.times(|cell| &cell.latency, is_selected)
+    }
+
+    /// Returns the lower bounds of the selected latencies: the latencies without the delays that the
+    /// load generator itself caused. `None` if it delayed none of the calls.
+    pub fn least_latency(&self, is_selected: impl Fn(Slot) -> bool) -> Option<Times> {
+        let selected = || self.cells.iter().filter(|(slot, _)| is_selected(**slot));
+        let has_delays = selected().any(|(_, cell)| cell.has_delays());
+        has_delays.then(|| {
+            let mut merged = empty_times();
+            selected().for_each(|(_, cell)| cell.add_least(&mut merged));
+            merged
+        })
+    }
+
+    /// Returns the totals with the lower bounds of all latencies. `None` if the load generator
+    /// delayed no call.
+    pub fn with_least_latency(&self) -> Option<Totals> {
+        self.cells.values().any(Cell::has_delays).then(|| {
+            let mut totals = self.clone();
+            totals.cells.values_mut().for_each(Cell::use_least);
+            totals
+        })
     }
 
     /// Returns the number of selected calls that ended after the end of their scenario.

@@ -253,9 +253,12 @@ named! {
         /// The number of calls in the single run of each variant. The run is too short for blocks
         /// of time.
         Calls = "calls" | "calls of one run",
-        /// One value per variant. The two values differ by more than noise between runs can
-        /// explain.
+        /// Too few runs for a test. All values of one variant differ from all values of the other by
+        /// more than noise between runs can explain.
         FarApart = "far-apart" | "values far apart",
+        /// A total over all methods, or a rate, while the methods' shares of the calls differ. Its
+        /// difference says nothing about the variants.
+        MixDiffers = "mix-differs" | "the mix of methods differs",
         /// One value per variant, without a statistical test.
         ValuesOnly = "values-only" | "values only",
     }

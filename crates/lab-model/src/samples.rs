@@ -57,6 +57,7 @@ pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
             scheduling_delay_p99_max: Duration::from_millis(1),
             scheduling_delay_share_max: 0.05,
             waited_share_max: 0.1,
+            generator_share_max: 0.1,
         },
         reference: None,
         watch: Watch { interval: Duration::from_secs(1), pids: Vec::new(), node_exporter: None },

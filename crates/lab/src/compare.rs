@@ -5,6 +5,7 @@
 
 mod find;
 mod judge;
+mod mix;
 
 pub use find::{merge_runs, variants_at};
 pub use judge::{Options, compare};

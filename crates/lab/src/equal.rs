@@ -24,7 +24,7 @@ use wire::family::Family;
 use crate::analysis::calendar::rfc3339;
 use crate::run::unix_now;
 use crate::target;
-use crate::target::{Client, TargetFault};
+use crate::target::{Client, DifferentChains, TargetFault};
 use crate::wording::equal as wording;
 use groups::Groups;
 use send::{Outcome, Pair};
@@ -78,17 +78,8 @@ pub enum EqualFault {
         family_b: &'static str,
     },
     /// The servers have different chains.
-    #[error("the servers have different chains: {a} has the chain id {id_a}, and {b} has {id_b}")]
-    Chains {
-        /// URL of the first server.
-        a: String,
-        /// Chain id of the first server.
-        id_a: String,
-        /// URL of the second server.
-        b: String,
-        /// Chain id of the second server.
-        id_b: String,
-    },
+    #[error(transparent)]
+    Chains(#[from] DifferentChains),
     /// A server does not return its head (the number of its newest block), which the calls need.
     #[error(
         "{url} does not return the number of its head, which the default calls need; set --requests"
@@ -184,6 +175,7 @@ pub fn run(
     warnings.extend(wording::warnings(unanswered, unstable as u64, &skipped));
     let verdict = match () {
         () if groups.methods.iter().any(|row| row.different > 0) => EqualVerdict::Different,
+        () if groups.methods.iter().any(|row| row.unsteady > 0) => EqualVerdict::Unsteady,
         () if unanswered > 0 || calls.is_empty() => EqualVerdict::CannotTell,
         () => EqualVerdict::Equal,
     };
@@ -249,12 +241,8 @@ fn check_chains(a: &Server, b: &Server) -> Result<(), EqualFault> {
             family_b: b.family.as_str(),
         });
     }
-    match (&a.facts.chain_id, &b.facts.chain_id) {
-        (Some(id_a), Some(id_b)) if target::number_in(id_a) != target::number_in(id_b) => {
-            Err(EqualFault::Chains { a: url(a), id_a: id_a.clone(), b: url(b), id_b: id_b.clone() })
-        }
-        _ => Ok(()),
-    }
+    let [server_a, server_b] = [a, b].map(|server| (&server.client, server.facts.url.as_str()));
+    Ok(target::check_same_chain(server_a, server_b, a.family)?)
 }
 
 /// Returns the number of blocks below the head that a reorg may replace, for servers that report no

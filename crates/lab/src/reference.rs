@@ -30,7 +30,7 @@ use wire::method::{Repeat, Validity, methods_of};
 
 use crate::analysis::json_compare::{AllowedDifferences, difference};
 use crate::target;
-use crate::target::{Client, TargetFault};
+use crate::target::{Client, DifferentChains, TargetFault};
 
 #[cfg(test)]
 mod tests;
@@ -79,24 +79,49 @@ pub(crate) struct Comparison {
 pub enum ReferenceFault {
     /// The reference cannot be used.
     #[error("the reference: {0}")]
-    Target(#[from] TargetFault),
+    Target(TargetFault),
+    /// The reference has another chain than the target.
+    #[error("the reference: {0}")]
+    Chain(DifferentChains),
     /// The thread could not be started.
     #[error("cannot start the thread that compares responses: {0}")]
     Thread(#[source] std::io::Error),
+}
+
+// The messages contain the faults, so the faults are no sources, which would be printed again.
+impl From<TargetFault> for ReferenceFault {
+    fn from(fault: TargetFault) -> ReferenceFault {
+        ReferenceFault::Target(fault)
+    }
+}
+
+impl From<DifferentChains> for ReferenceFault {
+    fn from(fault: DifferentChains) -> ReferenceFault {
+        ReferenceFault::Chain(fault)
+    }
 }
 
 impl Comparison {
     /// Starts the comparison. Returns `None` if the plan names no reference.
     ///
     /// # Errors
-    /// Fails if the reference does not respond to a first call in JSON-RPC.
+    /// Fails if the reference does not respond to a first call in JSON-RPC, or has another chain than
+    /// the target.
     pub(crate) fn start(plan: &Plan) -> Result<Option<Comparison>, ReferenceFault> {
         let Some(reference) = &plan.reference else { return Ok(None) };
         let tls = Tls { ca: plan.connections.tls.ca.clone(), ..Tls::default() };
         let reference_client = Client::new(&reference.target(&plan.target), &tls)?;
         reference_client.call("web3_clientVersion", "[]")?;
+        let target_client = Client::new(&plan.target, &plan.connections.tls)?;
+        let urls = [plan.target.url.to_string(), reference.url.to_string()];
+        let family = plan.target.family.unwrap_or(Family::Ethereum);
+        target::check_same_chain(
+            (&target_client, &urls[0]),
+            (&reference_client, &urls[1]),
+            family,
+        )?;
         let mut comparer = Comparer {
-            target: Client::new(&plan.target, &plan.connections.tls)?,
+            target: target_client,
             reference: reference_client,
             allowed: AllowedDifferences {
                 ignore: reference.ignore.clone(),
@@ -105,7 +130,7 @@ impl Comparison {
             },
             methods: plan.methods.clone(),
             counts: BTreeMap::new(),
-            family: plan.target.family.unwrap_or(Family::Ethereum),
+            family,
             head: None,
             head_read_at: None,
             compared: Compared { reference: reference.url.to_string(), ..Compared::default() },

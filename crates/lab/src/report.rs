@@ -5,29 +5,27 @@
 //! present numbers; `analysis/` computes them and `docs/measuring.md` explains them.
 
 pub mod checks;
-mod document;
+pub(crate) mod document;
 
 mod assessment;
 mod capacity;
 pub(crate) mod compare;
 mod equal;
-mod load_study;
 mod run;
-mod study;
 
-mod parts;
+pub(crate) mod parts;
 
-mod markdown;
-mod page;
+pub(crate) mod markdown;
+pub(crate) mod page;
 mod terminal;
 
-mod chart;
+pub(crate) mod chart;
 mod folder;
 mod hlog;
 mod json;
 mod k6;
 mod reference;
-mod table;
+pub(crate) mod table;
 mod timeline;
 mod words;
 
@@ -35,8 +33,6 @@ mod words;
 pub(crate) use capacity::example as capacity_example;
 #[cfg(test)]
 pub(crate) mod example;
-#[cfg(test)]
-mod pins;
 #[cfg(test)]
 mod tests;
 
@@ -47,13 +43,11 @@ use lab_model::record::Totals;
 use lab_model::results::capacity::CapacityResult;
 use lab_model::results::compare::CompareResult;
 use lab_model::results::equal::EqualResult;
-use lab_model::results::load_study::LoadStudyResult;
 use lab_model::results::run::RunResult;
-use lab_model::results::study::StudyResult;
+use serde::Serialize;
 
 use document::Document;
 
-use crate::analysis::sync::VariantRuns;
 use crate::assessment::Assessed;
 
 pub use k6::k6_summary;
@@ -115,14 +109,9 @@ impl Report {
         Report(equal::document(result))
     }
 
-    /// Creates the report of a sync study.
-    pub fn study(result: &StudyResult) -> Report {
-        Report(study::document(result))
-    }
-
-    /// Creates the report of a study of load runs.
-    pub fn load_study(result: &LoadStudyResult) -> Report {
-        Report(load_study::document(result))
+    /// Creates a report with this document. `study.rs` and `study/load.rs` create those of studies.
+    pub(crate) fn new(document: Document) -> Report {
+        Report(document)
     }
 
     /// Creates the report of several results.
@@ -146,6 +135,21 @@ impl Report {
         page::render(&self.0)
     }
 }
+
+/// Names of all files that the functions `write_…` of this module write.
+pub const RESULT_FILES: [&str; 11] = [
+    "result.json",
+    "capacity.json",
+    "study.json",
+    "report.html",
+    "report.md",
+    "capacity.html",
+    "capacity.md",
+    "latency.hlog",
+    "series.csv",
+    "methods.csv",
+    "samples.csv",
+];
 
 /// Writes all files of a run into a folder, which is created if it is missing. Returns their paths.
 ///
@@ -190,43 +194,23 @@ pub fn write_capacity(dir: &Path, result: &CapacityResult) -> Result<Vec<PathBuf
     )
 }
 
-/// Writes `study.json`, `samples.csv`, `report.md` and `report.html` of a sync study, as
+/// Writes `study.json`, `report.md` and `report.html` of a study, and further files, as
 /// [`write_folder`] does.
 ///
 /// # Errors
 /// Fails if a file cannot be written. The files that were written before remain.
-pub fn write_study(
+pub(crate) fn write_study(
     dir: &Path,
-    result: &StudyResult,
-    variants: &[VariantRuns],
+    result: &impl Serialize,
+    report: &Report,
+    further_files: &[folder::File<'_>],
 ) -> Result<Vec<PathBuf>, ReportFault> {
-    let report = Report::study(result);
-    folder::write(
-        dir,
-        &[
-            ("study.json", &|| json::json("study.json", result)),
-            ("samples.csv", &|| table::samples(variants)),
-            ("report.md", &|| Ok(report.markdown().into_bytes())),
-            ("report.html", &|| Ok(report.html().into_bytes())),
-        ],
-    )
-}
-
-/// Writes `study.json`, `report.md` and `report.html` of a study of load runs, as [`write_folder`]
-/// does.
-///
-/// # Errors
-/// Fails if a file cannot be written. The files that were written before remain.
-pub fn write_load_study(dir: &Path, result: &LoadStudyResult) -> Result<Vec<PathBuf>, ReportFault> {
-    let report = Report::load_study(result);
-    folder::write(
-        dir,
-        &[
-            ("study.json", &|| json::json("study.json", result)),
-            ("report.md", &|| Ok(report.markdown().into_bytes())),
-            ("report.html", &|| Ok(report.html().into_bytes())),
-        ],
-    )
+    let json = || json::json("study.json", result);
+    let markdown = || Ok(report.markdown().into_bytes());
+    let html = || Ok(report.html().into_bytes());
+    let first: [folder::File<'_>; 1] = [("study.json", &json)];
+    let last: [folder::File<'_>; 2] = [("report.md", &markdown), ("report.html", &html)];
+    folder::write(dir, &[&first[..], further_files, &last[..]].concat())
 }
 
 /// Writes `report.md` and `report.html` of several results, as [`write_folder`] does.

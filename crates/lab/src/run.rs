@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::park_timeout;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use lab_engine::engine::simulated::Network;
 use lab_engine::engine::subscriptions::Subscriptions;
 use lab_engine::engine::transactions::TransactionLog;
 use lab_engine::engine::{Engine, EngineEvent, EngineFault};
@@ -35,6 +34,7 @@ use crate::analysis::verdict::EarlyEnd;
 use crate::inclusion::InclusionWatcher;
 use crate::reference::{Comparison, ReferenceFault, SampledCall};
 use crate::target::TargetFault;
+use crate::target::client::message_of;
 use crate::wording::verdict::threshold_outcome;
 use crate::{fingerprint, target};
 
@@ -79,7 +79,8 @@ pub fn run(
     stop: &Stop,
     on_second: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<Finished, RunFault> {
-    let probed = target::probe(plan)?;
+    let mut probed = target::probe(plan)?;
+    let plan = &probed.reduced_plan.take().map_or_else(|| Arc::clone(plan), Arc::new);
     let address = probed.addresses.first().copied();
     let mut comparison = Comparison::start(plan)?;
     let fingerprint = fingerprint::read(address);
@@ -98,6 +99,8 @@ pub fn run(
     let mut recording = Recording::new(plan, &probed.facts, Some(watcher), origin);
     recording.record(&mut engine, comparison.as_mut(), inclusion, stop, on_second);
     let samples_skipped = engine.samples_skipped();
+    let error_texts = engine.error_bodies().into_iter();
+    let error_texts = error_texts.map(|(status, body)| (status, message_of(&body, &plan.target)));
     engine.finish()?;
     let subscriptions = subscriptions.map_or(Ok(Vec::new()), Subscriptions::finish)?;
 
@@ -107,6 +110,7 @@ pub fn run(
         fingerprint,
         compared,
         subscriptions,
+        error_texts: error_texts.collect(),
         warnings: [probed.warnings, inclusion_warning.into_iter().collect()].concat(),
         ..recording.into_data(started)
     };
@@ -138,20 +142,15 @@ fn start_subscriptions(
     Ok(Subscriptions::start(plan, addresses, origin)?)
 }
 
-/// Executes a plan in a simulated network, in virtual time and without host samples. The recording
-/// and the analysis are the same as in [`run`].
+/// Records and analyses the run of an engine in a simulated network, which has no hosts. Both are
+/// the same as in [`run`].
 ///
 /// # Errors
-/// Fails if the simulation does not support the plan.
-pub fn replay(
-    plan: &Arc<Plan>,
-    network: &Network,
-    on_second: &mut dyn FnMut(&Progress<'_>),
-) -> Result<Finished, RunFault> {
+/// Fails if a thread of the engine ended with an error.
+pub fn replay(plan: &Arc<Plan>, mut engine: Engine) -> Result<Finished, RunFault> {
     let target = TargetFacts::default();
-    let mut engine = Engine::simulated(Arc::clone(plan), &Arc::default(), network)?;
     let mut recording = Recording::new(plan, &target, None, Instant::now());
-    recording.record(&mut engine, None, None, &Stop::new(), on_second);
+    recording.record(&mut engine, None, None, &Stop::new(), &mut |_| {});
     engine.finish()?;
     Ok(recording.into_data(0.0).into_finished())
 }
@@ -238,8 +237,8 @@ impl<'a> Recording<'a> {
                 }
             }
             if stop.is_requested() && self.early_end.is_none() {
-                self.early_end =
-                    Some(EarlyEnd::StoppedByUser(self.latest_interval_end.as_secs_f64()));
+                // The latest interval may have ended up to a second ago.
+                self.early_end = Some(EarlyEnd::StoppedByUser(self.origin.elapsed().as_secs_f64()));
                 engine.stop();
             }
         }
@@ -317,6 +316,7 @@ impl<'a> Recording<'a> {
             compared: None,
             subscriptions: Vec::new(),
             transactions: self.transactions,
+            error_texts: Vec::new(),
             warnings: Vec::new(),
         }
     }

@@ -7,6 +7,8 @@
 
 mod chain;
 pub(crate) mod client;
+mod missing;
+mod nonces;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::Duration;
@@ -88,19 +90,22 @@ pub enum Reason {
     },
     /// The rate limit does not even allow the calls before a run.
     #[error(
-        "a single call got status 429 {tries} times in a row; wait until the rate limit allows a call"
+        "a single call got status 429 {tries} times in a row, with the response \"{beginning}\"; wait \
+         until the rate limit or the quota allows a call"
     )]
     Limited {
         /// Number of attempts.
         tries: u32,
+        /// The message or the first bytes of the last response.
+        beginning: String,
     },
     /// The target requires credentials.
     #[error(
-        "it requires a key or token (HTTP status 401, {beginning}); send one with -H 'x-api-key: KEY' or \
+        "it requires a key or token (HTTP status 401: {beginning}); send one with -H 'x-api-key: KEY' or \
          -H 'authorization: Bearer TOKEN' (headers in a plan)"
     )]
     Unauthorized {
-        /// The first bytes of the body.
+        /// The message or the first bytes of the body.
         beginning: String,
     },
     /// A JSON-RPC server of an unknown family.
@@ -120,12 +125,77 @@ pub enum Reason {
         method: String,
         answer: String,
     },
+    /// The chain lacks the data of every call of a mix.
+    #[error(
+        "every call of mix {mix:?} draws {missing}, but no block that was read has any; send a \
+         transaction to the chain first, or choose calls with fixed parameters (--method and --params, \
+         params in a plan)"
+    )]
+    NothingToSend { mix: String, missing: String },
     /// The plan's transactions are signed for another chain.
     #[error("the plan's transactions are for chain {signed_for}, but it serves chain {served}")]
     OtherChain { signed_for: u64, served: u64 },
+    /// The target has transactions with nonces of the plan's transactions already.
+    #[error(
+        "{used} of {count} transactions of {sender} are used: its next nonce is {next}, and the file begins \
+         with {first}; sign transactions from nonce {next} on"
+    )]
+    UsedNonces {
+        sender: String,
+        /// Number of the plan's transactions whose nonces are used.
+        used: u64,
+        /// Number of the plan's transactions of the sender.
+        count: u64,
+        /// The sender's next nonce.
+        next: u64,
+        /// The first nonce of the sender in the file.
+        first: u64,
+    },
+    /// The plan's transactions begin with a nonce that is too high.
+    #[error(
+        "the transactions of {sender} begin with nonce {first}, but its next nonce is {next}: the target \
+         would hold all of them back; sign transactions from nonce {next} on"
+    )]
+    NonceGap { sender: String, next: u64, first: u64 },
     /// Another error of the connection.
     #[error("{error}")]
     Other { error: String },
+}
+
+/// Two servers have different chains, so their responses cannot be compared.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("the servers have different chains: {a} has the {what} {value_a}, and {b} has {value_b}")]
+pub struct DifferentChains {
+    /// URL of the first server.
+    pub a: String,
+    /// URL of the second server.
+    pub b: String,
+    /// What differs: the chain id or the first block.
+    pub what: &'static str,
+    /// The first server's value.
+    pub value_a: String,
+    /// The second server's value.
+    pub value_b: String,
+}
+
+/// Fails if two servers, given with their URLs, have different chain ids or first blocks. A value
+/// that one of them does not return is not compared.
+pub(crate) fn check_same_chain(
+    (client_a, a): (&Client, &str),
+    (client_b, b): (&Client, &str),
+    family: Family,
+) -> Result<(), DifferentChains> {
+    let check = |what, values: [Option<String>; 2], are_equal: &dyn Fn(&str, &str) -> bool| {
+        let [Some(value_a), Some(value_b)] = values else { return Ok(()) };
+        if are_equal(&value_a, &value_b) {
+            return Ok(());
+        }
+        Err(DifferentChains { a: a.to_owned(), b: b.to_owned(), what, value_a, value_b })
+    };
+    let ids = [client_a, client_b].map(|client| chain::read_chain_id(client, family));
+    check("chain id", ids, &|a, b| number_in(a) == number_in(b))?;
+    let blocks = [client_a, client_b].map(|client| chain::read_first_block(client, family));
+    check("first block", blocks, &|a, b| a.eq_ignore_ascii_case(b))
 }
 
 /// The result of a probe.
@@ -137,6 +207,8 @@ pub struct ProbeResult {
     pub facts: TargetFacts,
     /// The chain data from which parameters are drawn.
     pub chain: ChainFacts,
+    /// The plan without the calls for which the chain lacks data. `None` if no call lacks data.
+    pub reduced_plan: Option<Plan>,
     /// Warnings for the report.
     pub warnings: Vec<String>,
 }
@@ -195,14 +267,21 @@ pub(crate) fn probe_with(client: &Client, plan: &Plan) -> Result<ProbeResult, Ta
     }
     let mut facts = identity.into_facts(target, family);
     check_chain_of_transactions(plan, &facts)?;
+    let target_fault = |reason| TargetFault { url: target.url.to_string(), reason };
+    if let Some(transactions) = plan.transactions() {
+        warnings.extend(nonces::check(client, &transactions.senders).map_err(target_fault)?);
+    }
     let mut chain = ChainFacts::default();
     if let Some(family) = family {
         chain.has_decimal_numbers = family != Family::Ethereum;
         facts.head_start = chain::read_head(client, family)?;
-        chain::fetch(client, family, needed, facts.head_start, &mut chain)
-            .map_err(|reason| TargetFault { url: target.url.to_string(), reason })?;
+        chain::fetch(client, family, needed, facts.head_start, &mut chain).map_err(target_fault)?;
+        warnings.extend(missing::replace_addresses(client, family, needed, &mut chain));
     }
-    Ok(ProbeResult { addresses, facts, chain, warnings })
+    let (reduced_plan, dropped) =
+        missing::without_missing(plan, &chain).map_err(target_fault)?.unzip();
+    warnings.extend(dropped.into_iter().flatten());
+    Ok(ProbeResult { addresses, facts, chain, reduced_plan, warnings })
 }
 
 /// Fails if the plan's transactions are signed for another chain than the target's. Passes if one

@@ -55,6 +55,9 @@ pub(crate) fn make_unique<'a>(names: impl Iterator<Item = &'a mut String>) {
 pub struct Run {
     /// File or folder of the run.
     pub label: String,
+    /// Index of the run among all runs of its variant, including those that are left out. Runs with
+    /// the same number form a pair.
+    pub number: usize,
     /// Facts about how the run was made.
     pub facts: Facts,
     /// Values over the whole run.

@@ -235,6 +235,22 @@ fn verdicts() -> Vec<Case> {
             is_right: |it| has_outcome(it, Outcome::Fail),
         },
         Case {
+            name: "a wait of seconds in the generator beside a timeout of 800 ms",
+            target: || slots(4, ms(20)),
+            load: "workers_max = 40\nstages = [{ duration = \"5s\", rate = 600 }]\ngrace = \"30s\"",
+            tables: "",
+            timeout: SHORT,
+            is_right: |it| {
+                let seconds = it.series.iter().map(|second| second.at).fold(0.0, f64::max);
+                has_outcome(it, Outcome::Fail)
+                    && finds(it, "the rest is the wait in the generator")
+                    && !finds(it, "the target changed during the run")
+                    && it.overall.latency.p50_ms > 800.0
+                    && seconds <= 6.5
+                    && it.generator.iterations.dropped > 1_000
+            },
+        },
+        Case {
             name: "pauses that bound the rate",
             target: || after(ms(1), |_| ok()),
             load: "model = \"closed\"\npause = \"100ms\"\nstages = [{ duration = \"2s\", workers = 5 }]",
@@ -511,9 +527,11 @@ fn plan(case: &Case, port: u16, reference: u16) -> Plan {
     let calls = if case.name.starts_with("two: ") { TWO } else { ONE };
     let validity = match case.tables.contains("[validity]") {
         true => "",
-        false => "[validity]\nwaited_share_max = 1\n",
+        false => "[validity]\nwaited_share_max = 1\ngenerator_share_max = 1\n",
     };
-    let tables = case.tables.replace("LATE", &format!("{LATE}waited_share_max = 1"));
+    let tables = case
+        .tables
+        .replace("LATE", &format!("{LATE}waited_share_max = 1\ngenerator_share_max = 1"));
     let tables = tables.replace("WAITED", "waited_share_max = 0");
     let tables = tables.replace("REFERENCE", &format!("http://127.0.0.1:{reference}/"));
     let text = format!(

@@ -14,10 +14,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use lab::run::{Finished, replay};
+use lab::run::{self, Finished};
+use lab_engine::engine::Engine;
 use lab_engine::engine::simulated::{FaultRates, Network, ServerCounts};
 use lab_model::plan::{Batch, Model, Plan, Reuse};
 use lab_model::record::Class;
+use lab_model::results::Outcome;
 use lab_model::samples;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -28,6 +30,12 @@ const TIMEOUT: Duration = Duration::from_millis(100);
 /// Calls per request, if the plan sends batches.
 const BATCH_CALLS: u64 = 3;
 const BATCH: Batch = Batch { probability: 1.0, size: BATCH_CALLS as usize };
+
+/// Runs a plan in a network.
+fn replay(plan: &Arc<Plan>, network: &Network) -> Finished {
+    let engine = Engine::simulated(Arc::clone(plan), &Arc::default(), network);
+    run::replay(plan, engine.expect("the plan can be run")).expect("the run ends")
+}
 
 /// Runs the plan of a seed; returns the plan, its result, and the server's counts.
 fn run(seed: u64) -> (Plan, Finished, ServerCounts) {
@@ -40,7 +48,7 @@ fn run(seed: u64) -> (Plan, Finished, ServerCounts) {
     };
     let network = Network::new(seed, TIMEOUT, fault_rates);
     let shared = Arc::new(plan.clone());
-    let finished = replay(&shared, &network, &mut |_| {}).expect("the plan can be run");
+    let finished = replay(&shared, &network);
     (plan, finished, network.counts())
 }
 
@@ -192,6 +200,80 @@ fn the_same_seed_gives_the_same_result_byte_for_byte() {
         assert_eq!(first.2, second.2, "seed {seed}");
     }
     assert_ne!(to_json(&run(1).1), to_json(&run(2).1));
+}
+
+/// Time for which the generator is stopped.
+const STOP: Duration = Duration::from_secs(2);
+const NO_FAULTS: FaultRates = FaultRates { connect: 0, request: 0, stall: 0 };
+
+/// The generator is stopped for 2 s, in each model. The target responds as before, in less than 60 ms.
+/// The result never blames the target, and never calls the latencies valid.
+#[test]
+fn a_stopped_generator_is_not_the_targets_fault() {
+    let run_stopped = |mut plan: Plan, at_ms: u64| {
+        (plan.target.timeout, plan.target.connect_timeout) = (TIMEOUT, TIMEOUT);
+        let network = Network::new(1, TIMEOUT, NO_FAULTS);
+        network.pause_client(Duration::from_millis(at_ms), None, STOP);
+        replay(&Arc::new(plan), &network).result
+    };
+    for at_ms in [3_300, 4_000, 7_900] {
+        let closed = run_stopped(samples::closed(4, 1, 10, &["eth_call"]), at_ms);
+        let unpaced = run_stopped(samples::closed(1, 0, 10, &["eth_call"]), at_ms);
+        let open = run_stopped(samples::open(100.0, 10, &["eth_call"]), at_ms);
+        let mut few_workers = samples::open(100.0, 10, &["eth_call"]);
+        few_workers.scenarios[0].workers_max = 2;
+        let few_workers = run_stopped(few_workers, at_ms);
+        for (name, result) in
+            [("closed", closed), ("unpaced", unpaced), ("open", open), ("few workers", few_workers)]
+        {
+            let told = [&result.verdict.reasons[..], &result.warnings, &result.findings].concat();
+            let text = format!("{name} at {at_ms} ms: {:?} {told:#?}", result.verdict.outcome);
+            assert!(
+                told.iter().any(|told| told.contains("the generator itself stood still")),
+                "{text}"
+            );
+            for blame in ["the target stalled", "did not keep up", "the target changed"] {
+                assert!(!told.iter().any(|told| told.contains(blame)), "{text}");
+            }
+            let outcome = result.verdict.outcome;
+            assert_eq!(result.overall.failed_share, 0.0, "{text}");
+            let (latency, least) = (result.overall.latency, result.overall.latency_least.unwrap());
+            assert!(latency.max_ms > 1_900.0 && least.max_ms < 60.0, "{text} {least:?}");
+            // A fifth of the calls of an open load waited for the generator. With few workers, these
+            // iterations were dropped.
+            assert_eq!(name == "open", latency.p95_ms > 1_000.0, "{text}");
+            let expected = match name {
+                "open" | "few workers" => Outcome::Invalid,
+                _ => Outcome::ClientLimited,
+            };
+            assert_eq!(outcome, expected, "{text}");
+        }
+    }
+}
+
+/// The generator is stopped between any two readings of its clock, in each model, or while more
+/// responses wait than one look at the sockets returns. No call keeps the stop in its least latency,
+/// and no response counts as late.
+#[test]
+fn a_stop_at_any_point_is_in_no_least_latency() {
+    let check = |name: &str, mut plan: Plan, readings: Option<u64>| {
+        (plan.target.timeout, plan.target.connect_timeout) = (TIMEOUT, TIMEOUT);
+        let network = Network::new(1, TIMEOUT, NO_FAULTS);
+        network.pause_client(Duration::from_millis(300), readings, STOP);
+        let result = replay(&Arc::new(plan), &network).result;
+        let (gaps, least) = (result.generator.gaps, result.overall.latency_least);
+        let text = format!("{name}, {readings:?}: {gaps:?} {least:?}");
+        assert!(gaps.max_ms > 1_990.0, "{text}");
+        assert!(least.is_some_and(|least| least.max_ms < 100.0), "{text}");
+        assert_eq!(result.overall.failed_share, 0.0, "{text}");
+    };
+    for readings in 0..100 {
+        check("closed", samples::closed(2, 1, 3, &["eth_call"]), Some(readings));
+        check("open", samples::open(100.0, 3, &["eth_call"]), Some(readings));
+    }
+    for readings in [None, Some(0), Some(1_000)] {
+        check("many workers", samples::closed(1_000, 100, 3, &["eth_call"]), readings);
+    }
 }
 
 #[test]

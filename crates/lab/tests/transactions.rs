@@ -97,33 +97,29 @@ fn a_real_node_includes_what_was_sent() {
     }
 
     // If the same file is sent again, every nonce is already used.
-    let again = send(&geth.address, &lines, 100, "[inclusion]\nwait = \"20s\"\n").unwrap();
-    assert_eq!(counts(&again), [40, 0, 40, 0, 0], "{:?}", again.transactions);
-    let message = &transactions(&again).refusals[0].0;
-    assert!(message.starts_with("nonce too low"), "{message}");
-    assert!(transactions(&again).inclusion.as_ref().unwrap().waited < 10.0, "nothing is pending");
+    let again = send(&geth.address, &lines, 100, "").unwrap_err().to_string();
+    assert!(again.contains("10 of 10 transactions of 0x"), "{again}");
+    assert!(again.contains("its next nonce is 10, and the file begins with 0"), "{again}");
 }
 
 #[test]
-fn a_real_node_holds_back_and_refuses() {
+fn a_real_node_refuses_and_would_hold_back() {
     let Some(geth) = Geth::start_dev(2) else { return };
-    // The second sender's first nonces are missing, and the third sender has no ether.
-    let lines = [line(0, 0), line(1, 5), line(2, 0), line(0, 1), line(1, 6), line(2, 1)];
+    // The node would hold back transactions whose first nonces are missing.
+    let gap = send(&geth.address, &[line(0, 0), line(1, 5)], 20, "").unwrap_err().to_string();
+    assert!(gap.contains("begin with nonce 5, but its next nonce is 0"), "{gap}");
+    // The third sender has no ether.
+    let lines = [line(0, 0), line(2, 0), line(0, 1), line(2, 1)];
     let tables = "[inclusion]\nwait = \"4s\"\n[thresholds]\npending = \"count==0\"\n\
                 failed = \"rate<0.1\"\nincluded = \"count==2\"\n";
     let result = send(&geth.address, &lines, 20, tables).unwrap();
-    assert_eq!(counts(&result), [6, 4, 2, 2, 2], "{:?}", result.transactions);
-    assert_eq!(kept(&result), [false, false, true], "{:?}", result.thresholds);
+    assert_eq!(counts(&result), [4, 2, 2, 2, 0], "{:?}", result.transactions);
+    assert_eq!(kept(&result), [true, false, true], "{:?}", result.thresholds);
     let row = transactions(&result);
     assert_eq!(row.refusals.len(), 1, "{:?}", row.refusals);
     assert!(row.refusals[0].0.starts_with("insufficient funds"), "{:?}", row.refusals);
-    assert!(row.inclusion.as_ref().unwrap().waited >= 4.0);
     let findings = result.findings.join("\n");
-    for fact in
-        ["2 of 6 sent transactions were refused", "2 of 6 sent transactions were in no block"]
-    {
-        assert!(findings.contains(fact), "{findings}");
-    }
+    assert!(findings.contains("2 of 4 sent transactions were refused"), "{findings}");
     assert!(!findings.contains("the load ended before"), "{findings}");
 }
 
@@ -139,7 +135,8 @@ fn transactions_of_another_chain_are_not_sent() {
 
 #[test]
 fn inclusion_times_are_those_of_the_chain() {
-    const AFTER: Duration = Duration::from_millis(700);
+    // The times of a result are rounded to three digits: 700.1 ms is in the bucket from 699.92 ms.
+    const AFTER: Duration = Duration::from_millis(701);
     let server = Server::start(false, Box::new(|_| Fate::Included(AFTER)));
     let lines: Vec<_> = (0..5).flat_map(|nonce| [line(0, nonce), line(1, nonce)]).collect();
     let tables = "[inclusion]\ninterval = \"20ms\"\nwait = \"20s\"\n[thresholds]\n\

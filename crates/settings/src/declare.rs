@@ -16,7 +16,8 @@
 ///
 /// The struct has a field [`Key`](crate::Key) for each key, with the value and its position in the
 /// file. `struct Name => pub Values` also declares a struct with only the values. The method
-/// `values` returns this struct, for use after the checks.
+/// `values` returns this struct, for use after the checks. `keep_at_start` of this struct keeps the
+/// values that a reload must not change.
 ///
 /// A label distinguishes the tables of a list. `struct Name by KEY` makes the value of a key the
 /// label. `struct Name as FUNCTION` sets a function that returns the label.
@@ -175,6 +176,14 @@ macro_rules! table {
             )*
         }
 
+        #[allow(dead_code, unused_variables, reason = "many tables have no such key")]
+        impl $values {
+            /// Keeps the values of `running` for the keys that take effect only at a start.
+            $values_visibility fn keep_at_start(&mut self, running: &Self) {
+                $($crate::table!(@keep self.$key, running.$key $(, $at_start)?);)*
+            }
+        }
+
         impl $name {
             /// Returns only the values.
             $visibility fn values(&self) -> $values {
@@ -202,6 +211,9 @@ macro_rules! table {
         @collect $kind:tt $($computed:expr)?, $keys:expr, $value:ty, $name:expr, $key:expr,
         $default:expr, $at_start:expr
     ) => { $keys.add_key::<$value>($name, $key, $default, $at_start) };
+    // Keeps the value of a running program if a change takes effect only at the next start.
+    (@keep $value:expr, $running:expr) => {};
+    (@keep $value:expr, $running:expr, at_start) => { $value = $running.clone() };
     // True if a change takes effect only at the next start.
     (@at_start) => { false };
     (@at_start at_start) => { true };

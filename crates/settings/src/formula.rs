@@ -5,7 +5,7 @@
 //! may be written as `${name} * 2`. The value types of keys (`value.rs`) check the bounds of the
 //! result.
 
-use crate::table::not_found_message;
+use crate::names::not_found_message;
 
 #[cfg(test)]
 mod tests;

@@ -7,39 +7,37 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `syntax` | parses a text into a tree of values with their positions |
+//! | `syntax`, `parse` | the tree of values with their positions; parses a text into a tree |
 //! | `declare`, `table` | the declaration of a table; reads a tree by the declaration |
-//! | `value` | value types: the values that a key accepts, and how they are read |
+//! | `table/value` | value types: the values that a key accepts, and how they are read |
 //! | `url` | parses the URL of a node, and prints it without its secrets |
 //! | `expand`, `formula` | replaces `${VAR}` and `${file:PATH}`; evaluates formulas |
 //! | `report`, `diagnostic` | collects and prints problems, with masked secrets |
 //! | `reference`, `schema` | the reference page; the JSON Schema |
-//! | `diff` | lists the differences between two files |
+//! | `table/diff` | lists the differences between two files |
 //!
 //! The program checks whether the values of several keys fit together, and adds its errors to the
 //! same [`Report`].
 
 mod declare;
 mod diagnostic;
-pub mod diff;
 mod expand;
 pub mod formula;
+mod names;
+mod parse;
 pub mod reference;
 mod report;
 pub mod schema;
 mod syntax;
 mod table;
 pub mod url;
-pub mod value;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Position, Severity};
 pub use expand::{ReadContext, TEXT_BYTES_MAX, read_text_file};
+pub use names::{find_nearest_name, not_found_message};
 pub use report::{Located, Location, Report};
 pub use syntax::{Item, Member, Span, Tree};
-pub use table::{
-    DefaultDoc, Key, KeyDoc, Origin, Reader, Table, TableDoc, find_nearest_name, not_found_message,
-    unset_key,
-};
+pub use table::{DefaultDoc, Key, KeyDoc, Origin, Reader, Table, TableDoc, diff, unset_key, value};
 pub use value::{Input, Scalar, ValueType};
 
 /// Replaces a secret in all output.
@@ -56,7 +54,7 @@ pub fn read<'a, T: Table>(
     context: &ReadContext<'_>,
 ) -> (Option<T>, Report<'a>) {
     let mut report = Report::of_file(file, text);
-    let Some(members) = syntax::parse(text, context.text_bytes_max, &mut report) else {
+    let Some(members) = parse::parse(text, context.text_bytes_max, &mut report) else {
         return (None, report);
     };
     report.hide_values(&members);

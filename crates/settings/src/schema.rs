@@ -4,13 +4,13 @@
 //! A schema checks keys, types and bounds of numbers. [`crate::read`] checks more, such as that
 //! a variable exists.
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::Value as Json;
 
-use crate::table::{DefaultDoc, Table, TableDoc};
+use crate::table::Table;
 
 /// Returns the schema of a whole file in draft 2020-12. `id` is its `$id`.
 pub fn document<T: Table>(id: &str, title: &str) -> Json {
-    let mut schema = table_schema(&T::doc());
+    let mut schema = T::doc().schema();
     if let Some(members) = schema.as_object_mut() {
         members.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
         members.insert("$id".into(), id.into());
@@ -41,34 +41,4 @@ fn allow_formulas(schema: &mut Json) {
         }
         _ => {}
     }
-}
-
-/// Returns the schema of one table.
-pub(crate) fn table_schema(doc: &TableDoc) -> Json {
-    let mut properties = Map::new();
-    for key in &doc.keys {
-        let mut schema = key.schema.clone();
-        if let Some(members) = schema.as_object_mut() {
-            let description = match key.default {
-                DefaultDoc::Described(words) => format!("{} Default: {words}.", key.doc),
-                DefaultDoc::Is(_) | DefaultDoc::Empty | DefaultDoc::Required => key.doc.to_owned(),
-            };
-            members.insert("description".into(), description.into());
-            // Numbers, booleans and strings are written alike in TOML and in JSON.
-            if key.default.is_value()
-                && let Ok(default) = serde_json::from_str(&key.default_text)
-            {
-                members.insert("default".into(), default);
-            }
-        }
-        properties.insert(key.name.to_owned(), schema);
-    }
-    let required = doc.keys.iter().filter(|key| key.default == DefaultDoc::Required);
-    json!({
-        "type": "object",
-        "description": doc.doc,
-        "properties": properties,
-        "required": required.map(|key| key.name).collect::<Vec<_>>(),
-        "additionalProperties": false,
-    })
 }

@@ -4,13 +4,17 @@
 use std::fmt;
 use std::ops::Deref;
 
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json, json};
 
 use crate::diff::Collector;
 use crate::expand::{ReadContext, expand};
+use crate::names::{find_nearest_name, not_found_message};
 use crate::report::{Located, Location, Report};
 use crate::syntax::{Item, Member, Span, Tree};
 use crate::value::{Scalar, ValueType};
+
+pub mod diff;
+pub mod value;
 
 /// A table of a file, declared with [`table!`](crate::table!).
 pub trait Table: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
@@ -22,7 +26,7 @@ pub trait Table: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     fn defaults(path: &str) -> Self;
     /// Reads the keys. Call [`Reader::read_table`] instead, because it also reports unknown keys.
     fn read(reader: &mut Reader<'_, '_>, members: &[Member], location: Location) -> Self;
-    /// Passes every key to the collector, for [`diff`](crate::diff).
+    /// Passes every key to the collector, for [`diff`].
     fn collect(&self, keys: &mut Collector);
     /// Returns the label that distinguishes the table from other tables of its list. Empty if the
     /// table has no label.
@@ -197,7 +201,7 @@ pub enum DefaultDoc {
 
 impl DefaultDoc {
     /// Returns true if the default is a value, which TOML can express.
-    pub(crate) fn is_value(self) -> bool {
+    pub fn is_value(self) -> bool {
         matches!(self, DefaultDoc::Is(_) | DefaultDoc::Empty)
     }
 }
@@ -258,6 +262,38 @@ impl TableDoc {
                 None => {}
             }
         }
+    }
+
+    /// Returns the JSON Schema of the table.
+    pub(crate) fn schema(&self) -> Json {
+        let mut properties = Map::new();
+        for key in &self.keys {
+            let mut schema = key.schema.clone();
+            if let Some(members) = schema.as_object_mut() {
+                let description = match key.default {
+                    DefaultDoc::Described(words) => format!("{} Default: {words}.", key.doc),
+                    DefaultDoc::Is(_) | DefaultDoc::Empty | DefaultDoc::Required => {
+                        key.doc.to_owned()
+                    }
+                };
+                members.insert("description".into(), description.into());
+                // Numbers, booleans and strings are written alike in TOML and in JSON.
+                if key.default.is_value()
+                    && let Ok(default) = serde_json::from_str(&key.default_text)
+                {
+                    members.insert("default".into(), default);
+                }
+            }
+            properties.insert(key.name.to_owned(), schema);
+        }
+        let required = self.keys.iter().filter(|key| key.default == DefaultDoc::Required);
+        json!({
+            "type": "object",
+            "description": self.doc,
+            "properties": properties,
+            "required": required.map(|key| key.name).collect::<Vec<_>>(),
+            "additionalProperties": false,
+        })
     }
 }
 
@@ -459,31 +495,4 @@ fn join_path(path: &str, name: &str) -> String {
 /// Returns the name of a key that is declared as a raw identifier, such as `r#match`.
 fn strip_raw_prefix(name: &str) -> &str {
     name.trim_start_matches("r#")
-}
-
-/// Returns the nearest name by edit distance. Returns `None` if there are no names, if more than a
-/// third of the letters differ, or if `written` is too long for a comparison.
-pub fn find_nearest_name<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
-    /// Maximum length of a compared name. The cost grows with the square of the length.
-    const NAME_BYTES_MAX: usize = 64;
-    if written.len() > NAME_BYTES_MAX {
-        return None;
-    }
-    let distance = |name: &str| strsim::osa_distance(&written.to_lowercase(), &name.to_lowercase());
-    let (nearest_distance, nearest_name) =
-        names.iter().map(|name| (distance(name), *name)).min_by_key(|(distance, _)| *distance)?;
-    let distance_max = (nearest_name.len().max(written.len()) / 3).max(1);
-    // If the distance is the whole length, the names have no letter in common.
-    (nearest_distance <= distance_max && nearest_distance < written.len()).then_some(nearest_name)
-}
-
-/// Returns the message and the allowed values for a name that does not exist. `kind` is the kind of
-/// the name, such as "chain".
-pub fn not_found_message(kind: &str, name: &str, known: &[&str]) -> (String, String) {
-    let message = match find_nearest_name(name, known) {
-        Some(nearest_name) => format!("there is no such {kind}; did you mean {nearest_name}?"),
-        None => format!("there is no such {kind}"),
-    };
-    let allowed = if known.is_empty() { format!("no {kind} is defined") } else { known.join(", ") };
-    (message, allowed)
 }

@@ -95,6 +95,10 @@ const PRINTED_DIGITS_MAX: usize = 2;
 /// key, because some providers put the key into the host name.
 const MASKED_LABEL_BYTES_MIN: usize = 16;
 
+/// Parts of a URL or header with at least this number of bytes are masked in a text of the node.
+/// Masking shorter parts, which are rarely keys, would make the text unreadable.
+const SECRET_BYTES_MIN: usize = 8;
+
 /// Maximum number of bytes of a socket's path on Linux: 108 with the final zero byte (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
@@ -326,6 +330,22 @@ impl NodeUrl {
     /// no user part.
     pub fn authorization(&self) -> Option<&HeaderValue> {
         self.authorization.as_ref()
+    }
+
+    /// Masks secrets in a text that the node sent, because a node may repeat a key in an error. The
+    /// secrets are the parts of the path and query, and the words of `header_values`.
+    pub fn mask_secrets_in<'a>(
+        &'a self,
+        text: &str,
+        header_values: impl IntoIterator<Item = &'a str>,
+    ) -> String {
+        let url_parts = self.target.split(['/', '?', '&', '=', '#']);
+        let header_parts = header_values.into_iter().flat_map(|value| value.split(' '));
+        let mut secrets: Vec<&str> = url_parts.chain(header_parts).collect();
+        secrets.retain(|secret| secret.len() >= SECRET_BYTES_MIN);
+        // The longest first: a secret may be a part of another one.
+        secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret, MASK))
     }
 
     /// Returns the default name of the node: the file name of a local socket, or else the host and

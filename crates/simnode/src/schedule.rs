@@ -79,14 +79,6 @@ impl Default for WorldOptions {
 }
 
 impl WorldOptions {
-    /// Blocks of about mainnet's size: 150 transactions and 300 logs.
-    #[must_use]
-    pub fn mainnet_like(self) -> Self {
-        Self { transactions_min: 100, transactions_max: 200, ..self }
-    }
-}
-
-impl WorldOptions {
     /// Returns true if no branch has a block at this height.
     #[must_use]
     pub fn is_skipped(&self, number: u64) -> bool {

@@ -152,15 +152,6 @@ impl World {
         self.block_at_or_below(head.saturating_sub(self.options.finality_depth / 2))
     }
 
-    /// Returns the number of the lowest block that the world can return.
-    #[must_use]
-    pub fn lowest_number(&self) -> u64 {
-        let floor = self.block_index.read().floor();
-        // The lowest block in the index cannot be rebuilt, because the index lacks the state after
-        // its parent.
-        if floor == 0 { 0 } else { floor + 1 }
-    }
-
     /// Returns the position of block `number` in the view of a head. Returns `None` if the number
     /// is above the head or skipped.
     #[must_use]

@@ -14,11 +14,13 @@ pub mod dashboard;
 pub mod members;
 pub mod raw;
 
+#[cfg(feature = "signing")]
 pub mod geth;
 pub mod port;
 pub mod postgres;
 pub mod prometheus;
 pub mod proxy;
 pub mod running;
+#[cfg(feature = "signing")]
 pub mod signing;
 pub mod wait;

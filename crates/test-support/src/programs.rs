@@ -4,8 +4,9 @@
 //!
 //! `cargo xtask check` installs these programs; this module only finds them. A missing program
 //! skips the test. The skip is recorded in the file that `WEIR_SKIP_LOG` names, so that the check
-//! can count skips. With `WEIR_REQUIRE_PROGRAMS=1`, which CI sets, a missing program fails the test
-//! instead.
+//! can count skips. With `WEIR_REQUIRE_PROGRAMS=1`, which the check sets in CI, a missing program
+//! fails the test instead, unless it is in [`FULL_CHECK_ONLY`]. With `WEIR_REQUIRE_PROGRAMS=all`,
+//! which `cargo xtask check --full` sets, every missing program fails the test.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -16,12 +17,18 @@ use std::process::Child;
 
 use crate::wait::wait_until;
 
-/// Finds `program` in `PATH`, or else in the folders where `go install`, `cargo install` and Debian
-/// install programs.
+/// Programs, and a folder of one, that only `cargo xtask check --full` builds, because each takes
+/// minutes to build.
+pub const FULL_CHECK_ONLY: [&str; 3] = ["kube-apiserver", "otelcol", "grafana"];
+
+/// Finds `program` in the folder of `cargo xtask check`, in `PATH`, or else in the folders where
+/// `go install`, `cargo install` and Debian install programs.
 pub fn find(program: &str) -> Option<PathBuf> {
     let home = env::var_os("HOME").map(PathBuf::from);
     let from_path = env::var_os("PATH");
-    let mut folders: Vec<PathBuf> = from_path.iter().flat_map(env::split_paths).collect();
+    // The check installs the versions of programs whose output the tests expect.
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin")];
+    folders.extend(from_path.iter().flat_map(env::split_paths));
     folders.extend(env::var_os("GOBIN").map(PathBuf::from));
     folders.extend(env::var_os("GOPATH").map(|path| PathBuf::from(path).join("bin")));
     folders.extend(home.iter().flat_map(|home| [home.join("go/bin"), home.join(".cargo/bin")]));
@@ -40,7 +47,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
 /// test must return at once.
 ///
 /// # Panics
-/// Panics if the program is missing and `WEIR_REQUIRE_PROGRAMS=1` is set.
+/// Panics if the program is missing and `WEIR_REQUIRE_PROGRAMS` requires it.
 pub fn require(program: &str) -> Option<PathBuf> {
     let path = find(program);
     if path.is_none() {
@@ -53,20 +60,23 @@ pub fn require(program: &str) -> Option<PathBuf> {
 /// afterwards.
 ///
 /// # Panics
-/// Panics if `WEIR_REQUIRE_PROGRAMS=1` is set.
+/// Panics if `WEIR_REQUIRE_PROGRAMS` requires the dependency.
 pub fn skip_missing(dependency: &str) {
-    let is_required = env::var("WEIR_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
+    let required = env::var("WEIR_REQUIRE_PROGRAMS").unwrap_or_default();
+    let is_left_to_full = FULL_CHECK_ONLY.iter().any(|name| dependency.ends_with(name));
+    let is_required = required == "all" || (required == "1" && !is_left_to_full);
     assert!(
         !is_required,
-        "{dependency} is missing and WEIR_REQUIRE_PROGRAMS=1: run cargo xtask check"
+        "{dependency} is missing and WEIR_REQUIRE_PROGRAMS={required}: run cargo xtask check"
     );
-    skip(&format!("needs {dependency}"));
+    let full = if is_left_to_full { ", left to cargo xtask check --full" } else { "" };
+    skip(&format!("needs {dependency}{full}"));
 }
 
 /// Returns true if a folder that `cargo xtask check` fills exists. Otherwise records a skip.
 ///
 /// # Panics
-/// Panics if the folder is missing and `WEIR_REQUIRE_PROGRAMS=1` is set.
+/// Panics if the folder is missing and `WEIR_REQUIRE_PROGRAMS` requires it.
 pub fn require_folder(folder: &Path) -> bool {
     let exists = folder.is_dir();
     if !exists {

@@ -154,6 +154,25 @@ impl Client {
         self.read_response_with(true)
     }
 
+    /// Reads the next response, which has a length. Returns `None` if the connection ends before the
+    /// last byte of it.
+    pub fn read_whole_response(&mut self) -> Option<Response> {
+        loop {
+            let head_end = self.received.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+            if let Some(head_end) = head_end {
+                let head = String::from_utf8_lossy(&self.received[..head_end]).to_ascii_lowercase();
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+                let length: usize = length.and_then(|it| it.parse().ok()).expect("a length");
+                if self.received.len() >= head_end + 4 + length {
+                    return self.read_response();
+                }
+            }
+            if !self.fill() {
+                return None;
+            }
+        }
+    }
+
     /// Reads the next response as the response to a HEAD request, which has no body.
     pub fn read_head_response(&mut self) -> Option<Response> {
         self.read_response_with(false)

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Timeout of a wait. It is longer than any awaited event takes on a busy machine.
-pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval between two polls of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 

@@ -4,7 +4,6 @@
 
 use std::io;
 use std::io::{BufRead as _, IsTerminal as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +22,14 @@ use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::run::RunResult;
 
 use crate::ci::CiOutput;
-use crate::load::arguments::TargetArgs;
-use crate::load::{
-    EXIT_CLIENT_LIMITED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_SELF_CHECK,
-    argument_error, report_self_check,
+use crate::exit_code::{
+    EXIT_CLIENT_LIMITED, EXIT_FAILED, EXIT_FAULTY, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_SELF_CHECK,
 };
+use crate::load::arguments::TargetArgs;
+use crate::load::{argument_error, report_self_check};
+use crate::out::OutFolder;
+use crate::stop;
 use crate::terminal::{ProgressOutput, stdout_colour};
-use crate::{EXIT_FAULTY, stop};
 
 /// Default number of workers for a URL. A worker runs one iteration at a time. So 500 workers
 /// sustain 500 iterations per second with a latency of one second. Idle workers open no
@@ -79,14 +79,16 @@ Exit codes:
     arg.help(help).help_heading(None::<&'static str>)
 }))]
 #[command(mut_arg("set", |arg| arg.help_heading(None::<&'static str>)))]
+#[command(mut_arg("out", |arg| arg.help(
+    "Write capacity.json, capacity.html, capacity.md and the runs of all probes to a folder"
+)))]
 #[command(mut_arg("plan_target", |arg| arg.help("Search this URL instead of the plan's target")))]
 pub(crate) struct Capacity {
     #[command(flatten)]
     search: SearchOptions,
 
-    /// Write capacity.json, capacity.html, capacity.md and the runs of all probes to a folder
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    folder: OutFolder,
 
     /// Print the result as JSON (schema weir.capacity/1) instead of text
     #[arg(long)]
@@ -192,6 +194,7 @@ const MEASURED_TIME_MIN: Duration = Duration::from_secs(4);
 
 impl Capacity {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
+        self.folder.create(&report::RESULT_FILES)?;
         let rate = self.search.rate_start.unwrap_or(DEFAULT_RATE_START);
         let mut plan = match self.target.build_search_plan(rate, DEFAULT_WORKERS)? {
             Ok(plan) => plan,
@@ -206,10 +209,6 @@ impl Capacity {
             Ok(cost) => cost,
             Err(fault) => return Ok(argument_error(&fault.to_string())),
         };
-        if let Some(dir) = &self.out {
-            let context = || format!("cannot make the folder {}", dir.display());
-            std::fs::create_dir_all(dir).with_context(context)?;
-        }
         if !self.confirm(&plan, cost)? {
             return Ok(ExitCode::from(EXIT_FAULTY));
         }
@@ -219,7 +218,7 @@ impl Capacity {
         progress.print_line(probe_head());
         // Returns true if the run was written. Without `--out`, no run is written.
         let mut write_run = |name: &str, run: &RunResult, totals: &Totals, methods: &[Box<str>]| {
-            let Some(dir) = &self.out else { return Ok(false) };
+            let Some(dir) = self.folder.path() else { return Ok(false) };
             let written = lab::report::write_folder(&dir.join(name), run, totals, methods);
             written.map(|_| true).map_err(|fault| fault.to_string())
         };
@@ -272,7 +271,7 @@ impl Capacity {
             printed.warnings.retain(|warning| self.quiet || !plan_warnings.contains(warning));
             print!("{}", Report::capacity(&printed).text(stdout_colour()));
         }
-        if let Some(dir) = &self.out {
+        if let Some(dir) = self.folder.path() {
             let written = report::write_capacity(dir, result)
                 .with_context(|| format!("cannot write the result to {}", dir.display()))?;
             if !self.quiet {

@@ -7,11 +7,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use gateway::config::Config;
-use lab::study;
+use lab::study::{CheckedFile, KINDS, Kind};
 use lab_model::plan;
 use settings::Diagnostics;
 
-use crate::{EXIT_FAULTY, source};
+use crate::exit_code::EXIT_FAULTY;
+use crate::source;
 
 mod addresses;
 mod mistakes;
@@ -48,23 +49,21 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(self) -> ExitCode {
-        // An unreadable file goes to `check_gateway`, which reports it.
-        match std::fs::read_to_string(&self.file) {
-            // `--set` applies to load studies and plans.
-            Ok(text) if study::load::file::is_load_study(&text) => {
-                check_load_study(&self.file, &text, &self.set)
-            }
-            Ok(text) if plan::is_plan(&text) => check_plan(&self.file, &text, &self.set),
-            Ok(text) if self.set.is_empty() && study::file::is_study(&text) => {
-                check_study(&self.file, &text)
-            }
-            Ok(_) if !self.set.is_empty() => {
+        let text = std::fs::read_to_string(&self.file).ok();
+        let kind = text.as_ref().and_then(|text| KINDS.iter().find(|kind| (kind.is_file)(text)));
+        // `--set` applies to plans and to studies with variables.
+        let kind = kind.filter(|kind| kind.has_variables || self.set.is_empty());
+        match (&text, kind) {
+            (Some(text), Some(kind)) => check_study(&self.file, kind, text, &self.set),
+            (Some(text), None) if plan::is_plan(text) => check_plan(&self.file, text, &self.set),
+            (Some(_), None) if !self.set.is_empty() => {
                 eprintln!(
                     "--set is for plans and load studies, and {} is neither",
                     self.file.display()
                 );
                 ExitCode::from(EXIT_FAULTY)
             }
+            // An unreadable file goes to `check_gateway`, which reports it.
             _ => check_gateway(&self.file),
         }
     }
@@ -82,19 +81,11 @@ fn check_plan(file: &Path, text: &str, variables: &[(String, f64)]) -> ExitCode 
     report_valid(file, plan.warnings.len(), &plan::summary::summarize(&plan))
 }
 
-fn check_study(file: &Path, text: &str) -> ExitCode {
-    match study::file::read(text, &file.display().to_string()) {
-        Ok(study) => report_valid(file, 0, &study.summary()),
-        Err(faults) => report_faults(&faults),
-    }
-}
-
-fn check_load_study(file: &Path, text: &str, variables: &[(String, f64)]) -> ExitCode {
-    match study::load::file::read(text, &file.display().to_string(), variables) {
-        Ok(study) => {
-            let warnings = study.warnings();
+fn check_study(file: &Path, kind: &Kind, text: &str, variables: &[(String, f64)]) -> ExitCode {
+    match (kind.check)(text, &file.display().to_string(), variables) {
+        Ok(CheckedFile { warnings, summary }) => {
             print_warnings(&warnings);
-            report_valid(file, warnings.len(), &study.summary())
+            report_valid(file, warnings.len(), &summary)
         }
         Err(faults) => report_faults(&faults),
     }

@@ -14,23 +14,14 @@ use lab::self_check;
 use lab::variant::Variant;
 use lab_model::results::ComparisonVerdict;
 use lab_model::results::compare::{CompareResult, Weight};
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 
-use crate::EXIT_FAULTY;
 use crate::ci::CiOutput;
-use crate::load::{EXIT_SELF_CHECK, report_self_check};
-use crate::study::{split_name, variant_name};
+use crate::exit_code::{EXIT_FAULTY, EXIT_SELF_CHECK};
+use crate::load::report_self_check;
+use crate::variant::{parse_variant, resampling_source, variant_name};
 
 /// Exit code with `--fail-if-worse` if something is worse.
 const EXIT_WORSE: u8 = 3;
-
-/// Returns the random number generator of the statistical resampling. Its seed is constant, so that
-/// the same files give the same verdicts.
-pub(crate) fn resampling_source() -> impl FnMut() -> u64 {
-    let mut random = StdRng::seed_from_u64(1);
-    move || random.random()
-}
 
 /// Compare results, and distinguish differences from noise
 ///
@@ -91,20 +82,6 @@ pub(crate) struct Compare {
 
     #[command(flatten)]
     ci: CiOutput,
-}
-
-/// Parses a list of results with an optional name.
-///
-/// # Errors
-/// Fails if the list is empty.
-pub(crate) fn parse_variant(text: &str) -> Result<(Option<String>, Vec<PathBuf>), String> {
-    let (name, list) = split_name(text);
-    let paths = list.split(',').filter(|path| !path.is_empty()).map(PathBuf::from);
-    let paths: Vec<PathBuf> = paths.collect();
-    match paths.is_empty() {
-        true => Err("not of the form [NAME=]RESULT[,RESULT…]".to_owned()),
-        false => Ok((name.map(str::to_owned), paths)),
-    }
 }
 
 /// Reads the variants of one argument. A report of several servers contains several variants.

@@ -2,11 +2,8 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
-
-use crate::Arguments;
 
 /// Print a script that completes commands and options in a shell
 ///
@@ -26,12 +23,13 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn run(self) -> Result<ExitCode> {
+    /// Prints the script for `program`, the whole command line of weir.
+    pub(crate) fn run(self, program: &mut Command) -> ExitCode {
         // clap_complete panics if standard output is closed, so the script is first written to
         // memory.
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Arguments::command(), "weir", &mut script);
+        clap_complete::generate(self.shell, program, "weir", &mut script);
         print!("{}", String::from_utf8_lossy(&script));
-        Ok(ExitCode::SUCCESS)
+        ExitCode::SUCCESS
     }
 }

@@ -22,7 +22,7 @@ use gateway::config::Config;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 
-use crate::EXIT_FAULTY;
+use crate::exit_code::EXIT_FAULTY;
 
 /// Default admin address of a gateway.
 pub(crate) const DEFAULT_ADMIN: &str = "127.0.0.1:8646";

@@ -17,8 +17,8 @@ use gateway::admin::control::{Command, Reply};
 use gateway::policy::cordon;
 use settings::value::{format_duration, parse_duration};
 
-use crate::EXIT_FAULTY;
 use crate::control::{DEFAULT_ADMIN, read_status_of_gateway};
+use crate::exit_code::EXIT_FAULTY;
 
 /// Timeout of a command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use gateway::config::Config;
 
-use crate::EXIT_FAULTY;
+use crate::exit_code::EXIT_FAULTY;
 
 /// Exit code for two configurations that differ.
 const EXIT_DIFFERENT: u8 = 1;

@@ -16,20 +16,23 @@ use lab_model::plan::line::UrlOptions;
 use lab_model::results::equal::{EqualResult, EqualVerdict};
 use wire::family::Family;
 
-use crate::EXIT_FAULTY;
 use crate::ci::CiOutput;
+use crate::exit_code::EXIT_FAULTY;
 use crate::load::argument_error;
 use crate::terminal::stdout_colour;
 
 /// Exit code if a response differs. Code 2 means that the servers could not be compared.
 const EXIT_DIFFERENT: u8 = 1;
+/// Exit code if responses differ only now and then.
+const EXIT_UNSTEADY: u8 = 3;
 
 /// Compare the responses of two nodes or gateways to the same calls
 ///
 /// Sends each call to both servers without load and compares the responses: values, spellings,
-/// missing members, order, errors. The order of members and white space are ignored. A difference
-/// counts only if it persists when both are called again. Calls whose responses depend on the head
-/// are compared while both servers have the same head.
+/// missing members, order, errors. The order of members and white space are ignored. After a
+/// difference both are called twice again: one that persists makes the servers different, and one
+/// that goes away makes them unsteady. Calls whose responses depend on the head are compared while
+/// both servers have the same head.
 ///
 /// The default calls read final blocks that both servers have, with their transactions, receipts,
 /// logs and accounts, and include calls that must return null or an error. With --requests, recorded
@@ -52,7 +55,8 @@ Exit codes:
   0  equal, apart from allowed differences
   1  different
   2  not compared: faulty arguments, an unreachable server, different chains, calls without response,
-     or a file that cannot be written")]
+     or a file that cannot be written
+  3  unsteady: responses differ only now and then, and the chain's movement does not explain that")]
 pub(crate) struct Equal {
     /// URL of the first server (http://, https://, ws:// or wss://)
     #[arg(value_name = "A")]
@@ -196,6 +200,7 @@ impl Equal {
         Ok(match result.verdict {
             EqualVerdict::Equal => ExitCode::SUCCESS,
             EqualVerdict::Different => ExitCode::from(EXIT_DIFFERENT),
+            EqualVerdict::Unsteady => ExitCode::from(EXIT_UNSTEADY),
             EqualVerdict::CannotTell => ExitCode::from(EXIT_FAULTY),
         })
     }

@@ -1,8 +1,8 @@
 //! `weir explain`: prints how the gateway would serve a call, without serving it.
 //!
-//! The command uses the tables and decisions of the serving path (`wire`, `gateway::policy`). These
-//! decisions depend on a *view* of the chain: its head and its finalized block. The command assumes
-//! a view. It calls no upstream, so it does not know the health of the upstreams.
+//! `gateway::explain` runs the steps of serving and records their decisions. The decisions depend on
+//! a *view* of the chain: its head and its finalized block. The command assumes a view. It calls no
+//! upstream, so it does not know the health of the upstreams. This file prints the decisions, and
 //! `explain/describe.rs` has the wording.
 
 use std::fmt::Write as _;
@@ -12,38 +12,32 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use gateway::config::Config;
+use gateway::config::chain::Chain;
 use gateway::config::group::Group;
-use gateway::policy::access::{
-    Denial, Grant, MethodCheck, check_call, check_grant, is_own_filter_method,
-    is_subscription_method,
-};
+use gateway::explain::{CallExplanation, Explainer, Resolution};
+use gateway::policy::access::{is_own_filter_method, is_subscription_method};
 use gateway::policy::cacheable::CacheRule;
-use gateway::policy::heads::{ChainView, Head};
+use gateway::policy::heads::ChainView;
 use gateway::policy::logs::plan_filter;
-use gateway::policy::plan::{CacheFeatures, Lookup, Plan, plan};
-use gateway::policy::route::Router;
-use gateway::policy::routing_rules;
-use gateway::policy::routing_rules::{
-    CallFacts, RequestFacts, RouteDecision, RoutingResult, hash_caller,
-};
-
-use wire::call::{Body, Call, Limits, Rejection, decode};
-use wire::effect::effect_of;
+use gateway::policy::plan::{Lookup, Plan};
+use wire::call::{Call, Limits};
 use wire::filter::LogFilter;
 use wire::key::{KeyParts, ResolvedBlock, write_key};
 use wire::method::{Method, methods_of};
 
+use crate::exit_code::EXIT_FAULTY;
+use crate::source;
 use crate::source::ConfigSource;
-use crate::{EXIT_FAULTY, source};
 
 mod describe;
 
 /// Explain how the gateway would serve a call
 ///
-/// Prints the chain and the group, the upstreams in order, whether the response is cached, its
-/// cache key and the block that it is bound to, whether the call may be repeated, and its cost. A
-/// running gateway decides by the same code. No upstream is called, so tags such as latest stand
-/// for an assumed head (--head).
+/// Prints the limits, rules, chain and group of the call, the upstreams in order, whether the
+/// response is cached, its cache key and the block that it is bound to, whether the call may be
+/// repeated, and its cost. The command runs the code of serving, as a gateway that has just started,
+/// up to the cache. No upstream is called, so tags such as latest stand for an assumed head
+/// (--head).
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -108,29 +102,32 @@ impl Explain {
             }
         };
         let text = read_call(text, &config.call_limits)?;
-        let router = config.build_router();
-        let request = match HttpRequest::new(&self, &config) {
-            Ok(request) => request,
-            Err(reason) => return Ok(argument_error(&reason)),
+        let key = match self.key.as_ref().map(|name| (name, find_key(&config, name))) {
+            Some((name, None)) => return Ok(argument_error(&format!("there is no key {name}"))),
+            key => key.and_then(|(_, index)| index),
         };
-        let path = request.apply_rules(&config, &router, None).path;
-        let Some(chain) = router.find_chain(&self.path).or_else(|| router.find_chain(&path)) else {
-            return Ok(argument_error(&format!("no chain is at the path {}", self.path)));
-        };
-        if let Some(reason) = request.find_denial(&config, chain) {
-            println!("refused   {reason}");
-            return Ok(ExitCode::from(EXIT_FAULTY));
-        }
-        let view = assumed_view(&config, chain, self.head);
-        let (head, request) = (self.head, &request);
-        let (config, router) = (&config, &router);
-        let explainer = Explainer { config, router, request, head, url_chain: chain, chain, view };
-        match decode(&text, &config.call_limits) {
-            Err(rejection) => Ok(argument_error(&describe::rejection(&rejection))),
-            Ok(Body::Single(item)) => Ok(explainer.print(&[item])),
-            Ok(Body::Batch(items)) => Ok(explainer.print(&items)),
+        let explainer = Explainer::new(config.clone(), self.head);
+        let headers: String = self.header.iter().map(|line| format!("{line}\r\n")).collect();
+        let (path, host) = (&self.path, &self.host);
+        let head = format!("POST {path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n");
+        let explanation = explainer.explain(self.client, key, &head, &text);
+        match explanation.as_deref() {
+            Err(refusal) => {
+                let (status, message) = (refusal.status, &refusal.message);
+                println!("refused   the gateway responds {status}: {message}");
+                Ok(ExitCode::from(EXIT_FAULTY))
+            }
+            Ok([CallExplanation { call: None, decision: Err(refusal), .. }]) => {
+                Ok(argument_error(&describe::refusal(refusal)))
+            }
+            Ok(calls) => Ok(print(&config, &explainer, calls)),
         }
     }
+}
+
+/// Returns the index of the API key with this name; `None` if there is none.
+fn find_key(config: &Config, name: &str) -> Option<usize> {
+    config.access.keys.iter().position(|key| *key.grant.name == *name)
 }
 
 fn argument_error(message: &str) -> ExitCode {
@@ -159,250 +156,107 @@ fn read_call(text: &str, limits: &Limits) -> Result<Vec<u8>> {
     Ok(body)
 }
 
-/// Returns the assumed state of a chain, in place of the state that the gateway polls from
-/// upstreams. The finalized block is below the head by the configured finality depth.
-fn assumed_view(config: &Config, chain: usize, head: u64) -> ChainView {
-    let mut view = ChainView::default();
-    view.head = Some(Head { number: head, hash: [0; 32] });
-    view.finalized = Some(head.saturating_sub(config.chains[chain].finality_depth));
-    view.settled = view.finalized;
-    // The gateway replaces a client's `finalized` tag only with a height from the upstreams.
-    view.finalized_by_upstreams = true;
-    view
+/// Prints the explanation of each call. Returns exit code 2 if a call cannot be decoded.
+fn print(config: &Config, explainer: &Explainer, calls: &[CallExplanation<'_>]) -> ExitCode {
+    for (index, explanation) in calls.iter().enumerate() {
+        if calls.len() > 1 {
+            let gap = if index > 0 { "\n" } else { "" };
+            println!("{gap}call {} of {}", index + 1, calls.len());
+        }
+        print!("{}", describe_call(config, explainer, explanation));
+    }
+    let has_rejection = calls.iter().any(|explanation| explanation.call.is_none());
+    if has_rejection { ExitCode::from(EXIT_FAULTY) } else { ExitCode::SUCCESS }
 }
 
-/// Explains calls of one request at an assumed head.
-struct Explainer<'a> {
-    config: &'a Config,
-    router: &'a Router,
-    request: &'a HttpRequest<'a>,
-    /// Number of the assumed head.
-    head: u64,
-    /// Index of the chain at the request's path. The limits of this chain apply to the call.
-    url_chain: usize,
-    /// Index of the chain that serves the call. It differs from `url_chain` if a rule has rewritten
-    /// the path.
-    chain: usize,
-    /// The assumed state of the chain that serves the call.
-    view: ChainView,
-}
-
-/// The assumed HTTP request that carries the calls.
-struct HttpRequest<'a> {
-    /// Permissions of the API key, if one is given.
-    grant: Option<&'a Grant>,
-    address: std::net::IpAddr,
-    host: &'a str,
-    path: &'a str,
-    /// Header values by index in `Config::used_headers`.
-    headers: Vec<Option<Box<[u8]>>>,
-}
-
-impl<'a> HttpRequest<'a> {
-    fn new(explain: &'a Explain, config: &'a Config) -> Result<HttpRequest<'a>, String> {
-        let grant = match &explain.key {
-            None => None,
-            Some(name) => {
-                let key = config.access.keys.iter().find(|key| *key.grant.name == **name);
-                Some(&*key.ok_or_else(|| format!("there is no key {name}"))?.grant)
-            }
-        };
-        let mut headers = vec![None; config.used_headers.len()];
-        for header in &explain.header {
-            let (name, value) = header
-                .split_once(':')
-                .ok_or_else(|| format!("{header} is not of the form NAME: VALUE"))?;
-            let mut used_headers = config.used_headers.iter();
-            let index =
-                used_headers.position(|used_name| used_name.eq_ignore_ascii_case(name.trim()));
-            if let Some(index) = index {
-                headers[index] = Some(value.trim().as_bytes().into());
-            }
-        }
-        let (host, path) = (&*explain.host, &*explain.path);
-        Ok(HttpRequest { grant, address: explain.client, host, path, headers })
+/// Describes the decisions about a call, in the order of the gateway's steps.
+fn describe_call(
+    config: &Config,
+    explainer: &Explainer,
+    explanation: &CallExplanation<'_>,
+) -> String {
+    let mut lines = Lines::default();
+    for applied in &explanation.steps.limits {
+        let limit = &config.limits[applied.index];
+        lines.add("limited", &describe::limit(applied, limit, &config.zones[limit.zone]));
     }
-
-    /// Applies the routing rules to a call, or to the request's path if `call` is `None`.
-    fn apply_rules<'b>(
-        &'b self,
-        config: &Config,
-        router: &Router,
-        call: Option<CallFacts<'b>>,
-    ) -> RoutingResult<'b> {
-        let facts = RequestFacts {
-            host: self.host,
-            path: self.path,
-            headers: &self.headers,
-            key: self.grant.map(|grant| &*grant.name),
-            tier: self.grant.and_then(|grant| grant.tier.as_deref()),
-            client: hash_caller(self.grant.map(|grant| &*grant.name), self.address),
-            call,
-        };
-        routing_rules::apply_rules(&config.rules, &facts, |path| router.find_chain(path))
+    if let Some(delay) = explanation.steps.delay {
+        lines.add("delayed", &format!("by {delay:?}"));
     }
-
-    /// Returns the reason why the whole request is denied, or `None` if it is allowed.
-    fn find_denial(&self, config: &Config, chain: usize) -> Option<String> {
-        let access = &config.access;
-        let now = || {
-            let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            since_epoch.map_or(0, |since_epoch| since_epoch.as_secs())
-        };
-        if !access.clients.allows(self.address) {
-            return Some(describe::denial(Denial::Address));
-        }
-        match self.grant {
-            None if access.required => Some(describe::denial(Denial::NoKey)),
-            None => None,
-            Some(grant) => match check_grant(grant, self.address, now) {
-                Err(reason) => Some(describe::denial(reason)),
-                Ok(()) if !grant.allows_chain(chain) => Some(describe::denial(Denial::Chain)),
-                Ok(()) => None,
-            },
-        }
+    for rule in &explanation.steps.rules {
+        lines.add("rule", &describe::rule(&config.rules[*rule]));
     }
-}
-
-impl Explainer<'_> {
-    /// Prints the explanation of each call. Returns exit code 2 if a call cannot be decoded.
-    fn print(&self, items: &[Result<Call<'_>, Rejection<'_>>]) -> ExitCode {
-        let mut has_rejection = false;
-        for (index, item) in items.iter().enumerate() {
-            if items.len() > 1 {
-                let gap = if index > 0 { "\n" } else { "" };
-                println!("{gap}call {} of {}", index + 1, items.len());
-            }
-            match item {
-                Ok(call) => print!("{}", self.explain(call)),
-                Err(rejection) => {
-                    has_rejection = true;
-                    println!("refused   {}", describe::rejection(rejection));
-                }
-            }
-        }
-        if has_rejection { ExitCode::from(EXIT_FAULTY) } else { ExitCode::SUCCESS }
-    }
-
-    /// Explains one call. The routing rules come first, because they may deny the call, or rewrite
-    /// its path to the path of another chain.
-    fn explain(&self, call: &Call<'_>) -> String {
-        let mut lines = Lines::default();
-        let params = call.params.raw().unwrap_or(b"");
-        let facts = CallFacts { method: &call.method, params };
-        let routing = self.request.apply_rules(self.config, self.router, Some(facts));
-        for rule in &routing.matched {
-            lines.add("rule", &describe::rule(&self.config.rules[*rule]));
-        }
-        match (self.router.find_chain(&routing.path), routing.decision) {
-            (_, RouteDecision::Deny(_)) => lines.text,
-            (None, _) => {
-                lines.add("refused", &format!("no chain is at the path {}", routing.path));
-                lines.text
-            }
-            (Some(chain), decision) if chain != self.chain => {
-                let view = assumed_view(self.config, chain, self.head);
-                Explainer { chain, view, ..*self }.explain_routed(call, decision, lines)
-            }
-            (Some(_), decision) => self.explain_routed(call, decision, lines),
-        }
-    }
-
-    /// Explains a call that the routing rules do not deny.
-    fn explain_routed(&self, call: &Call<'_>, decision: RouteDecision, mut lines: Lines) -> String {
-        let chain = &self.config.chains[self.chain];
-        let group = match decision {
-            RouteDecision::Group(group) => group,
-            _ => self.router.find_group(self.chain, &call.method),
-        };
-        let group = &self.config.groups[group];
-        let method = methods_of(chain.family).method(&call.method);
-        let unknown_note = if method.is_some() { "" } else { ", method unknown" };
-        lines.add(
-            "method",
-            &format!("{} (family {}{unknown_note})", call.method, chain.family.as_str()),
-        );
+    let chain = &config.chains[explanation.chain];
+    if let Some(call) = &explanation.call {
+        let family = chain.family.as_str();
+        let unknown_note = if method_of(chain, call).is_some() { "" } else { ", method unknown" };
+        lines.add("method", &format!("{} (family {family}{unknown_note})", call.method));
         lines.add("chain", &chain.name);
-        for line in self.describe_limits(&call.method) {
-            lines.add("limited", &line);
+    }
+    match (&explanation.call, &explanation.decision) {
+        (_, Err(refusal)) => lines.add("refused", &describe::refusal(refusal)),
+        (Some(call), Ok(resolution)) => {
+            let view = &*explainer.view(explanation.chain);
+            let chain = explanation.chain;
+            Served { config, call, chain, resolution, view }.describe(&mut lines);
         }
-        let method_check = MethodCheck {
-            method: &call.method,
-            effect: effect_of(chain.family, &call.method),
-            policy: &self.config.access.policy,
-            chain: &chain.methods,
-            group_deny: &group.methods_deny,
-            grant: self.request.grant,
-        };
-        if let Err(reason) = check_call(&method_check) {
-            lines.add("refused", &describe::refusal(reason));
-            return lines.text;
-        }
-        if is_subscription_method(&call.method) {
+        (None, Ok(_)) => {}
+    }
+    lines.text
+}
+
+/// Returns the row of the call's method in the method table; `None` for an unknown method.
+fn method_of(chain: &Chain, call: &Call<'_>) -> Option<&'static Method> {
+    methods_of(chain.family).method(&call.method)
+}
+
+/// A call that is not refused.
+struct Served<'a> {
+    config: &'a Config,
+    call: &'a Call<'a>,
+    /// Index of the chain that serves the call.
+    chain: usize,
+    resolution: &'a Resolution,
+    /// The assumed state of the chain.
+    view: &'a ChainView,
+}
+
+impl Served<'_> {
+    /// Describes how the call is served.
+    fn describe(&self, lines: &mut Lines) {
+        let Served { config, call, resolution, .. } = *self;
+        if resolution.is_sticky && is_subscription_method(&call.method) {
             lines.add("served", describe::SUBSCRIPTION);
-            return lines.text;
+            return;
         }
-        if is_own_filter_method(chain.family, &call.method) {
+        if is_own_filter_method(config.chains[self.chain].family, &call.method) {
             lines.add("served", describe::FILTER);
         }
+        let group = &config.groups[resolution.group];
         lines.add("group", &describe::group(group));
-        for line in describe_upstreams(self.config, group) {
+        for line in describe_upstreams(config, group) {
             lines.add("upstreams", &line);
         }
-        match method {
+        match method_of(&config.chains[self.chain], call) {
             None => {
                 lines.add("cached", describe::UNKNOWN_METHOD);
                 lines.add("repeated", describe::REPEAT_IF_UNSENT);
             }
-            Some(method) => self.explain_plan(call, method, group, &mut lines),
+            Some(method) => self.describe_plan(method, group, lines),
         }
-        if let Some(overload) = &self.config.overload {
-            let tier = self.request.grant.and_then(|grant| grant.tier.as_deref());
-            let weight = method.map_or(1, |method| method.weight);
-            let class = overload.priorities.find_class(tier, weight);
+        if let Some(class) = resolution.class {
             lines.add("class", describe::class(class));
         }
         lines.add("deadline", &describe::deadline(group));
-        lines.text
     }
 
-    /// Describes the limits that apply to a call of this method, in their order. The gateway
-    /// charges a call before the rules rewrite its path, so the limits of `url_chain` apply.
-    fn describe_limits(&self, method_name: &str) -> Vec<String> {
-        let family = methods_of(self.config.chains[self.url_chain].family);
-        let method =
-            family.method(method_name).or_else(|| family.method_ignoring_case(method_name));
-        // A zone holds the counters of its limits. It charges a call once, even if several limits
-        // use the zone. Limits in dry run are charged separately.
-        let mut charged_zones = Vec::new();
-        let mut lines = Vec::new();
-        // Limits of failed authentications charge requests, not calls.
-        for limit in self.config.limits.iter().filter(|limit| !limit.failures) {
-            let applies = limit.chain.is_none_or(|chain| chain == self.url_chain)
-                && gateway::policy::limit::matches_method(&limit.methods, method_name);
-            if applies && !charged_zones.contains(&(limit.zone, limit.dry_run)) {
-                charged_zones.push((limit.zone, limit.dry_run));
-                let zone = &self.config.zones[limit.zone];
-                lines.push(describe::limit(limit, zone, method, self.request.grant));
-            }
-        }
-        lines
-    }
-
-    /// Explains caching, coalescing and repetition of a call of a known method. The plan
+    /// Describes caching, coalescing and repetition of a call of a known method. The plan
     /// (`gateway::policy::plan`) is the gateway's decision about how to find the response.
-    fn explain_plan(
-        &self,
-        call: &Call<'_>,
-        method: &'static Method,
-        group: &Group,
-        lines: &mut Lines,
-    ) {
+    fn describe_plan(&self, method: &'static Method, group: &Group, lines: &mut Lines) {
         let cache = &self.config.cache;
-        let features = CacheFeatures { cache: cache.enabled, coalesce: cache.coalesce };
-        match plan(Some(method), &call.params, &self.view, features) {
+        match &self.resolution.plan {
             Plan::Logs(_) => {
-                for line in self.describe_logs(call) {
+                for line in self.describe_logs() {
                     lines.add("cached", &line);
                 }
                 let is_logs = true;
@@ -416,11 +270,11 @@ impl Explainer<'_> {
                 lines.add("coalesced", coalescing);
             }
             Plan::Head(_) => {
-                self.add_block(call, method, lines);
+                self.add_block(method, lines);
                 lines.add("response", "the gateway itself returns the number of the head");
                 lines.add("cached", "not needed");
             }
-            Plan::Lookup(lookup) => self.explain_lookup(call, &lookup, lines),
+            Plan::Lookup(lookup) => self.describe_lookup(lookup, lines),
             // This variant is for unknown methods only.
             Plan::Forward => {}
         }
@@ -429,30 +283,31 @@ impl Explainer<'_> {
     }
 
     /// Describes how the response to a log filter is cached.
-    fn describe_logs(&self, call: &Call<'_>) -> Vec<String> {
+    fn describe_logs(&self) -> Vec<String> {
         let cache = &self.config.cache;
-        match LogFilter::from_params(&call.params) {
+        match LogFilter::from_params(&self.call.params) {
             Err(reason) => vec![format!("no: the filter is forwarded unchanged: {reason}")],
             Ok(_) if !cache.enabled => vec![describe::CACHE_OFF.to_owned()],
             Ok(filter) => {
                 let (chunk, parts_max) = (cache.logs_chunk_blocks, cache.logs_parts_max);
-                describe::logs(&plan_filter(&filter, &self.view, chunk, parts_max))
+                describe::logs(&plan_filter(&filter, self.view, chunk, parts_max))
             }
         }
     }
 
     /// Adds the block that the call names, if its method has a block parameter.
-    fn add_block(&self, call: &Call<'_>, method: &'static Method, lines: &mut Lines) {
+    fn add_block(&self, method: &'static Method, lines: &mut Lines) {
         if let Some(parameter) = method.block {
-            let block = method.block_ref(&call.params).map(|block| block.map(|(block, _)| block));
-            lines.add("block", &describe::block(parameter, block, &self.view));
+            let block =
+                method.block_ref(&self.call.params).map(|block| block.map(|(block, _)| block));
+            lines.add("block", &describe::block(parameter, block, self.view));
         }
     }
 
-    /// Explains a call whose response is looked up in the cache.
-    fn explain_lookup(&self, call: &Call<'_>, lookup: &Lookup, lines: &mut Lines) {
+    /// Describes a call whose response is looked up in the cache.
+    fn describe_lookup(&self, lookup: &Lookup, lines: &mut Lines) {
         let method = lookup.method;
-        self.add_block(call, method, lines);
+        self.add_block(method, lines);
         let (caching, cache) = (&lookup.caching, &self.config.cache);
         if let Some(number) = caching.resolved_height {
             lines.add("sent", &format!("with the number {number} in place of the tag"));
@@ -461,7 +316,7 @@ impl Explainer<'_> {
             let height = caching.min_head;
             lines.add("sent to", &format!("upstreams whose head is at {height} or above"));
         }
-        lines.add("cached", &describe::caching(lookup, cache, &self.view));
+        lines.add("cached", &describe::caching(lookup, cache, self.view));
         let is_coalesced = lookup.coalesce && lookup.block.is_ok();
         lines.add("coalesced", describe::coalescing(is_coalesced, method.coalesces(), cache));
         let is_logs = false;
@@ -471,7 +326,7 @@ impl Explainer<'_> {
             lines.add("tiers", &tiers);
         }
         if caching.rule != CacheRule::Never || is_coalesced {
-            self.add_key(call, method, caching.resolved_height, lines);
+            self.add_key(method, caching.resolved_height, lines);
         }
     }
 
@@ -496,16 +351,10 @@ impl Explainer<'_> {
     }
 
     /// Adds the cache key of the call.
-    fn add_key(
-        &self,
-        call: &Call<'_>,
-        method: &'static Method,
-        resolved_height: Option<u64>,
-        lines: &mut Lines,
-    ) {
+    fn add_key(&self, method: &'static Method, resolved_height: Option<u64>, lines: &mut Lines) {
         let chain = &self.config.chains[self.chain];
         let block = resolved_height.map(ResolvedBlock::Number);
-        let parts = KeyParts { chain: &chain.name, method, params: &call.params, block };
+        let parts = KeyParts { chain: &chain.name, method, params: &self.call.params, block };
         let mut key = Vec::new();
         match write_key(&mut key, &parts) {
             Ok(()) => {

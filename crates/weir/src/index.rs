@@ -26,6 +26,9 @@ use self::database::{IndexArgs, NODE, NodeArgs};
 /// A SQLite file or a PostgreSQL schema stores blocks, transactions, receipts and logs byte for
 /// byte as nodes sent them. The index is synced from nodes, verified against block hashes, and
 /// answers queries for blocks, transactions and logs without a node.
+///
+/// The rows of the file or schema are compressed JSON, which SQL cannot read: `weir index export`
+/// writes Parquet tables for SQL, and `weir index query logs --csv` prints CSV.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use aws_lc_rs::{digest, rand};
 use clap::Args;
 
-use crate::EXIT_FAULTY;
+use crate::exit_code::EXIT_FAULTY;
 
 /// Number of random bytes of a key: 256 bits.
 const RANDOM_BYTES: usize = 32;

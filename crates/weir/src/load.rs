@@ -17,20 +17,12 @@ use lab::self_check;
 use lab_model::results::Outcome;
 use lab_model::results::run::RunResult;
 
-use crate::{EXIT_FAULTY, stop};
+use crate::exit_code::{
+    EXIT_CLIENT_LIMITED, EXIT_FAILED, EXIT_FAULTY, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_SELF_CHECK,
+};
+use crate::stop;
 use arguments::TargetArgs;
 use output::Output;
-
-/// Exit code of the verdict FAIL. Code 0 means passed, 1 no run, 2 a faulty plan.
-pub(crate) const EXIT_FAILED: u8 = 3;
-/// Exit code of the verdict INVALID.
-pub(crate) const EXIT_INVALID: u8 = 4;
-/// Exit code of the verdict CLIENT-LIMITED.
-pub(crate) const EXIT_CLIENT_LIMITED: u8 = 5;
-/// Exit code after Ctrl-C or a signal.
-pub(crate) const EXIT_INTERRUPTED: u8 = 6;
-/// Exit code if the result contradicts its own evidence.
-pub(crate) const EXIT_SELF_CHECK: u8 = 7;
 
 /// Load-test a node or gateway and report a verdict
 ///
@@ -81,6 +73,7 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        self.output.create_folder()?;
         let plan = match self.target.build_plan()? {
             Ok(plan) => Arc::new(plan),
             Err(faults) => return Ok(argument_error(&faults)),

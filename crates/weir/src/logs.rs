@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use flate2::bufread::MultiGzDecoder;
 use jiff::Timestamp;
 
-use crate::EXIT_FAULTY;
+use crate::exit_code::EXIT_FAULTY;
 
 mod format;
 #[cfg(test)]

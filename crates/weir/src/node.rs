@@ -22,7 +22,7 @@ use simnode::serve::{NodeServer, listen_ipc};
 use simnode::{NodeOptions, StartError};
 use tokio::time::Instant;
 
-use crate::EXIT_FAULTY;
+use crate::exit_code::EXIT_FAULTY;
 use crate::stop::StopSignals;
 
 /// Interval at which the node reports the progress of building its chain.

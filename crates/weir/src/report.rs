@@ -9,8 +9,9 @@ use clap::Args;
 use lab::assessment;
 use lab::report;
 
-use crate::compare::{parse_variant, resampling_source};
+use crate::out::OutFolder;
 use crate::terminal::stdout_colour;
+use crate::variant::{parse_variant, resampling_source};
 
 /// Write one report of several results, with recommendations that rest on findings
 ///
@@ -38,14 +39,14 @@ Exit codes:
   0  the report was written, whatever it says
   1  a result could not be read, or a file could not be written
   2  faulty arguments")]
+#[command(mut_arg("out", |arg| arg.help("Write report.html and report.md to a folder")))]
 pub(crate) struct Report {
     /// Results; the first system is the baseline of comparisons
     #[arg(value_name = "[NAME=]RESULT[,RESULT…]", value_parser = parse_variant, required = true)]
     results: Vec<(Option<String>, Vec<PathBuf>)>,
 
-    /// Write report.html and report.md to a folder
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    folder: OutFolder,
 
     /// Print Markdown
     #[arg(long)]
@@ -58,6 +59,7 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        self.folder.create(&report::RESULT_FILES)?;
         let results = assessment::read(&self.results)?;
         let assessed = assessment::assess_results(results, &mut resampling_source());
         let report = report::Report::assessment(&assessed);
@@ -66,7 +68,7 @@ impl Report {
             () if self.html => println!("{}", report.html()),
             () => print!("{}", report.text(stdout_colour())),
         }
-        if let Some(dir) = &self.out {
+        if let Some(dir) = self.folder.path() {
             let written = report::write_assessment(dir, &assessed)
                 .with_context(|| format!("cannot write the report to {}", dir.display()))?;
             written.iter().for_each(|path| eprintln!("wrote {}", path.display()));

@@ -20,7 +20,7 @@ use gateway::runtime::{Gateway, Sockets};
 use settings::Diagnostics;
 use tracing_subscriber::EnvFilter;
 
-use crate::EXIT_FAULTY;
+use crate::exit_code::EXIT_FAULTY;
 use crate::source::{self, ConfigSource};
 
 mod handover;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use lab::run::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::load::EXIT_INTERRUPTED;
+use crate::exit_code::EXIT_INTERRUPTED;
 
 /// Receives the stop signals. A signal that arrives between two calls of [`StopSignals::next`] is
 /// not lost.

@@ -15,24 +15,23 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use lab::analysis::sync::VariantRuns;
 use lab::analysis::sync::judge::main_row;
-use lab::report::checks::Checks;
-use lab::report::{self, Report};
+use lab::report::RESULT_FILES;
 use lab::run::Stop;
 use lab::study::read::FileFormat;
-use lab::study::runner::{self, Event, ProcessGroups, StudyRuns, VariantProgress};
-use lab::study::{Options, StudyFault, analyse, file, poll};
+use lab::study::runner::{self, Event, StudyRuns, VariantProgress};
+use lab::study::{self, Options, ProcessGroups, StudyFault, analyse, file, poll};
 use lab_model::plan;
 use lab_model::results::study::{Align, Source, StudyResult};
 use wire::family::Family;
 
 use crate::ci::CiOutput;
-use crate::compare::resampling_source;
-use crate::load::{EXIT_INTERRUPTED, EXIT_INVALID};
+use crate::exit_code::{EXIT_FAULTY, EXIT_INTERRUPTED, EXIT_INVALID};
+use crate::out::OutFolder;
+use crate::stop;
 use crate::terminal::{ProgressOutput, stdout_colour};
-use crate::{EXIT_FAULTY, stop};
+use crate::variant::resampling_source;
 use input::InputArgs;
 use variants::{parse_nodes, read_variants};
-pub(crate) use variants::{split_name, variant_name};
 
 /// Answer one question by several runs
 #[derive(Args)]
@@ -88,6 +87,10 @@ Exit codes:
   6  interrupted by Ctrl-C: the samples until then are saved and reported; a second Ctrl-C ends at
      once and saves nothing. Without --duration and --until-height, Ctrl-C is the usual end of
      watching nodes, with code 0")]
+#[command(mut_arg("out", |arg| arg.help(
+    "Write report.html, report.md, samples.csv and study.json to a folder, and for a study file also \
+     the output of each run"
+)))]
 struct Sync {
     // This field must precede `given`, because clap fills the fields in order. `input` reads the
     // positions of the variants. Filling `given` removes the variants from clap's matches.
@@ -105,10 +108,8 @@ struct Sync {
     #[command(flatten)]
     live: Live,
 
-    /// Write report.html, report.md, samples.csv and study.json to a folder, and for a study file
-    /// also the output of each run
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    folder: OutFolder,
 
     /// Print the result as JSON of schema weir.study/1 instead of text
     #[arg(long, conflicts_with = "markdown")]
@@ -143,7 +144,9 @@ struct Analysis {
     align: Option<Align>,
 
     /// Block time of the chain. A variant that gains less than two blocks in this time counts as
-    /// synced to the newest block [default: 60s, by family for --rpc, or the study file's]
+    /// synced to the newest block [default: from the timestamps of blocks in the log, else measured
+    /// where a variant grows steadily at its end, else 12s for geth and Ethereum, 2s for Harmony,
+    /// 10m for Bitcoin, 60s]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     block_time: Option<Duration>,
 
@@ -200,10 +203,7 @@ fn parse_align(text: &str) -> Result<Align, String> {
 
 impl Sync {
     fn run(self) -> Result<ExitCode> {
-        if let Some(dir) = &self.out {
-            let context = || format!("cannot make the folder {}", dir.display());
-            std::fs::create_dir_all(dir).with_context(context)?;
-        }
+        self.folder.create(&RESULT_FILES)?;
         let formats = match self.input.formats() {
             Ok(formats) => formats,
             Err(message) => return Ok(argument_error(&message)),
@@ -238,7 +238,8 @@ impl Sync {
         let (_, first) = formats[0];
         let is_mixed = formats.iter().any(|(_, source)| *source != first);
         let source = if is_mixed { Source::Mixed } else { first };
-        let options = self.override_options(Options::new("", source));
+        let mut options = self.override_options(Options::new("", source));
+        options.block_time_assumed = file_formats[0].block_time();
         self.report(&variants, &[], options, EXIT_BY_RESULT)
     }
 
@@ -256,7 +257,7 @@ impl Sync {
             family: self.live.family,
             duration: self.live.duration,
             height: self.live.until_height,
-            folder: self.out.clone(),
+            folder: self.folder.path().map(Path::to_owned),
         };
         let polled = poll::poll(&nodes, &watch, &stop, &mut |elapsed, states| {
             let texts: Vec<String> = states
@@ -275,9 +276,7 @@ impl Sync {
         progress.finish();
         let (family, variants) = polled?;
         let mut options = self.override_options(Options::new("", Source::Nodes));
-        if self.analysis.block_time.is_none() {
-            options.block_time = poll::block_time(family);
-        }
+        options.block_time_assumed = poll::block_time(family);
         // Without a limit, an interrupt is the normal end of a study.
         let has_limit = self.live.duration.is_some() || self.live.until_height.is_some();
         options.partial = has_limit && stop.is_requested();
@@ -304,7 +303,7 @@ impl Sync {
             Err(faults) => return Ok(argument_error(&faults.to_string())),
         };
         let weir_binary = std::env::current_exe().context("cannot find the running program")?;
-        let folder = RunFolder::new(self.out.as_deref())?;
+        let folder = RunFolder::new(self.folder.path())?;
         let (stop, groups) = (Arc::new(Stop::new()), ProcessGroups::default());
         stop_study_on_signals(&stop, &groups)?;
         let progress = ProgressOutput::new(self.quiet);
@@ -327,7 +326,7 @@ impl Sync {
         ));
         options.heights.clone_from(&study.file.targets);
         options.bin = *study.file.bin;
-        options.block_time = study.file.block_time.as_secs_f64();
+        options.block_time = study.file.block_time.map(|time| time.as_secs_f64());
         options.align = Some(Align::Start);
         options.paired = true;
         let mut options = self.override_options(options);
@@ -348,7 +347,7 @@ impl Sync {
         }
         options.bin = args.bin.or(options.bin);
         options.align = args.align.or(options.align);
-        options.block_time = args.block_time.map_or(options.block_time, |time| time.as_secs_f64());
+        options.block_time = args.block_time.map(|time| time.as_secs_f64()).or(options.block_time);
         options.subtract_stalls |= args.subtract_stalls;
         options.paired |= args.paired;
         options
@@ -371,19 +370,20 @@ impl Sync {
             options.name = names.join(" against ");
         }
         let result = analyse(variants, exclusion_reasons, &options, &mut resampling_source())?;
+        let report = study::report(&result);
         match () {
             () if self.json => println!("{}", serde_json::to_string_pretty(&result)?),
-            () if self.markdown => print!("{}", Report::study(&result).markdown()),
-            () => print!("{}", Report::study(&result).text(stdout_colour())),
+            () if self.markdown => print!("{}", report.markdown()),
+            () => print!("{}", report.text(stdout_colour())),
         }
-        if let Some(dir) = &self.out {
-            let written = report::write_study(dir, &result, variants)
+        if let Some(dir) = self.folder.path() {
+            let written = study::write(dir, &result, variants)
                 .with_context(|| format!("cannot write the result to {}", dir.display()))?;
             if !self.quiet {
                 written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
             }
         }
-        self.ci.write(&Checks::study(&result), &Report::study(&result))?;
+        self.ci.write(&study::checks(&result), &report)?;
         Ok(ExitCode::from(if code == EXIT_BY_RESULT { exit_code(&result) } else { code }))
     }
 }

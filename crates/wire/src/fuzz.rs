@@ -1,7 +1,7 @@
 //! Properties that hold for any bytes, as functions that panic if a property does not hold.
 //!
 //! The fuzzer `fuzz/src/jsonrpc.rs` calls these functions for as long as its user wants. Tests call
-//! them for a second. The functions are not part of the crate's interface.
+//! them for a fixed number of inputs. The functions are not part of the crate's interface.
 
 use crate::block::{self, BlockFormat, BlockRef, ResponseBlock};
 use crate::block_param;

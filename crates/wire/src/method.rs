@@ -87,6 +87,91 @@ pub enum ParamType {
     Any,
 }
 
+/// The form of a result that is not `null`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ResultType {
+    /// A number in hexadecimal, with at least one digit.
+    Quantity,
+    /// Bytes in hexadecimal: an even number of digits, or none.
+    Bytes,
+    /// A text that begins with `0x`, for methods whose clients write either of the two above.
+    Hex,
+    /// A JSON number.
+    Number,
+    /// A boolean.
+    Bool,
+    /// Any text.
+    Text,
+    /// A JSON object.
+    Object,
+    /// A JSON array.
+    List,
+    /// Any value, `null` too. The form is not known, or clients differ in it.
+    #[default]
+    Any,
+}
+
+/// The form of one result, as far as its ends and its length show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResultForm {
+    /// `null`.
+    Null,
+    /// A text that begins with `0x`.
+    Hex {
+        /// Number of hexadecimal digits.
+        digits: usize,
+    },
+    /// Another text.
+    Text,
+    /// A number.
+    Number,
+    /// A boolean.
+    Bool,
+    /// An object.
+    Object,
+    /// An array.
+    List,
+}
+
+impl ResultForm {
+    /// Returns the form of a valid raw JSON value without white space around it. Looks only at its
+    /// ends, so a long value costs no more than a short one.
+    pub fn of(raw: &[u8]) -> ResultForm {
+        match raw {
+            [b'n', ..] => ResultForm::Null,
+            // The quotes and `0x` are 4 characters.
+            [b'"', b'0', b'x', .., b'"'] => ResultForm::Hex { digits: raw.len() - 4 },
+            [b'"', ..] => ResultForm::Text,
+            [b't' | b'f', ..] => ResultForm::Bool,
+            [b'{', ..] => ResultForm::Object,
+            [b'[', ..] => ResultForm::List,
+            _ => ResultForm::Number,
+        }
+    }
+}
+
+impl ResultType {
+    /// Returns true if a result that is not `null` may have this form.
+    fn allows(self, form: ResultForm) -> bool {
+        use ResultForm::{Bool, Hex, List, Number, Object, Text};
+        // A quantity has at most 32 bytes.
+        const QUANTITY_DIGITS: std::ops::RangeInclusive<usize> = 1..=64;
+        match (self, form) {
+            (ResultType::Quantity, Hex { digits }) => QUANTITY_DIGITS.contains(&digits),
+            (ResultType::Bytes, Hex { digits }) => digits.is_multiple_of(2),
+            (ResultType::Any, _)
+            | (ResultType::Hex | ResultType::Text, Hex { .. })
+            | (ResultType::Text, Text)
+            | (ResultType::Number, Number)
+            | (ResultType::Bool, Bool)
+            | (ResultType::Object, Object)
+            | (ResultType::List, List) => true,
+            _ => false,
+        }
+    }
+}
+
 /// When a result may be `null` although the node has the block that the call names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -146,6 +231,13 @@ pub struct Method {
     /// When the result may be `null` although the node has the block.
     #[serde(default)]
     pub nullable: Nullable,
+    /// The form of the result.
+    #[serde(default)]
+    pub result: ResultType,
+    /// True if the result may also be `null`, for example because the node does not have the block
+    /// or the transaction.
+    #[serde(default)]
+    pub null: bool,
     /// The effect of a call.
     #[serde(skip)]
     pub effect: Effect,
@@ -162,6 +254,14 @@ impl Method {
         params: &Params<'_>,
     ) -> Result<Option<(BlockRef, Range<usize>)>, BlockRefError> {
         self.block.map_or(Ok(None), |block| block.read(params))
+    }
+
+    /// Returns true if a result of the method may have this form.
+    pub fn allows(&self, form: ResultForm) -> bool {
+        match form {
+            ResultForm::Null => self.null || self.result == ResultType::Any,
+            form => self.result.allows(form),
+        }
     }
 
     /// Returns true if concurrent equal calls may share one response. By default, this is true for
@@ -183,6 +283,11 @@ impl Method {
         let to_row = |name| Method { name, effect: effect_of(family, name), ..self.clone() };
         names.into_iter().map(to_row).collect()
     }
+}
+
+/// Returns the row of a method in the table of any family. `None` if no family has the method.
+pub fn find_in_any_family(name: &str) -> Option<&'static Method> {
+    Family::ALL.into_iter().find_map(|family| methods_of(family).method(name))
 }
 
 /// Returns the log method with the same results as this method: `eth_getLogs` for

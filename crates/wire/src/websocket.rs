@@ -3,7 +3,13 @@
 //! A frame is a header and a payload. A message is one data frame, or several data frames, which
 //! are its fragments. Control frames may stand between fragments. A client masks its payloads with
 //! a key of four bytes. This module does not join fragments; its callers do.
+//!
+//! [`handshake`] opens a connection, and [`keys`] generates masking keys.
 
+#[cfg(feature = "client")]
+pub mod handshake;
+#[cfg(feature = "client")]
+pub mod keys;
 #[cfg(test)]
 mod tests;
 

@@ -325,16 +325,6 @@ fn retry_disturbed(measure: impl Fn() -> Result<MeasuredRound>) -> Result<Measur
 /// Builds a row for each comparison of the first contender with another one. `targets` has the
 /// largest allowed ratio of each row, in order. `None` means that the row has no target.
 pub(crate) fn build_rows(case: &str, figures: &[Figures], targets: &[Option<f64>]) -> Vec<Row> {
-    build_rows_with_unit(case, UNIT, figures, targets)
-}
-
-/// Builds rows like [`build_rows`], for costs in another unit.
-pub(crate) fn build_rows_with_unit(
-    case: &str,
-    unit: &str,
-    figures: &[Figures],
-    targets: &[Option<f64>],
-) -> Vec<Row> {
     let Some((ours, peers)) = figures.split_first() else { return Vec::new() };
     let with_targets = peers.iter().zip(targets);
     with_targets
@@ -344,7 +334,7 @@ pub(crate) fn build_rows_with_unit(
                 .flat_map(|figure| figure.problems.iter().map(|problem| (figure.name, problem)))
                 .map(|(name, problem)| format!("{name}: {problem}"))
                 .collect();
-            let row_spec = RowSpec { case, unit, peer: theirs.name, target: *target };
+            let row_spec = RowSpec { case, unit: UNIT, peer: theirs.name, target: *target };
             Row::compare(&row_spec, &ours.costs, &theirs.costs, problems)
         })
         .collect()

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::http;
-use super::tls::TlsSettings;
 use crate::shell;
 
 /// The core of the server under test.
@@ -69,10 +68,6 @@ pub(crate) enum Contender {
     NginxBalancer { nodes: Vec<SocketAddr> },
     /// HAProxy in front of several nodes.
     HaproxyBalancer { nodes: Vec<SocketAddr> },
-    /// Weir over TLS, with its cache.
-    WeirTls { program: PathBuf, nodes: Vec<SocketAddr>, tls: TlsSettings },
-    /// nginx with a constant response over TLS.
-    NginxTls { response: String, tls: TlsSettings },
 }
 
 impl Contender {
@@ -87,8 +82,6 @@ impl Contender {
             Self::NginxProxy { .. } => "nginx proxy_pass",
             Self::Haproxy { .. } | Self::HaproxyBalancer { .. } => "haproxy",
             Self::NginxBalancer { .. } => "nginx",
-            Self::WeirTls { .. } => "weir tls",
-            Self::NginxTls { .. } => "nginx tls",
         }
     }
 
@@ -97,14 +90,6 @@ impl Contender {
         match self {
             Self::Weir { .. } | Self::WeirConfigured { .. } => Some(("x-weir-cache", "hit")),
             Self::NginxCache { .. } => Some(("x-cache", "HIT")),
-            _ => None,
-        }
-    }
-
-    /// Returns the TLS settings of the server, or `None` without TLS.
-    pub(crate) fn tls(&self) -> Option<&TlsSettings> {
-        match self {
-            Self::WeirTls { tls, .. } | Self::NginxTls { tls, .. } => Some(tls),
             _ => None,
         }
     }
@@ -200,16 +185,6 @@ impl Contender {
                     |(index, node): (usize, &SocketAddr)| format!("  server n{index} {node}\n");
                 let servers = nodes.iter().enumerate().map(server).collect();
                 haproxy(include_str!("haproxy_balancer.cfg"), &[("@NODES@", servers)])
-            }
-            Self::WeirTls { program, nodes, tls } => {
-                let mut values = tls.values();
-                values.push(("@NODES@", upstream_tables(nodes)));
-                weir(program, include_str!("weir_tls.toml"), &values)
-            }
-            Self::NginxTls { response, tls } => {
-                let mut values = tls.values();
-                values.push(("@ANSWER@", response.clone()));
-                nginx(include_str!("nginx_tls.conf"), &values)
             }
         }
     }

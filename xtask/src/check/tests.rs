@@ -1,24 +1,26 @@
-//! The table and the counts, without running a stage.
+//! The table and the counts, without running a stage, and the page that lists the stages.
 
 use std::time::Duration;
 
 use anyhow::anyhow;
 
-use super::counts::Counts;
-use super::{Outcome, StageReport, format_table, has_failed, record_result};
+use super::test_report::{Counts, TestReport};
+use super::{CheckReport, Outcome, StageReport, format_stages, format_table};
+use crate::shell;
 
 #[test]
 fn stages_and_tests_add_up() {
-    let mut total = Counts::default();
-    let tests = Counts { passed: 7, failed: 1, skipped: 2 };
-    assert!(!has_failed(&Ok(Outcome::Passed)) && has_failed(&Err(anyhow!("x"))));
-    assert!(has_failed(&Ok(Outcome::Counted(tests))));
-    record_result(Ok(Outcome::Passed), &mut total);
-    record_result(Ok(Outcome::Counted(tests)), &mut total);
-    record_result(Ok(Outcome::Skipped("no net".to_owned())), &mut total);
-    let line = record_result(Err(anyhow!("first\nsecond")), &mut total);
+    let mut report = CheckReport::default();
+    let mut tests = TestReport::default();
+    tests.record("", "test result: FAILED. 7 passed; 1 failed; 2 ignored");
+    report.record("fmt", Ok(Outcome::Passed));
+    let line = report.record("test", Ok(Outcome::Tested(tests)));
+    assert_eq!(line, "7 tests passed, 1 failed, 2 ignored");
+    report.record("packages", Ok(Outcome::Skipped("no net".to_owned())));
+    let line = report.record("docs", Err(anyhow!("first\nsecond")));
     assert_eq!(line, "FAILED: first");
-    assert_eq!(total, Counts { passed: 8, failed: 2, skipped: 3 });
+    assert_eq!(report.tests.counts, Counts { passed: 8, failed: 2, skipped: 3 });
+    assert_eq!(report.tests.failures, ["stage docs: first"]);
 }
 
 #[test]
@@ -32,4 +34,11 @@ fn the_table_has_a_line_per_stage() {
         format_table(&[line]),
         "stage       seconds  outcome\nfmt             1.2  passed\n"
     );
+}
+
+#[test]
+fn the_page_lists_the_stages() {
+    let page = std::fs::read_to_string(shell::root().join("docs/check.md")).unwrap();
+    let table = format_stages();
+    assert!(page.contains(&table), "docs/check.md does not contain:\n{table}");
 }

@@ -25,12 +25,18 @@ const FILES: &[&str] = &[
 pub(super) const MAINTAINER: &str = "The Weir authors <weir@users.noreply.github.com>";
 
 /// Writes all files except the program into `folder`.
-pub(super) fn write(program: &Path, folder: &Path) -> Result<()> {
+///
+/// `write_man_pages` writes the man pages into the folder that it gets.
+pub(super) fn write(
+    program: &Path,
+    folder: &Path,
+    write_man_pages: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
     for file in FILES {
         copy_into(folder, file)?;
     }
     let man = files::create_empty_folder(&folder.join("man"))?;
-    shell::read_output(Command::new(program).args(["generate-docs", "--man"]).arg(&man))?;
+    write_man_pages(&man)?;
     let pages = fs::read_dir(&man)?.collect::<Result<Vec<_>, _>>()?;
     for page in pages {
         files::compress(&page.path(), Effort::Best)?;

@@ -31,6 +31,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "test-support",
         ],
     ),
+    ("generate", &["gateway", "lab-model", "lab", "weir", "test-support"]),
     ("test-support", &[]),
     ("xtask", &["test-support"]),
 ];

@@ -187,6 +187,11 @@ impl AccessValues {
         }
     }
 
+    /// Stores a configured key with this hash, as if a header held the key.
+    pub(crate) fn add_key(&mut self, hash: [u8; 32]) {
+        self.add_credential(Credential { hash, token: None });
+    }
+
     /// Stores a credential from a header. Different credentials in several headers are ambiguous.
     fn add_credential(&mut self, credential: Credential) {
         self.header_credential = match &self.header_credential {

@@ -12,8 +12,9 @@ use jsonwebtoken::{Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
 use crate::config::Config;
-use crate::config::access::{Issuer, VerifyKey};
+use crate::config::access::Issuer;
 use crate::config::chain::Chain;
+use crate::config::jwt::VerifyKey;
 use crate::policy::access::{Denial, Grant, MethodRules, MethodSet};
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::metrics::thread::{Counters, Labels};
 use crate::policy::cacheable::{Binding, ValidityTag};
 use crate::policy::cordon::Cordon;
 use crate::policy::memory::Purpose;
-use crate::state::process::ReloadOutcome;
+use crate::process::ReloadOutcome;
 use crate::state::snapshot::Snapshot;
 
 /// Returns the snapshot of [`populated`], with nonzero values in the remaining counters.
@@ -30,7 +30,7 @@ fn full_snapshot() -> Arc<Snapshot> {
         .process
         .record_reload(ReloadOutcome::Applied { changes: vec!["[cache] bytes_max".to_owned()] });
     snapshot.process.record_failed_upgrade("it ended");
-    let memory = &snapshot.registry.memory;
+    let memory = &snapshot.process.memory;
     memory.set_max(64 << 20);
     for (bytes, purpose) in [1 << 20, 2 << 20, 3 << 20].into_iter().zip(Purpose::ALL) {
         let mut hold = Reservation::new(memory, purpose);
@@ -58,7 +58,7 @@ fn full_snapshot() -> Arc<Snapshot> {
     quotas.ledger.refused.store(14, Ordering::Relaxed);
     quotas.ledger.write_failures.store(15, Ordering::Relaxed);
     fill_zone(&snapshot);
-    (0..21).for_each(|_| snapshot.registry.refusals.record("admin_peers", "access.node_methods"));
+    (0..21).for_each(|_| snapshot.process.refusals.record("admin_peers", "access.node_methods"));
     let until = snapshot.now() + Duration::from_secs(3600);
     snapshot.set_cordon(1, Some(Cordon { reason: Some("<upgrade> & resync".to_owned()), until }));
     snapshot.chains[1].reorgs.store(16, Ordering::Relaxed);

@@ -17,7 +17,7 @@ use crate::call::{CacheStatus, CacheTier, Payload, UpstreamRequest, UpstreamResp
 use crate::metrics::label::IndexLookup;
 use crate::policy::heads::ChainView;
 use crate::upstream::chain::ReportedId;
-use crate::upstream::thread::UpstreamContext;
+use crate::upstream::thread::Upstreams;
 
 /// A query to the index.
 pub struct IndexQuery {
@@ -78,11 +78,11 @@ pub trait Index: Send + Sync {
 /// chain or the method, or if the query fails or takes too long.
 pub(crate) async fn lookup(
     index: &Arc<dyn Index>,
-    cx: &UpstreamContext,
+    upstreams: &Upstreams,
     request: &UpstreamRequest<'_>,
     params: &[u8],
 ) -> Option<IndexResult> {
-    let chain = &cx.topology.chains[request.chain];
+    let chain = &upstreams.topology.chains[request.chain];
     if *index.chain() != *chain.name || !index.serves(&request.method_name) {
         return None;
     }
@@ -107,14 +107,14 @@ pub(crate) async fn lookup(
     let now = tokio::time::Instant::now();
     let deadline = now + request.deadline.saturating_duration_since(now) / 2;
     let received = tokio::time::timeout_at(deadline, receiver).await;
-    cx.tick();
+    upstreams.tick();
     let outcome = match &received {
         Ok(Ok(IndexResult::Complete(_))) => IndexLookup::Hit,
         Ok(Ok(IndexResult::Partial { .. })) => IndexLookup::Part,
         Ok(Ok(IndexResult::NotStored)) => IndexLookup::Miss,
         Ok(Err(_)) | Err(_) => IndexLookup::Failed,
     };
-    cx.counters.index.lookups[outcome].add(1);
+    upstreams.counters.index.lookups[outcome].add(1);
     received.ok()?.ok().filter(|result| *result != IndexResult::NotStored)
 }
 

@@ -41,11 +41,12 @@ use crate::config;
 use crate::metrics::counters::RedisCounters;
 use crate::metrics::label::{RedisLookup, RedisStore};
 use crate::metrics::thread::Counters;
+use crate::policy::branch::Hash;
 use crate::policy::cacheable::{CacheRule, ResponseFacts, ValidityTag};
-use crate::policy::heads::{ChainView, Hash};
+use crate::policy::heads::ChainView;
 use crate::policy::shareable::{Proof, ShareableTag, adopt, find_proof, to_shareable};
 use crate::upstream::chain::ChainState;
-use crate::upstream::thread::UpstreamContext;
+use crate::upstream::thread::Upstreams;
 use crate::upstream::topology::{NO_UPSTREAM, Topology};
 
 mod client;
@@ -227,7 +228,7 @@ impl RedisTier {
         let roles = replicas.into_iter().chain([Role::Primary]);
         let tier = Rc::new(RedisTier {
             clients: roles
-                .map(|role| Rc::new(RedisClient::new(&config, role, &topology.registry)))
+                .map(|role| Rc::new(RedisClient::new(&config, role, &topology.process)))
                 .collect(),
             generations: topology.chains.iter().map(|chain| shared.generation_of(chain)).collect(),
             topology: Arc::clone(topology),
@@ -251,7 +252,7 @@ impl RedisTier {
     /// has no valid response, is not available, or does not respond in time.
     pub(crate) async fn lookup(
         self: &Rc<Self>,
-        cx: &UpstreamContext,
+        upstreams: &Upstreams,
         request: &UpstreamRequest<'_>,
         key: &[u8],
     ) -> Option<UpstreamResponse> {
@@ -266,7 +267,7 @@ impl RedisTier {
         };
         let redis_key = self.build_redis_key(request.chain, key, head)?;
         let stored_bytes = self.get(redis_key.name).await?;
-        cx.tick();
+        upstreams.tick();
         let value = value::decode(&stored_bytes, self.config.entry_bytes_max).ok();
         let Some(value) = value.filter(|value| value.material == redis_key.material) else {
             self.counts().lookups[RedisLookup::Refused].add(1);
@@ -284,7 +285,7 @@ impl RedisTier {
             self.counts().lookups[RedisLookup::Stale].add(1);
             return None;
         };
-        let expires_at = age_max.map(|age_max| cx.now() + age_max.saturating_sub(age));
+        let expires_at = age_max.map(|age_max| upstreams.now() + age_max.saturating_sub(age));
         self.counts().lookups[RedisLookup::Hit].add(1);
         let bytes = Bytes::from(value.body.into_owned());
         let (is_error, doubted_since, upstream) = (value.is_error, None, NO_UPSTREAM);

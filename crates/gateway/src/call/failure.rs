@@ -64,12 +64,12 @@ pub(crate) enum FailureKind {
 impl FailureKind {
     /// Returns the `data` of the JSON-RPC error: the configuration key that refuses a method.
     pub(crate) fn data(self) -> Option<String> {
-        match self {
-            FailureKind::MethodNotAllowed(refusal) => {
-                Some(format!(r#"{{"refused_by":"{}"}}"#, refusal.as_str()))
-            }
-            _ => None,
-        }
+        Some(format!(r#"{{"refused_by":"{}"}}"#, self.refused_by()?.as_str()))
+    }
+
+    /// Returns the configuration key that refuses a method.
+    pub(crate) fn refused_by(self) -> Option<MethodRefusal> {
+        if let FailureKind::MethodNotAllowed(refusal) = self { Some(refusal) } else { None }
     }
 }
 

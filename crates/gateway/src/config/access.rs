@@ -16,16 +16,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jsonwebtoken::{Algorithm, DecodingKey};
 use settings::diff::Keys;
 use settings::value::{Bool, Duration as Period, File, Integer, List, Listed, Secret};
 use settings::{Location, ReadContext, Report};
 
-use super::chain::Chain;
+use super::chain::{self, Chain};
+use super::jwt::{self, VerifyKey};
+use super::validate::{TEXT_BYTES_MAX, find_name, require_one};
 use super::values::{
     CallRate, HOUR_MS, HeaderKey, KeyHash, Methods, Name, Network, NonEmptyString, Timestamp,
 };
-use super::{TEXT_BYTES_MAX, chain, find_name, jwt, require_one};
 use crate::config::tls::client;
 use crate::policy::access::{AddressRules, Grant, MethodRules, Policy};
 use crate::policy::client::Networks;
@@ -272,24 +272,6 @@ pub struct Claims {
     pub chains: Box<str>,
     /// The claim with the tier.
     pub tier: Box<str>,
-}
-
-/// A verification key, with the algorithms that its type allows. A token cannot choose others.
-#[derive(Clone)]
-pub struct VerifyKey {
-    /// Id of the key in a key set; `None` without an id.
-    pub id: Option<Box<str>>,
-    /// Allowed algorithms, all for one type of key; at least one.
-    pub algorithms: Vec<Algorithm>,
-    /// The key.
-    pub key: DecodingKey,
-}
-
-impl fmt::Debug for VerifyKey {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = formatter.debug_struct("VerifyKey");
-        debug.field("id", &self.id).field("algorithms", &self.algorithms).finish_non_exhaustive()
-    }
 }
 
 /// Returns the SHA-256 of a key or token.

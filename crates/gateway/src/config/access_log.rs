@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use settings::Report;
 use settings::value::{Bool, Integer};
 
-use super::add_header;
-use super::values::{LogFormat, OutputFile, Share};
+use super::validate::add_header;
+use super::values::{OutputFile, Share};
 use format::{Format, USER_AGENT};
 
 pub mod format;
@@ -26,6 +26,13 @@ settings::choice! {
         /// A single call.
         "call" => Call,
     }
+}
+
+settings::string_scalar! {
+    /// Format of an access log line.
+    pub LogFormat: Format = Format::parse, "a format",
+        "\"json\", \"combined\", or a text with variables such as \"$remote_addr $status\"",
+        "json";
 }
 
 settings::table! {

@@ -15,7 +15,7 @@ use settings::value::{Bool, Duration as Period, Integer, List};
 use settings::{Key, Report, Table};
 use wire::family::Family;
 
-use super::find_name;
+use super::validate::find_name;
 use super::values::{DAY_MS, HOUR_MS, Methods, UrlPath, parse_name};
 use crate::policy::access::MethodRules;
 

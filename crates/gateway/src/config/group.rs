@@ -17,11 +17,11 @@ use std::time::Duration;
 use settings::value::{Bool, Duration as Period, Integer, List, Number};
 use settings::{Report, Table};
 
-use super::chain::Chain;
+use super::chain::{self, Chain};
 use super::overload::OverloadTable;
 use super::upstream::Upstream;
-use super::values::{GIB, HOUR_MS, HashKeyName, MethodPattern, Methods, Name, Share, Size};
-use super::{chain, check_order, find_name, quote_duration};
+use super::validate::{check_order, find_name, quote_duration};
+use super::values::{GIB, HOUR_MS, MethodPattern, Methods, Name, Share, Size, parse_header_name};
 use crate::policy::access::MethodSet;
 use crate::policy::overload::limiter::LimiterSettings;
 
@@ -41,6 +41,12 @@ settings::choice! {
         /// Consistent hash.
         "hash" => Hash,
     }
+}
+
+settings::string_scalar! {
+    /// The input of the consistent hash that balances load.
+    pub HashKeyName: HashKey = parse_hash_key, "a hash key",
+        "\"call\", \"client\" or \"header:NAME\"", "call";
 }
 
 settings::table! {
@@ -203,6 +209,15 @@ pub enum HashKey {
     Client,
     /// The value of a request header, or the client's address if the request lacks the header.
     Header(http::HeaderName),
+}
+
+fn parse_hash_key(text: &str) -> Result<HashKey, &'static str> {
+    match text.split_once(':') {
+        None if text == "call" => Ok(HashKey::Call),
+        None if text == "client" => Ok(HashKey::Client),
+        Some(("header", name)) => parse_header_name(name).map(HashKey::Header),
+        _ => Err("no such hash key"),
+    }
 }
 
 /// Hedging settings.

@@ -7,7 +7,7 @@
 use settings::Report;
 use settings::value::{Duration, Integer, Number};
 
-use super::check_order;
+use super::validate::check_order;
 use super::values::{DAY_MS, HOUR_MS, SECOND_MS};
 
 settings::table! {

@@ -3,12 +3,11 @@
 //! The type of a key determines the allowed algorithms. A token cannot choose another algorithm
 //! (RFC 8725, section 3.1).
 
+use std::fmt;
 use std::path::Path;
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
-
-use super::access::VerifyKey;
 
 /// The algorithms that a shared secret allows.
 const HMAC_ALGORITHMS: [Algorithm; 3] = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
@@ -20,6 +19,24 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of keys of one set. The limit bounds the cost of a token, because its
 /// verification may try every key.
 const KEYS_MAX: usize = 64;
+
+/// A verification key, with the algorithms that its type allows. A token cannot choose others.
+#[derive(Clone)]
+pub struct VerifyKey {
+    /// Id of the key in a key set; `None` without an id.
+    pub id: Option<Box<str>>,
+    /// Allowed algorithms, all for one type of key; at least one.
+    pub algorithms: Vec<Algorithm>,
+    /// The key.
+    pub key: DecodingKey,
+}
+
+impl fmt::Debug for VerifyKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = formatter.debug_struct("VerifyKey");
+        debug.field("id", &self.id).field("algorithms", &self.algorithms).finish_non_exhaustive()
+    }
+}
 
 /// Builds the verification key for a shared secret.
 pub(super) fn build_secret_key(secret: &str) -> VerifyKey {

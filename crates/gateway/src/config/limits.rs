@@ -19,8 +19,8 @@ use wire::method::{Method, methods_of};
 
 use super::access::Access;
 use super::chain::{self, Chain};
-use super::find_name;
-use super::values::{CallRate, GIB, MethodPattern, Name, Size, ZoneKeyPart, parse_name};
+use super::validate::find_name;
+use super::values::{CallRate, GIB, MethodPattern, Name, Size, parse_header_name, parse_name};
 use crate::policy::access::Grant;
 use crate::policy::limit::{CALL, LimitTerms, Rate, matches_method};
 
@@ -36,6 +36,12 @@ settings::choice! {
         /// not in the method table has weight 1.
         "weight" => Weight,
     }
+}
+
+settings::string_scalar! {
+    /// A part of the key of a zone.
+    pub ZoneKeyPart: KeyPart = parse_key_part, "a part of a key",
+        "\"client\", \"client-net\", \"key\", \"header:NAME\", \"method\" or \"chain\"", "client";
 }
 
 settings::table! {
@@ -148,6 +154,18 @@ pub enum KeyPart {
     Method,
     /// The chain's name.
     Chain,
+}
+
+fn parse_key_part(text: &str) -> Result<KeyPart, &'static str> {
+    match text.split_once(':') {
+        None if text == "client" => Ok(KeyPart::Client),
+        None if text == "client-net" => Ok(KeyPart::ClientNet),
+        None if text == "key" => Ok(KeyPart::Key),
+        None if text == "method" => Ok(KeyPart::Method),
+        None if text == "chain" => Ok(KeyPart::Chain),
+        Some(("header", name)) => parse_header_name(name).map(KeyPart::Header),
+        _ => Err("no such part of a key"),
+    }
 }
 
 /// A limit on the calls that a zone counts.

@@ -333,7 +333,7 @@ fn read_client_auth(
         }
         return (auth, Vec::new());
     };
-    let roots = tls::read_certificates(&file).unwrap_or_else(|message| {
+    let roots = wire::tls::read_certificates(&file).unwrap_or_else(|message| {
         report.error(&table.client_ca, message, "a file of pem certificates");
         Vec::new()
     });

@@ -15,9 +15,9 @@ use settings::Report;
 use settings::value::{Bool, Bytes, Duration, File, Integer};
 
 use super::cache::Cache;
-use super::is_local_host;
 use super::limits::{Limit, Zone, ZoneTable, can_both_apply};
 use super::redis_url::RedisUrl;
+use super::validate::is_local_host;
 use super::values::{DAY_MS, GIB, HOUR_MS, MIB, Name, RedisAddress, SECOND_MS};
 
 settings::table! {
@@ -202,7 +202,7 @@ fn check_tls(
         }
         return None;
     }
-    match super::upstream_tls::build_verifying_client(ca.as_deref()) {
+    match wire::tls::build_verifying_client(ca.as_deref()) {
         Ok(client) => Some(RedisTls { client: Arc::new(client) }),
         Err(message) => {
             let allowed = "a file of pem certificates";

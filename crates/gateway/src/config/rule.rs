@@ -8,13 +8,14 @@
 //! `config.rs` explains the other forms, and the arguments of `report`.
 
 use settings::value::{Integer, List};
-use settings::{Report, not_found_message};
+use settings::{MASK, Report, not_found_message};
 
 use super::access::Access;
+use super::access_log::format::SECRET_HEADERS;
 use super::chain::Chain;
 use super::group::Group;
-use super::values::{HeaderPattern, Methods, Name, NonEmptyString, Share, UrlPath};
-use super::{add_header, find_name, require_one};
+use super::validate::{add_header, find_name, require_one};
+use super::values::{Methods, Name, NonEmptyString, Share, UrlPath, parse_header_key};
 use crate::policy::routing_rules::{Action, HeaderCondition, Rule, SHARE_ALL, ShareOf};
 
 settings::choice! {
@@ -23,6 +24,13 @@ settings::choice! {
         "client" => Client,
         "call" => Call,
     }
+}
+
+settings::string_scalar! {
+    /// A header with its value or a prefix of its value. The value may contain a secret.
+    pub HeaderPattern: (Box<str>, Box<str>) = parse_header_pattern, "a header",
+        "header such as \"x-client: mobile\", or \"x-client: mobile*\" for a prefix",
+        "x-client: mobile", mask |_: &str| Some(MASK.to_owned());
 }
 
 settings::table! {
@@ -66,6 +74,16 @@ settings::table! {
         /// Replaces the part of the path that `path` matched. The new path then selects the chain.
         rewrite: UrlPath = described "none";
     }
+}
+
+/// Parses a header condition. Returns the lower-case name, and the value or its prefix.
+fn parse_header_pattern(text: &str) -> Result<(Box<str>, Box<str>), &'static str> {
+    let (name, value) = text.split_once(':').ok_or("not a name, a colon and a value")?;
+    let name = parse_header_key(name.trim())?;
+    if SECRET_HEADERS.contains(&&*name) {
+        return Err("this header contains secrets, so rules cannot use it");
+    }
+    Ok((name, value.trim().into()))
 }
 
 /// Validates all rules, in order. Adds the headers in their conditions to `used_headers`.

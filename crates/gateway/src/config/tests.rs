@@ -2,7 +2,7 @@
 //! compared with the golden file beside the input (`UPDATE_EXPECT=1` rewrites the golden files).
 //! Every secret in the inputs contains `sekrit`, and no output may contain it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use settings::{KeyDoc, TableDoc};
@@ -40,27 +40,60 @@ fn check_expected(file: &Path, printed: &str) {
     expect_test::expect_file![expected].assert_eq(printed);
 }
 
-/// Prints a configuration field by field. Paths are relative to the file's folder, so the output is
+/// Prints the fields of a configuration. Paths are relative to the file's folder, so the output is
 /// the same on every machine.
-fn print_fields(file: &Path, config: Config) -> Vec<String> {
+fn print_config(file: &Path, config: Config) -> String {
     let relative = |path: &PathBuf| path.strip_prefix(file.parent().unwrap()).unwrap().to_owned();
     let files = config.files.iter().map(relative).collect();
     let config = Config { warnings: Diagnostics::default(), files, ..config };
     let printed = format!("{config:#?}");
-    let mut fields: Vec<String> = Vec::new();
-    for line in printed.lines().filter_map(|line| line.strip_prefix("    ")) {
-        match fields.last_mut() {
-            Some(field) if line.starts_with([' ', '}', ']', ')']) => {
-                field.push_str(&format!("{line}\n"));
-            }
-            _ => fields.push(format!("{line}\n")),
-        }
-    }
-    fields
+    let fields = printed.lines().filter_map(|line| line.strip_prefix("    "));
+    fields.collect::<Vec<_>>().join("\n")
 }
 
-/// A field with the same value as in the smallest configuration is printed only for the smallest
-/// configuration.
+/// The path of a field of the configuration.
+const ROOT: &str = "{";
+
+/// Splits the lines of several values into the lines of each. The lines inside a value are indented
+/// deeper than `indent`.
+fn split_values<'l, 't>(
+    lines: &'l [&'t str],
+    indent: usize,
+) -> impl Iterator<Item = &'l [&'t str]> {
+    lines.chunk_by(move |_, next| next[indent..].starts_with([' ', '}', ']', ')']))
+}
+
+/// The printed values of default configurations, each with its path: the first lines of the values
+/// that hold it.
+#[derive(Default)]
+struct Defaults(HashSet<(String, String)>);
+
+impl Defaults {
+    fn add(&mut self, path: &str, lines: &[&str], indent: usize) {
+        for value in split_values(lines, indent) {
+            self.0.insert((path.to_owned(), value.join("\n")));
+            if let [first, inside @ .., _] = value {
+                self.add(&format!("{path}{first}"), inside, indent + 4);
+            }
+        }
+    }
+
+    /// Appends the lines of the values that differ from the defaults. All elements of a list are
+    /// printed, but only those of their fields that differ.
+    fn print_others(&self, path: &str, lines: &[&str], indent: usize, out: &mut String) {
+        for value in split_values(lines, indent) {
+            if path.ends_with('{') && self.0.contains(&(path.to_owned(), value.join("\n"))) {
+                continue;
+            }
+            out.push_str(&format!("{}\n", value[0]));
+            if let [first, inside @ .., last] = value {
+                self.print_others(&format!("{path}{first}"), inside, indent + 4, out);
+                out.push_str(&format!("{last}\n"));
+            }
+        }
+    }
+}
+
 #[test]
 fn valid_files() {
     let read = |file: &PathBuf| {
@@ -68,16 +101,18 @@ fn valid_files() {
         read(file, &text).unwrap_or_else(|errors| panic!("{errors}"))
     };
     let files = cases("valid");
+    let mut defaults = Defaults::default();
     let least = files.iter().find(|file| file.ends_with("least.toml")).unwrap();
-    let defaults = print_fields(least, read(least));
-    assert!(defaults.len() > 20, "{defaults:?}");
+    for file in [least, &least.with_file_name("../one-of-each.toml")] {
+        let printed = print_config(file, read(file));
+        defaults.add(ROOT, &printed.lines().collect::<Vec<_>>(), 0);
+    }
     for file in &files {
         let config = read(file);
-        let warnings = config.warnings.to_string();
-        let settings = print_fields(file, config).into_iter();
-        let settings: String =
-            settings.filter(|field| file == least || !defaults.contains(field)).collect();
-        check_expected(file, &format!("{warnings}\n{settings}"));
+        let mut out = format!("{}\n", config.warnings);
+        let printed = print_config(file, config);
+        defaults.print_others(ROOT, &printed.lines().collect::<Vec<_>>(), 0, &mut out);
+        check_expected(file, &out);
     }
 }
 
@@ -119,24 +154,32 @@ fn every_default_and_example_can_be_read() {
     }
 }
 
+/// Sets every key to its default, as the reference prints it.
 #[test]
-fn one_file_sets_every_key() {
+fn every_default_can_be_written() {
     let file = cases("valid").into_iter().find(|file| file.ends_with("everything.toml")).unwrap();
-    let text = std::fs::read_to_string(file).unwrap();
-    let file: toml::Table = text.parse().unwrap();
+    let mut file: toml::Table = std::fs::read_to_string(file).unwrap().parse().unwrap();
     for (name, doc) in tables() {
-        let tables: Vec<&toml::Table> = match &file[name] {
+        let tables: Vec<&mut toml::Table> = match &mut file[name] {
             toml::Value::Table(named) if doc.heading.contains("NAME") => {
-                named.values().filter_map(toml::Value::as_table).collect()
+                named.iter_mut().filter_map(|(_, table)| table.as_table_mut()).collect()
             }
             toml::Value::Table(once) => vec![once],
-            listed => listed.as_array().unwrap().iter().filter_map(|t| t.as_table()).collect(),
+            listed => {
+                listed.as_array_mut().unwrap().iter_mut().filter_map(|t| t.as_table_mut()).collect()
+            }
         };
-        for key in &doc.keys {
-            let set = tables.iter().any(|table| table.contains_key(key.name));
-            assert!(set, "everything.toml does not set {name}.{}", key.name);
+        for table in tables {
+            for key in doc.keys.iter().filter(|key| key.default.is_value()) {
+                let line = format!("{} = {}", key.name, key.default_text);
+                table.extend(line.parse::<toml::Table>().unwrap());
+            }
         }
     }
+    let context = ReadContext::new(Path::new(""), &environment);
+    let text = file.to_string();
+    let (_, report) = settings::read::<GatewayFile>(&text, "defaults", &context);
+    assert!(!report.has_errors(), "{}", report.finish());
 }
 
 /// Damages files at every position, in several ways. Reading must not panic or print a secret, even

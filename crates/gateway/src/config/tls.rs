@@ -2,7 +2,7 @@
 //!
 //! The validation of the configuration builds these settings. So a bad file is a configuration
 //! error, and not a failure of the first handshake. `downstream/tls.rs` does the handshake, and
-//! `config/upstream_tls.rs` builds the TLS clients. The modules in reading order:
+//! `wire::tls` builds the TLS clients. The modules in reading order:
 //!
 //! | module | what |
 //! |---|---|
@@ -12,17 +12,15 @@
 //! | `tickets`, `sessions` | resumption of sessions |
 //! | `client` | client certificates |
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
+use rustls::{ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
 
 pub(crate) mod certificate;
 pub(crate) mod ciphers;
@@ -163,43 +161,10 @@ fn build_client_verifier(
     if auth == ClientAuth::Off {
         return Ok(WebPkiClientVerifier::no_client_auth());
     }
-    let roots = Arc::new(build_root_store(certificates)?);
+    let roots = Arc::new(wire::tls::build_roots(certificates)?);
     let mut builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(crypto));
     if auth == ClientAuth::Optional {
         builder = builder.allow_unauthenticated();
     }
     builder.build().map_err(|error| error.to_string())
-}
-
-/// Builds a store of trusted certificates.
-///
-/// # Errors
-///
-/// If a certificate is malformed.
-pub(crate) fn build_root_store(
-    certificates: Vec<CertificateDer<'static>>,
-) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates {
-        roots.add(certificate).map_err(|error| format!("not a certificate: {error}"))?;
-    }
-    Ok(roots)
-}
-
-/// Reads the certificates of a PEM file, at least one.
-///
-/// # Errors
-///
-/// A description of the error in the file.
-pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let describe_error = |error: rustls::pki_types::pem::Error| match error {
-        rustls::pki_types::pem::Error::Io(error) => format!("cannot read the file: {error}"),
-        error => format!("not a file of pem certificates: {error}"),
-    };
-    let certificates = CertificateDer::pem_file_iter(path).map_err(describe_error)?;
-    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(describe_error)?;
-    if certificates.is_empty() {
-        return Err("the file contains no certificate".to_owned());
-    }
-    Ok(certificates)
 }

@@ -117,7 +117,7 @@ fn check_ca(
         report.error(&table.tls_ca, message, "https://, or no tls_ca");
         return None;
     }
-    if let Err(message) = super::upstream_tls::build_verifying_client(Some(&path)) {
+    if let Err(message) = wire::tls::build_verifying_client(Some(&path)) {
         report.error(&table.tls_ca, message, "a file of pem certificates");
         return None;
     }

@@ -21,9 +21,9 @@ use settings::url::{NodeUrl, Transport};
 use settings::value::{Bool, Duration, File, Integer};
 use settings::{Key, Located, Location, Report};
 
-use super::chain::{Chain, ChainTable};
+use super::chain::{self, Chain, ChainTable};
+use super::validate::is_local_host;
 use super::values::{DAY_MS, GIB, HOUR_MS, Headers, Host, Name, SECOND_MS, Size, UpstreamAddress};
-use super::{chain, is_local_host};
 
 #[cfg(test)]
 mod tests;
@@ -414,11 +414,11 @@ fn build_tls(
     };
     let ca = table.tls_ca.as_ref().map(|path| folder.join(path));
     let client = if *table.tls_verify {
-        super::upstream_tls::build_verifying_client(ca.as_deref())
+        wire::tls::build_verifying_client(ca.as_deref())
     } else {
         let message = "anyone on the network path can impersonate this upstream";
         report.warn(&table.tls_verify, message, "tls_ca with the upstream's certificate");
-        super::upstream_tls::build_trusting_client()
+        wire::tls::build_trusting_client()
     };
     let trust = match &ca {
         _ if !*table.tls_verify => Trust::Any,

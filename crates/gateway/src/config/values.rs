@@ -1,4 +1,5 @@
-//! The value types that only this configuration uses. `settings::value` has the general types.
+//! The value types that several tables of this configuration use. `settings::value` has the general
+//! types.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,14 +7,10 @@ use alloy_primitives::hex;
 use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 use rustls::SupportedCipherSuite;
-use settings::MASK;
 use settings::url::{self, NodeUrl};
 use settings::value::{List, Pair, Pairs};
 use wire::call::is_name_byte;
 
-use super::access_log::format::{Format, SECRET_HEADERS};
-use super::group::HashKey;
-use super::limits::KeyPart;
 use super::redis_url;
 use super::redis_url::RedisUrl;
 use crate::config::tls::ciphers;
@@ -78,9 +75,6 @@ settings::string_scalar! {
     pub RedisAddress: RedisUrl = RedisUrl::parse, "a url",
         "redis://host[:port][/database], rediss://…, redis-sentinel://… or redis-cluster://…",
         "redis://127.0.0.1:6379", mask redis_url::mask_url;
-    /// The input of the consistent hash that balances load.
-    pub HashKeyName: HashKey = parse_hash_key, "a hash key",
-        "\"call\", \"client\" or \"header:NAME\"", "call";
     /// The name of an output file.
     pub OutputFile: Box<str> = parse_non_empty, "a file name",
         "name of a file, from the folder of this one", "access.log";
@@ -115,17 +109,6 @@ settings::string_scalar! {
     /// The name of a header, in lower case.
     pub HeaderKey: Box<str> = parse_header_key, "the name of a header",
         "name of a header, such as \"x-api-key\"", "x-api-key";
-    /// A header with its value or a prefix of its value. The value may contain a secret.
-    pub HeaderPattern: (Box<str>, Box<str>) = parse_header_pattern, "a header",
-        "header such as \"x-client: mobile\", or \"x-client: mobile*\" for a prefix",
-        "x-client: mobile", mask |_: &str| Some(MASK.to_owned());
-    /// Format of an access log line.
-    pub LogFormat: Format = Format::parse, "a format",
-        "\"json\", \"combined\", or a text with variables such as \"$remote_addr $status\"",
-        "json";
-    /// A part of the key of a zone.
-    pub ZoneKeyPart: KeyPart = parse_key_part, "a part of a key",
-        "\"client\", \"client-net\", \"key\", \"header:NAME\", \"method\" or \"chain\"", "client";
     /// Calls per second or per minute.
     pub CallRate: Rate = parse_rate, "a rate",
         format!("\"1r/s\" to \"{RATE_MAX}r/s\", or the same with r/m"), "10r/s";
@@ -194,15 +177,6 @@ fn parse_address(text: &str) -> Result<Option<SocketAddr>, &'static str> {
     }
 }
 
-fn parse_hash_key(text: &str) -> Result<HashKey, &'static str> {
-    match text.split_once(':') {
-        None if text == "call" => Ok(HashKey::Call),
-        None if text == "client" => Ok(HashKey::Client),
-        Some(("header", name)) => parse_header_name(name).map(HashKey::Header),
-        _ => Err("no such hash key"),
-    }
-}
-
 fn parse_cipher(text: &str) -> Result<SupportedCipherSuite, &'static str> {
     ciphers::find(text).ok_or("no such cipher")
 }
@@ -239,34 +213,12 @@ fn parse_timestamp(text: &str) -> Result<u64, &'static str> {
     u64::try_from(time.as_second()).map_err(|_| "before 1970")
 }
 
-fn parse_header_name(text: &str) -> Result<HeaderName, &'static str> {
+pub(super) fn parse_header_name(text: &str) -> Result<HeaderName, &'static str> {
     text.parse().map_err(|_| "not the name of a header")
 }
 
-fn parse_header_key(text: &str) -> Result<Box<str>, &'static str> {
+pub(super) fn parse_header_key(text: &str) -> Result<Box<str>, &'static str> {
     parse_header_name(text).map(|name| name.as_str().into())
-}
-
-/// Parses a header condition. Returns the lower-case name, and the value or its prefix.
-fn parse_header_pattern(text: &str) -> Result<(Box<str>, Box<str>), &'static str> {
-    let (name, value) = text.split_once(':').ok_or("not a name, a colon and a value")?;
-    let name = parse_header_key(name.trim())?;
-    if SECRET_HEADERS.contains(&&*name) {
-        return Err("this header contains secrets, so rules cannot use it");
-    }
-    Ok((name, value.trim().into()))
-}
-
-fn parse_key_part(text: &str) -> Result<KeyPart, &'static str> {
-    match text.split_once(':') {
-        None if text == "client" => Ok(KeyPart::Client),
-        None if text == "client-net" => Ok(KeyPart::ClientNet),
-        None if text == "key" => Ok(KeyPart::Key),
-        None if text == "method" => Ok(KeyPart::Method),
-        None if text == "chain" => Ok(KeyPart::Chain),
-        Some(("header", name)) => parse_header_name(name).map(KeyPart::Header),
-        _ => Err("no such part of a key"),
-    }
 }
 
 fn parse_rate(text: &str) -> Result<Rate, &'static str> {

@@ -1,34 +1,127 @@
-//! Prepares a client connection before its first request: reads the PROXY header, runs the TLS
+//! Accepts client connections: starts a task for each, reads the PROXY header, runs the TLS
 //! handshake and selects the HTTP version.
 //!
 //! A *PROXY header* precedes the other bytes of a connection. In it, a proxy reports the client's
-//! address. `http1.rs` and `http2.rs` serve the requests. Connections in clear text without a PROXY
-//! header do not pass through this file.
+//! address. `http1.rs` and `http2.rs` serve the requests.
 
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::config::listen_tls::ListenTls;
 use crate::config::tls::client::ClientCertificate;
-use crate::downstream::http1::ConnectionState;
+use crate::downstream::connection::ConnectionState;
 use crate::downstream::peer::Peer;
 use crate::downstream::thread::Thread;
 use crate::downstream::{http1, http2, tls};
+use crate::limits::clients::ConnectionGuard;
 use crate::metrics::label::{Handshake, ProxyRefusal, TlsVersion};
 use crate::policy::client::AddressSource;
 use crate::policy::proxy;
 use crate::policy::proxy::HEADER_BYTES_MAX;
 use crate::state::context::ThreadContext;
 
+/// The listening address that a client connected to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListenAddress {
+    /// `server.listen`, without TLS.
+    Plaintext,
+    /// `server.listen_tls`.
+    Tls,
+}
+
+impl Thread {
+    /// Serves a client over a plaintext stream in its own task.
+    pub(crate) fn accept<S>(self: &Rc<Thread>, stream: S, client: IpAddr)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let peer = Peer::new(client);
+        self.spawn(client, |state| http1::serve(Rc::clone(self), stream, peer, state));
+    }
+
+    /// Serves a client that connected to a listening address.
+    pub(crate) fn accept_tcp(
+        self: &Rc<Thread>,
+        tcp: TcpStream,
+        client: IpAddr,
+        address: ListenAddress,
+    ) {
+        let cx = self.context();
+        let config = &cx.snapshot.config;
+        match (address, &config.listen_tls) {
+            (ListenAddress::Plaintext, _)
+                if config.downstream.client_address == AddressSource::ProxyProtocol =>
+            {
+                self.spawn(client, |state| serve_proxied(Rc::clone(self), tcp, client, state));
+            }
+            (ListenAddress::Plaintext, _) => self.accept(tcp, client),
+            (ListenAddress::Tls, Some(listen)) => {
+                let listen = Arc::clone(listen);
+                self.spawn(client, |state| serve_tls(Rc::clone(self), tcp, client, listen, state));
+            }
+            // This cannot happen, because a reload never removes the settings of an open TLS
+            // address.
+            (ListenAddress::Tls, None) => {}
+        }
+    }
+
+    /// Serves a connection in a separate task, unless the client has reached its connection limit.
+    /// Connections from trusted proxies carry many clients and are not limited.
+    fn spawn<F>(self: &Rc<Thread>, client: IpAddr, serve: impl FnOnce(Rc<ConnectionState>) -> F)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let cx = self.context();
+        let is_trusted_proxy = cx.snapshot.config.downstream.trusted_proxies.contains(client);
+        let connection_guard = match &cx.snapshot.clients {
+            Some(clients) if !is_trusted_proxy => match clients.open(client) {
+                // The connection is closed at once. A client notices that sooner than a connection
+                // that never responds.
+                None => return cx.counters.connections_refused.add(1),
+                connection_guard => connection_guard,
+            },
+            _ => None,
+        };
+        drop(cx);
+        let state = Rc::new(ConnectionState::default());
+        let thread = Rc::clone(self);
+        let account = Rc::clone(&state.account);
+        let serving = serve(Rc::clone(&state));
+        self.context().counters.record_connection_opened();
+        let id = self.add_connection(state);
+        let task = tokio::task::spawn_local(async move {
+            let _close_guard = CloseGuard { thread, id, _connection_guard: connection_guard };
+            serving.await;
+        });
+        account.set_task(task.abort_handle());
+    }
+}
+
+/// A guard that the task of a connection holds. When the task ends or is aborted, the guard removes
+/// the connection from the open connections and counts it as closed.
+struct CloseGuard {
+    thread: Rc<Thread>,
+    id: u64,
+    /// Counts the connection towards the client's limit; `None` if the client is not limited.
+    _connection_guard: Option<ConnectionGuard>,
+}
+
+impl Drop for CloseGuard {
+    fn drop(&mut self) {
+        self.thread.remove_connection(self.id);
+        self.thread.context().counters.record_connection_closed();
+    }
+}
+
 /// Serves a connection to the TLS address. `peer_address` is the address of the client, or of a
 /// proxy between the client and the gateway.
-pub(crate) async fn serve_tls(
+async fn serve_tls(
     thread: Rc<Thread>,
     mut tcp: TcpStream,
     peer_address: IpAddr,
@@ -73,7 +166,7 @@ pub(crate) async fn serve_tls(
 }
 
 /// Serves a connection in clear text that begins with a PROXY header.
-pub(crate) async fn serve_proxied(
+async fn serve_proxied(
     thread: Rc<Thread>,
     mut tcp: TcpStream,
     peer_address: IpAddr,

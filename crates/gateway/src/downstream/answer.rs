@@ -3,11 +3,10 @@
 //! This module is the only place that writes failures and refusals as statuses, codes and messages.
 //! Results and error objects of upstreams are passed on unchanged.
 
-use crate::call::failure::{FORBIDDEN, OUT_OF_MEMORY, describe};
+use crate::call::failure::{ErrorResponse, FORBIDDEN, OUT_OF_MEMORY, describe};
 use crate::call::reply::{Body, CallReply, Content, Reply};
 use crate::call::{CacheStatus, CacheTier, Payload};
 use crate::config::Config;
-use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +22,9 @@ use crate::downstream::head::HeadFault;
 use crate::io::chunked::ChunkFault;
 use crate::io::memory;
 use crate::io::memory::{Account, Budget, Reservation};
+use crate::path::RequestRefusal;
 use crate::policy::access::Denial;
+use crate::policy::closed_set::closed_set;
 use crate::policy::memory::Purpose;
 use crate::state::snapshot::Snapshot;
 
@@ -41,16 +42,72 @@ pub(crate) struct HeadOptions<'a> {
     pub(crate) date: &'a [u8],
 }
 
+/// Returns the error that the client receives for a request that is refused as a whole.
+pub(crate) fn describe_refusal(refusal: &RequestRefusal) -> ErrorResponse<'static> {
+    let (status, message) = match refusal {
+        RequestRefusal::FrequentDenials(failure) => {
+            let status = match failure.kind {
+                FailureKind::OverRate { status } => status,
+                _ => 429,
+            };
+            let message = "too many denied requests from this client";
+            return ErrorResponse { status, code: ErrorCode::LIMIT_EXCEEDED, message };
+        }
+        RequestRefusal::NoChain => (404, "no chain is served at this path"),
+        RequestRefusal::Denied(denial) => match denial {
+            Denial::NoKey => (401, "an API key or token is required"),
+            Denial::BadKey => (401, "the API key or token is not valid"),
+            Denial::Expired => (401, "the API key or token has expired"),
+            Denial::TwoKeys => (401, "request contains more than one API key"),
+            Denial::Address => (403, "this client address is not allowed"),
+            Denial::Chain => (403, FORBIDDEN),
+            // These denials apply to single calls and are written as the responses of the calls.
+            Denial::NodeMethod | Denial::Transaction | Denial::Method | Denial::Rule => {
+                (403, "request is not allowed here")
+            }
+        },
+    };
+    ErrorResponse { status, code: ErrorCode::INVALID_REQUEST, message }
+}
+
+closed_set! {
+    /// A header of a response that its calls or its refusal determine. Web pages of allowed origins
+    /// can read these headers (CORS).
+    enum ResponseHeader {
+        /// The cache status of the call, or the number of calls with each status.
+        Cache = "x-weir-cache",
+        /// The name of the upstream that sent the result.
+        Upstream = "x-weir-upstream",
+        /// Seconds after which the client may try again.
+        RetryAfter = "retry-after",
+    }
+}
+
+/// Value of a header.
+#[derive(Debug)]
+enum HeaderText {
+    Static(&'static str),
+    Shared(Arc<str>),
+    Owned(String),
+}
+
+impl HeaderText {
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            HeaderText::Static(text) => text.as_bytes(),
+            HeaderText::Shared(text) => text.as_bytes(),
+            HeaderText::Owned(text) => text.as_bytes(),
+        }
+    }
+}
+
 /// A response to a client: the body, and the fields of the HTTP head.
 #[derive(Debug, Default)]
 pub(crate) struct ClientResponse {
     pub(crate) status: u16,
     pub(crate) body: Body,
-    /// Value of the `x-weir-cache` header; `None` omits the header.
-    pub(crate) cache: Option<Cow<'static, str>>,
-    /// Value of the `x-weir-upstream` header; `None` omits the header.
-    pub(crate) upstream: Option<Arc<str>>,
-    pub(crate) retry_after: Option<Duration>,
+    /// The value of each [`ResponseHeader`]; `None` omits the header.
+    headers: [Option<HeaderText>; ResponseHeader::ALL.len()],
     /// Content coding of the body; `None` if the body is not compressed.
     pub(crate) encoding: Option<&'static str>,
     /// The access-log record; `None` while the log is off.
@@ -70,6 +127,17 @@ impl ClientResponse {
         ClientResponse::plain(status, Body::default())
     }
 
+    fn set_header(&mut self, header: ResponseHeader, value: Option<HeaderText>) {
+        self.headers[header.index()] = value;
+    }
+
+    fn with_retry_after(mut self, wait: Option<Duration>) -> ClientResponse {
+        let seconds = wait.map(|wait| wait.as_secs_f64().ceil().max(1.0) as u64);
+        let value = seconds.map(|seconds| HeaderText::Owned(seconds.to_string()));
+        self.set_header(ResponseHeader::RetryAfter, value);
+        self
+    }
+
     /// Returns the response to a GET request: how to call.
     pub(crate) fn describe_service() -> ClientResponse {
         let text = "{\"service\":\"weir, a JSON-RPC gateway\",\"usage\":\"POST a JSON-RPC call \
@@ -79,8 +147,7 @@ impl ClientResponse {
 
     /// Refuses a request because the memory budget is used up.
     pub(crate) fn refuse_memory() -> ClientResponse {
-        let response = ClientResponse::refuse(503, OUT_OF_MEMORY);
-        ClientResponse { retry_after: Some(memory::RETRY_AFTER), ..response }
+        ClientResponse::refuse(503, OUT_OF_MEMORY).with_retry_after(Some(memory::RETRY_AFTER))
     }
 
     /// Reserves memory for the body until it is written. If the budget is used up, the client
@@ -110,33 +177,16 @@ impl ClientResponse {
         ClientResponse::plain(status, Body::from_bytes(body))
     }
 
-    /// Refuses a request that access control denies.
-    pub(crate) fn refuse_denial(denial: Denial) -> ClientResponse {
-        match denial {
-            Denial::NoKey => ClientResponse::refuse(401, "an API key or token is required"),
-            Denial::BadKey => ClientResponse::refuse(401, "the API key or token is not valid"),
-            Denial::Expired => ClientResponse::refuse(401, "the API key or token has expired"),
-            Denial::TwoKeys => {
-                ClientResponse::refuse(401, "request contains more than one API key")
+    /// Refuses a request as a whole.
+    pub(crate) fn refuse_request(refusal: &RequestRefusal) -> ClientResponse {
+        let ErrorResponse { status, code, message } = describe_refusal(refusal);
+        let response = ClientResponse::refuse_with(status, code, message);
+        match refusal {
+            RequestRefusal::FrequentDenials(failure) => {
+                response.with_retry_after(failure.retry_after)
             }
-            Denial::Address => ClientResponse::refuse(403, "this client address is not allowed"),
-            Denial::Chain => ClientResponse::refuse(403, FORBIDDEN),
-            // These denials apply to single calls and are written as the responses of the calls.
-            Denial::NodeMethod | Denial::Transaction | Denial::Method | Denial::Rule => {
-                ClientResponse::refuse(403, "request is not allowed here")
-            }
+            RequestRefusal::Denied(_) | RequestRefusal::NoChain => response,
         }
-    }
-
-    /// Refuses a request because too many earlier requests of the client were denied.
-    pub(crate) fn refuse_frequent_denials(failure: &Failure) -> ClientResponse {
-        let status = match failure.kind {
-            FailureKind::OverRate { status } => status,
-            _ => 429,
-        };
-        let text = "too many denied requests from this client";
-        let response = ClientResponse::refuse_with(status, ErrorCode::LIMIT_EXCEEDED, text);
-        ClientResponse { retry_after: failure.retry_after, ..response }
     }
 
     /// Refuses a malformed head.
@@ -196,17 +246,18 @@ fn build_single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> ClientRespon
             Body::from_bytes(body)
         }
     };
-    let mut response = ClientResponse::plain(status, body);
-    response.retry_after = retry_after;
+    let mut response = ClientResponse::plain(status, body).with_retry_after(retry_after);
     if snapshot.config.downstream.answer_headers {
-        response.cache = reply.cache_status.map(|cache_status| {
+        let cache = reply.cache_status.map(|cache_status| {
             // A tier is a cache behind the memory cache: Redis or the index. The tier is reported
             // only for a hit.
             let tier = reply.tier.filter(|_| cache_status == CacheStatus::Hit);
-            Cow::Borrowed(tier.map_or_else(|| cache_status.as_str(), CacheTier::hit))
+            HeaderText::Static(tier.map_or_else(|| cache_status.as_str(), CacheTier::hit))
         });
-        response.upstream =
-            reply.upstream_index.map(|index| Arc::clone(&snapshot.upstreams[index].config.name));
+        response.set_header(ResponseHeader::Cache, cache);
+        let name = |index: usize| Arc::clone(&snapshot.upstreams[index].config.name);
+        let upstream = reply.upstream_index.map(|index| HeaderText::Shared(name(index)));
+        response.set_header(ResponseHeader::Upstream, upstream);
     }
     response
 }
@@ -239,13 +290,14 @@ fn build_batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> ClientResp
     }
     body.push(b']');
     let (status, retry_after) = batch_status(items, &snapshot.config);
-    let mut response = ClientResponse::plain(status, Body::from_bytes(body));
-    response.retry_after = retry_after;
+    let mut response =
+        ClientResponse::plain(status, Body::from_bytes(body)).with_retry_after(retry_after);
     if downstream.answer_headers {
         let counts = CacheStatus::ALL.iter().zip(status_counts).filter(|(_, count)| *count > 0);
         let count_texts: Vec<String> =
             counts.map(|(status, count)| format!("{}={count}", status.as_str())).collect();
-        response.cache = (!count_texts.is_empty()).then(|| Cow::Owned(count_texts.join(", ")));
+        let cache = (!count_texts.is_empty()).then(|| HeaderText::Owned(count_texts.join(", ")));
+        response.set_header(ResponseHeader::Cache, cache);
     }
     response
 }
@@ -337,15 +389,10 @@ pub(crate) fn for_each_header(
         add("content-encoding", encoding.as_bytes());
         add("vary", b"accept-encoding");
     }
-    if let Some(cache) = &response.cache {
-        add("x-weir-cache", cache.as_bytes());
-    }
-    if let Some(upstream) = &response.upstream {
-        add("x-weir-upstream", upstream.as_bytes());
-    }
-    if let Some(retry_after) = response.retry_after {
-        let seconds = retry_after.as_secs_f64().ceil().max(1.0) as u64;
-        add("retry-after", seconds.to_string().as_bytes());
+    for (header, value) in ResponseHeader::ALL.iter().zip(&response.headers) {
+        if let Some(value) = value {
+            add(header.as_str(), value.as_bytes());
+        }
     }
     if response.status == 401 {
         add("www-authenticate", b"Bearer realm=\"weir\"");
@@ -387,7 +434,8 @@ fn for_each_cors_header(
         // One day in seconds. Browsers apply lower limits.
         add("access-control-max-age", b"86400");
     } else {
-        add("access-control-expose-headers", b"x-weir-cache, x-weir-upstream, retry-after");
+        let names = ResponseHeader::ALL.map(ResponseHeader::as_str).join(", ");
+        add("access-control-expose-headers", names.as_bytes());
     }
 }
 

@@ -1,21 +1,19 @@
-//! Serves one request over any protocol: authenticates the client, runs the calls of the request
-//! (`path.rs`), and counts refusals. `http1.rs`, `http2.rs` and `websocket.rs` read the requests
-//! and write the responses.
+//! Serves one request over any protocol: admits the request and runs its calls (`path.rs`), and
+//! counts refusals. `http1.rs`, `http2.rs` and `websocket.rs` read the requests and write the
+//! responses.
 
 use std::cell::Cell;
-use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::answer::ClientResponse;
 use super::head::{ContentCoding, Head, HttpMethod, MediaType};
 use super::peer::Peer;
 use super::{compress, log};
-use crate::access::caller::{self, Caller};
+use crate::access::caller::{Authenticated, Caller};
 use crate::access_log::pending::CallRecords;
 use crate::config::downstream::ContentType;
 use crate::io::memory::Account;
-use crate::path::{self, Request, rewritten_chain};
-use crate::policy::access::Denial;
+use crate::path::{self, Request, RequestRefusal};
 use crate::state::context::ThreadContext;
 use crate::subscribe::SubscribeContext;
 use crate::trace::context::{ActiveSpan, Sampler, TraceContext, TracedRequest};
@@ -45,30 +43,21 @@ pub(crate) async fn respond(
 ) -> ClientResponse {
     let RequestOrigin { peer, protocol, waiting, account, subscribe_context } = *origin;
     let snapshot = &cx.snapshot;
-    let client = peer.client_address(head, &snapshot.config.downstream);
+    let address = peer.client_address(head, &snapshot.config.downstream);
+    let identity = head.identity(address, peer.certificate.as_deref());
     let call_records = snapshot.access_log.is_some().then(CallRecords::new);
-    let mut caller = Caller::without_key(client);
-    let mut path = head.path.as_str();
+    let mut client = Authenticated { caller: Caller::without_key(address), path: identity.path };
+    let admitted = path::admit(cx, &identity, &mut client);
+    let Authenticated { caller, path } = client;
     // Each refusal leaves this block early.
     let mut response = 'response: {
-        if let Some(key_index) = &snapshot.key_index {
-            if let Some(response) = refuse_frequent_denials(cx, client) {
-                break 'response response;
-            }
-            let identity = head.identity(client, peer.certificate.as_deref());
-            match caller::authenticate(&snapshot.config, key_index, cx.tokens.as_ref(), &identity) {
-                Ok(authenticated) => (caller, path) = (authenticated.caller, authenticated.path),
-                Err(denial) => {
-                    if let Some(limits) = &snapshot.limits {
-                        limits.record_failure(client, cx.now_ms(), &cx.counters);
-                    }
-                    break 'response deny(cx, denial);
-                }
-            }
-        }
+        let chain = match admitted {
+            Ok(chain) => chain,
+            Err(refusal) => break 'response refuse_request(cx, &refusal),
+        };
         let mut request = Request {
-            // The chain is set below; `path::serve` sets `prefetched`.
-            chain: 0,
+            // `path::serve` sets `prefetched`.
+            chain,
             body,
             caller: &caller,
             path,
@@ -81,21 +70,6 @@ pub(crate) async fn respond(
             trace: None,
             subscribe_context,
         };
-        // A rule may rewrite a path without a chain to the path of a chain.
-        let chain = snapshot.router.find_chain(path).or_else(|| rewritten_chain(cx, &request));
-        let Some(chain) = chain else {
-            break 'response refuse(
-                cx,
-                ClientResponse::refuse(404, "no chain is served at this path"),
-            );
-        };
-        request.chain = chain;
-        // A grant holds the rights of an API key or token.
-        let denies_chain =
-            request.caller.grant.as_ref().is_some_and(|grant| !grant.allows_chain(chain));
-        if denies_chain && (head.http_method == HttpMethod::Post || head.upgrade.is_some()) {
-            break 'response deny(cx, Denial::Chain);
-        }
         match head.http_method {
             HttpMethod::Post => {}
             // GET and HEAD serve as a health check.
@@ -137,7 +111,7 @@ pub(crate) async fn respond(
         response.record =
             Some(log::start_record(head, caller, path, body.len(), protocol, call_records));
     }
-    response.reserve_memory(&snapshot.registry.memory, account);
+    response.reserve_memory(&snapshot.process.memory, account);
     response
 }
 
@@ -146,7 +120,7 @@ pub(crate) async fn respond(
 fn begin_trace(cx: &ThreadContext, head: &Head) -> Option<TracedRequest> {
     let queues = cx.snapshot.spans.as_ref();
     let sampler = queues.map(|queues| Sampler { queues, thread: cx.index });
-    TraceContext::begin_request(head.trace.as_deref(), sampler, || cx.upstream.random())
+    TraceContext::begin_request(head.trace.as_deref(), sampler, || cx.upstreams.random())
 }
 
 /// Adds the attributes of a request to its trace span. The path is omitted, because it may contain
@@ -160,18 +134,12 @@ fn describe_request(span: &mut ActiveSpan, protocol: &'static str, response: &Cl
     }
 }
 
-/// Returns a refusal if earlier requests of the client were denied more often than a limit allows.
-fn refuse_frequent_denials(cx: &ThreadContext, client: IpAddr) -> Option<ClientResponse> {
-    let limits = cx.snapshot.limits.as_ref()?;
-    cx.tick();
-    let failure = limits.check_failures(client, cx.now_ms(), &cx.counters).err()?;
-    Some(refuse(cx, ClientResponse::refuse_frequent_denials(&failure)))
-}
-
-/// Counts a denied request and returns its refusal.
-fn deny(cx: &ThreadContext, denial: Denial) -> ClientResponse {
-    cx.counters.denied[denial].add(1);
-    refuse(cx, ClientResponse::refuse_denial(denial))
+/// Counts a request that is not admitted, and returns its refusal.
+fn refuse_request(cx: &ThreadContext, refusal: &RequestRefusal) -> ClientResponse {
+    if let RequestRefusal::Denied(denial) = refusal {
+        cx.counters.denied[*denial].add(1);
+    }
+    refuse(cx, ClientResponse::refuse_request(refusal))
 }
 
 /// Counts a refused request and returns its refusal.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::peer::ForwardedHeader;
+use super::forwarded_header::ForwardedHeader;
 use crate::access::caller::{AccessValues, HeadFields, HeaderValues};
 use crate::policy::trace_context::{ClientTrace, TraceHeaders};
 

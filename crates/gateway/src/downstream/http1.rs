@@ -4,16 +4,15 @@
 //! response. Then it serves the next request. An idle connection holds at most a small buffer.
 //! `head.rs` parses heads (request line and headers), `io/chunked.rs` parses chunked bodies, and
 //! `answer.rs` formats responses. A connection can switch to HTTP/2 (`http2.rs`) or to a WebSocket
-//! (`websocket.rs`). In functions that poll, `cx` is the task's [`Context`]. Elsewhere `cx` is the
-//! [`ThreadContext`] of a request.
+//! (`websocket.rs`).
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io;
 use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -23,20 +22,20 @@ use crate::access_log::pending::PendingRecord;
 use crate::call::reply::COPY_BYTES_MAX;
 use crate::config::downstream::Downstream;
 use crate::downstream::answer::{ClientResponse, HeadOptions};
+use crate::downstream::connection::ConnectionState;
 use crate::downstream::exchange::RequestOrigin;
 use crate::downstream::head::{BodyLength, ContentCoding, Head, HttpMethod};
 use crate::downstream::peer::Peer;
 use crate::downstream::thread::Thread;
 use crate::downstream::{answer, compress, exchange, http2, log, websocket};
 use crate::io::chunked::Chunked;
-use crate::io::memory::{Account, BudgetExhausted, Reservation};
+use crate::io::memory::{BudgetExhausted, Reservation};
 use crate::io::wait;
 use crate::io::wait::{ReadOutcome, Watchdog};
 use crate::io::websocket::deflate;
 use crate::policy::memory::Purpose;
 use crate::state::context::ThreadContext;
 use crate::subscribe::SubscribeContext;
-use crate::upstream::overload;
 
 /// After a refusal, further bytes of the request are read and dropped for this time. Without these
 /// reads, the client would receive a reset instead of the refusal (nginx's `lingering_timeout`).
@@ -54,50 +53,13 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Name of the protocol in logs and traces.
 const PROTOCOL: &str = "HTTP/1.1";
 
-/// The part of a connection's state that other tasks of the thread can access. A graceful stop and
-/// the memory budget use it.
-#[derive(Debug, Default)]
-pub(crate) struct ConnectionState {
-    /// True from the first byte of a request until its response is written.
-    pub(super) busy: Cell<bool>,
-    /// True if a graceful stop has begun.
-    is_stopping: Cell<bool>,
-    /// Wakes the connection's task while it waits for a request.
-    waker: RefCell<Option<Waker>>,
-    /// The connection's account in the memory budget.
-    pub(crate) account: Rc<Account>,
-}
-
-impl ConnectionState {
-    /// Closes the connection if no request is in progress. Otherwise the connection closes after
-    /// the response.
-    pub(crate) fn close_if_idle(&self) {
-        self.is_stopping.set(true);
-        if !self.busy.get()
-            && let Some(waker) = self.waker.borrow_mut().take()
-        {
-            waker.wake();
-        }
-    }
-
-    /// Returns true if a graceful stop has begun, so that the connection must close instead of
-    /// waiting for input. If not, the task of `cx` will be woken when a stop begins.
-    pub(super) fn must_close(&self, cx: &Context<'_>) -> bool {
-        let mut waker = self.waker.borrow_mut();
-        if waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-            *waker = Some(cx.waker().clone());
-        }
-        self.is_stopping.get()
-    }
-}
-
 /// Serves one client until the client disconnects or violates the protocol, or the gateway stops.
 pub(crate) async fn serve<S>(thread: Rc<Thread>, stream: S, peer: Peer, state: Rc<ConnectionState>)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let logged_peer = peer.clone();
-    let budget = Arc::clone(&thread.context().snapshot.registry.memory);
+    let budget = Arc::clone(&thread.context().snapshot.process.memory);
     let connection = Connection {
         stream,
         reservation: Reservation::for_connection(&budget, Purpose::Request, &state.account),
@@ -188,7 +150,7 @@ where
             };
             let downstream = &cx.snapshot.config.downstream;
             let limits_delay = cx.snapshot.limits.as_ref().is_some_and(|limits| limits.delays);
-            let mut response = if limits_delay || overload::is_any_crowded(&cx.upstream) {
+            let mut response = if limits_delay || cx.upstreams.permits.is_any_crowded() {
                 match Box::pin(self.respond_while_connected(&cx, &head, &body)).await {
                     Some(response) => response,
                     None => return Ok(()),
@@ -202,8 +164,8 @@ where
             }
             // A graceful stop may have begun during the request.
             served_requests += 1;
-            let accepts_more = served_requests < downstream.keep_alive_requests_max
-                && !self.thread.state.is_draining();
+            let accepts_more =
+                served_requests < downstream.keep_alive_requests_max && !self.thread.is_draining();
             let keep_alive = head.keep_alive && accepts_more;
             let written = self.write(&cx, Some(&*head), &response, keep_alive).await;
             log::log_request(&cx, &mut response);
@@ -260,7 +222,8 @@ where
         };
         if let Some(refusal) = refusal {
             let record = response.record.take();
-            response = ClientResponse { record, ..exchange::refuse(&cx, refusal) };
+            response = exchange::refuse(&cx, refusal);
+            response.record = record;
         }
         let (Some(accept_response), 200) = (&accept_response, response.status) else {
             return self.close_with(&cx, response).await;
@@ -404,7 +367,7 @@ where
             if length > body_bytes_max as u64 {
                 return Err(refuse(ClientResponse::refuse_size(body_bytes_max)));
             }
-            let budget = &cx.snapshot.registry.memory;
+            let budget = &cx.snapshot.process.memory;
             if !budget.has_room(Purpose::Request, length as usize) {
                 budget.count_refusal(Purpose::Request);
                 return Err(refuse(ClientResponse::refuse_memory()));
@@ -509,7 +472,7 @@ where
         keep_alive: bool,
     ) -> io::Result<()> {
         let config = &cx.snapshot.config;
-        let mut out = cx.upstream.buffers.take();
+        let mut out = cx.upstreams.thread.buffers.take();
         let date = cx.date();
         let options = HeadOptions {
             config,
@@ -536,7 +499,7 @@ where
         };
         let timeout = config.downstream.write_timeout;
         let written = wait::write(&mut self.stream, &mut self.watchdog, timeout, parts).await;
-        cx.upstream.buffers.put_back(out);
+        cx.upstreams.thread.buffers.put_back(out);
         written
     }
 

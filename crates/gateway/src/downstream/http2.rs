@@ -26,9 +26,10 @@ use crate::access_log::pending::PendingRecord;
 use crate::config::downstream::Downstream;
 use crate::downstream::answer::{ClientResponse, HeadOptions};
 use crate::downstream::exchange::{self, RequestOrigin};
+use crate::downstream::forwarded_header::ForwardedHeader;
 use crate::downstream::frames::FrameCounter;
 use crate::downstream::head::{AcceptedCodings, ContentCoding, Head, HttpMethod, MediaType};
-use crate::downstream::peer::{ForwardedHeader, Peer};
+use crate::downstream::peer::Peer;
 use crate::downstream::thread::Thread;
 use crate::downstream::unread::{ResponseBody, UnfinishedResponses};
 use crate::downstream::{answer, compress, frames, head, log};
@@ -36,7 +37,8 @@ use crate::io::memory::{Account, BudgetExhausted, Reservation};
 use crate::policy::memory::Purpose;
 use crate::policy::trace_context::TraceHeaders;
 use crate::state::context::ThreadContext;
-use crate::subscribe::{SubscribeContext, Subscriptions};
+use crate::subscribe::SubscribeContext;
+use crate::subscribe::fan::Subscriptions;
 
 /// Maximum concurrent streams of a connection, as nginx's `http2_max_concurrent_streams`.
 const STREAMS_MAX: u32 = 128;
@@ -99,7 +101,7 @@ where
     loop {
         tokio::select! {
             ended = connection.as_mut() => return ended.map_err(io::Error::other),
-            () = thread.state.wait_for_drain(), if !is_draining => {
+            () = thread.wait_for_drain(), if !is_draining => {
                 is_draining = true;
                 connection.as_mut().graceful_shutdown();
             }
@@ -192,7 +194,7 @@ async fn respond(
     let (protocol, waiting) = (PROTOCOL, &Cell::new(0));
     let subscribe_context = SubscribeContext { subscriptions, guard: None };
     let origin = RequestOrigin { peer, protocol, waiting, account, subscribe_context };
-    let budget = &cx.snapshot.registry.memory;
+    let budget = &cx.snapshot.process.memory;
     let mut reservation = Reservation::for_connection(budget, Purpose::Request, account);
     let reading = read_body(body, body_bytes_max, &mut reservation);
     let body = match tokio::time::timeout(downstream.body_timeout, reading).await {
@@ -371,7 +373,7 @@ impl<S> MonitoredStream<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for MonitoredStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
+        task: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
@@ -381,7 +383,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for MonitoredStream<S> {
             return Poll::Ready(Ok(()));
         }
         let filled_before = buf.filled().len();
-        std::task::ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        std::task::ready!(Pin::new(&mut this.stream).poll_read(task, buf))?;
         this.client_frames.feed(&buf.filled()[filled_before..]);
         if frames::is_flood(&this.client_frames, &this.server_frames) {
             return Poll::Ready(Err(io::Error::other("a flood of frames without requests")));
@@ -393,24 +395,24 @@ impl<S: AsyncRead + Unpin> AsyncRead for MonitoredStream<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for MonitoredStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
+        task: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
+        let polled = Pin::new(&mut this.stream).poll_write(task, buf);
         if let Poll::Ready(Ok(bytes)) = polled {
             this.server_frames.feed(&buf[..bytes]);
         }
         this.track(polled)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.stream).poll_flush(cx);
+        let polled = Pin::new(&mut this.stream).poll_flush(task);
         this.track(polled)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(task)
     }
 }

@@ -56,7 +56,7 @@ pub(crate) fn log_request(cx: &ThreadContext, response: &mut ClientResponse) {
 /// Queues a record with the status and the body length of the response.
 fn queue_record(cx: &ThreadContext, pending: PendingRecord, status: u16, bytes_out: usize) {
     if let Some(queues) = &cx.snapshot.access_log {
-        queues.log(cx.index, pending, status, bytes_out, &cx.counters, || cx.upstream.random());
+        queues.log(cx.index, pending, status, bytes_out, &cx.counters, || cx.upstreams.random());
     }
 }
 

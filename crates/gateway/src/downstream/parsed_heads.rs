@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 
+use super::forwarded_header::ForwardedHeader;
 use super::head::{Head, HeadFault, HttpMethod, read_head};
-use super::peer::ForwardedHeader;
 use crate::access::caller::RequestIdentity;
 use crate::config::tls::client::ClientCertificate;
 use crate::io::head_cache::HeadCache;

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use crate::config::downstream::Downstream;
 use crate::config::tls::client::ClientCertificate;
 use crate::downstream::head::Head;
-use crate::policy::client::Networks;
 
 /// The remote end of a connection.
 #[derive(Debug, Clone)]
@@ -36,31 +35,5 @@ impl Peer {
     /// Returns the subject of the certificate, for logs; `None` without a certificate.
     pub(crate) fn subject(&self) -> Option<&str> {
         self.certificate.as_ref().map(|certificate| &*certificate.subject)
-    }
-}
-
-/// The configured header that holds the client's address, and the proxies that may set it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ForwardedHeader<'a> {
-    /// The settings that name the header and the trusted proxies.
-    downstream: &'a Downstream,
-    /// The header's lower-case name.
-    pub(super) name: &'static str,
-}
-
-impl<'a> ForwardedHeader<'a> {
-    /// Returns the header that is configured; `None` if no header is configured.
-    pub(crate) fn of(downstream: &'a Downstream) -> Option<ForwardedHeader<'a>> {
-        downstream.client_address.header().map(|name| ForwardedHeader { downstream, name })
-    }
-
-    /// Returns the client's address; `None` if the header's values contain none. The address is
-    /// valid only if the peer is a trusted proxy.
-    pub(crate) fn find_client<'v>(
-        &self,
-        values: impl DoubleEndedIterator<Item = &'v [u8]>,
-    ) -> Option<IpAddr> {
-        let trusted: &Networks = &self.downstream.trusted_proxies;
-        crate::policy::client::find_client(self.downstream.client_address, values, trusted)
     }
 }

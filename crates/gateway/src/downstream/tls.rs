@@ -70,8 +70,8 @@ pub(crate) async fn handshake(
     let mut stream = TlsStream { tcp, session: Box::new(session), is_at_end: false };
     let deadline = Instant::now() + timeout;
     let mut watchdog = Watchdog::default();
-    std::future::poll_fn(|cx| match stream.poll_handshake(cx) {
-        Poll::Pending if watchdog.poll_passed(cx, deadline).is_ready() => {
+    std::future::poll_fn(|task| match stream.poll_handshake(task) {
+        Poll::Pending if watchdog.poll_passed(task, deadline).is_ready() => {
             Poll::Ready(Err(HandshakeFault::TimedOut))
         }
         polled => polled,
@@ -91,10 +91,10 @@ pub(crate) struct TlsStream {
 
 impl TlsStream {
     /// Writes and reads records until the handshake is complete.
-    fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HandshakeFault>> {
+    fn poll_handshake(&mut self, task: &mut Context<'_>) -> Poll<Result<(), HandshakeFault>> {
         while self.session.is_handshaking() {
-            ready!(self.poll_write_records(cx))?;
-            if ready!(self.poll_read_records(cx))? == 0 {
+            ready!(self.poll_write_records(task))?;
+            if ready!(self.poll_read_records(task))? == 0 {
                 return Poll::Ready(Err(HandshakeFault::Closed));
             }
         }
@@ -103,8 +103,8 @@ impl TlsStream {
 
     /// Reads from the socket once and passes the bytes to rustls. Returns the number of bytes; 0 at
     /// the end of the stream. An error of rustls is wrapped in an `InvalidData` error.
-    fn poll_read_records(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let read = self.session.read_tls(&mut Ciphertext { tcp: &mut self.tcp, cx });
+    fn poll_read_records(&mut self, task: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let read = self.session.read_tls(&mut Ciphertext { tcp: &mut self.tcp, task });
         let bytes = match read {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
@@ -112,16 +112,16 @@ impl TlsStream {
         };
         if let Err(error) = self.session.process_new_packets() {
             // Sends the alert that reports the error. A failure to send the alert is ignored.
-            let _ = self.poll_write_records(cx);
+            let _ = self.poll_write_records(task);
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
         }
         Poll::Ready(Ok(bytes))
     }
 
     /// Writes all pending records.
-    fn poll_write_records(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_write_records(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.wants_write() {
-            match self.session.write_tls(&mut Ciphertext { tcp: &mut self.tcp, cx }) {
+            match self.session.write_tls(&mut Ciphertext { tcp: &mut self.tcp, task }) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
@@ -135,14 +135,14 @@ impl TlsStream {
     /// buffers at most 64 KiB of records. If the buffer is full, writes the buffered records first.
     fn poll_encrypt(
         &mut self,
-        cx: &mut Context<'_>,
+        task: &mut Context<'_>,
         mut encrypt: impl FnMut(&mut rustls::Writer<'_>) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         let encrypted_bytes = encrypt(&mut self.session.writer())?;
         if encrypted_bytes > 0 {
             return Poll::Ready(Ok(encrypted_bytes));
         }
-        ready!(self.poll_write_records(cx))?;
+        ready!(self.poll_write_records(task))?;
         Poll::Ready(encrypt(&mut self.session.writer()))
     }
 }
@@ -150,7 +150,7 @@ impl TlsStream {
 impl AsyncRead for TlsStream {
     fn poll_read(
         self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
+        task: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
@@ -174,12 +174,12 @@ impl AsyncRead for TlsStream {
             if this.is_at_end {
                 return Poll::Ready(Ok(()));
             }
-            match this.poll_read_records(cx) {
+            match this.poll_read_records(task) {
                 Poll::Ready(bytes) => this.is_at_end = bytes? == 0,
                 Poll::Pending => {
                     // Pending records are written now, because the next response may come much
                     // later.
-                    if let Poll::Ready(written) = this.poll_write_records(cx) {
+                    if let Poll::Ready(written) = this.poll_write_records(task) {
                         written?;
                     }
                     return Poll::Pending;
@@ -192,33 +192,33 @@ impl AsyncRead for TlsStream {
 impl AsyncWrite for TlsStream {
     fn poll_write(
         self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
+        task: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().poll_encrypt(cx, |writer| writer.write(buf))
+        self.get_mut().poll_encrypt(task, |writer| writer.write(buf))
     }
 
     fn poll_write_vectored(
         self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
+        task: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().poll_encrypt(cx, |writer| writer.write_vectored(bufs))
+        self.get_mut().poll_encrypt(task, |writer| writer.write_vectored(bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().poll_write_records(cx)
+    fn poll_flush(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_write_records(task)
     }
 
     /// Sends `close_notify`. The socket stays open until it is dropped.
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_shutdown(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.session.send_close_notify();
-        this.poll_write_records(cx)
+        this.poll_write_records(task)
     }
 }
 
@@ -226,7 +226,7 @@ impl AsyncWrite for TlsStream {
 /// waiting.
 struct Ciphertext<'a, 'c> {
     tcp: &'a mut TcpStream,
-    cx: &'a mut Context<'c>,
+    task: &'a mut Context<'c>,
 }
 
 /// Converts `Pending` to `WouldBlock`.
@@ -240,23 +240,23 @@ fn ready_or_would_block<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
 impl Read for Ciphertext<'_, '_> {
     fn read(&mut self, output: &mut [u8]) -> io::Result<usize> {
         let mut buf = ReadBuf::new(output);
-        ready_or_would_block(Pin::new(&mut *self.tcp).poll_read(self.cx, &mut buf))?;
+        ready_or_would_block(Pin::new(&mut *self.tcp).poll_read(self.task, &mut buf))?;
         Ok(buf.filled().len())
     }
 }
 
 impl Write for Ciphertext<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        ready_or_would_block(Pin::new(&mut *self.tcp).poll_write(self.cx, bytes))
+        ready_or_would_block(Pin::new(&mut *self.tcp).poll_write(self.task, bytes))
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         match bufs {
             // A plain write is a cheaper system call than a vectored one.
             [single] => self.write(single),
-            several => {
-                ready_or_would_block(Pin::new(&mut *self.tcp).poll_write_vectored(self.cx, several))
-            }
+            several => ready_or_would_block(
+                Pin::new(&mut *self.tcp).poll_write_vectored(self.task, several),
+            ),
         }
     }
 

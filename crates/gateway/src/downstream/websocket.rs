@@ -5,8 +5,7 @@
 //! open connection. Responses are sent as they complete, in any order. While a client does not read
 //! its responses, the gateway does not read further messages of the client. Responses in flight and
 //! notifications can still fill the output queue. If the queue exceeds its limit, the gateway
-//! closes the connection. In functions that poll, `cx` is the task's [`Context`]. Elsewhere `cx` is
-//! the [`ThreadContext`] of a message.
+//! closes the connection.
 
 use std::cell::Cell;
 use std::io;
@@ -22,6 +21,7 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
+use wire::websocket::handshake;
 use wire::websocket::{Opcode, ProtocolError, Role};
 
 use crate::access::caller;
@@ -32,9 +32,9 @@ use crate::downstream::answer::ClientResponse;
 use crate::downstream::compress::{
     DECODE_INLINE_BYTES_MAX, INLINE_BYTES_MAX, decompress_off_thread, try_compress,
 };
+use crate::downstream::connection::ConnectionState;
 use crate::downstream::exchange::{RequestOrigin, respond};
 use crate::downstream::head::{ContentCoding, Head, HttpMethod, MediaType, Upgrade};
-use crate::downstream::http1::ConnectionState;
 use crate::downstream::log;
 use crate::downstream::peer::Peer;
 use crate::downstream::thread::Thread;
@@ -42,11 +42,12 @@ use crate::io::memory::Reservation;
 use crate::io::wait;
 use crate::io::wait::Watchdog;
 use crate::io::websocket::decoder::{Decoder, Event, Payload};
-use crate::io::websocket::{deflate, handshake};
+use crate::io::websocket::deflate;
 use crate::policy::memory::Purpose;
 use crate::state::context::ThreadContext;
 use crate::subscribe::SubscribeContext;
-use crate::subscribe::subscriber::{CloseReason, MessageGuard, Subscriber};
+use crate::subscribe::notifications::CloseReason;
+use crate::subscribe::subscriber::{MessageGuard, Subscriber};
 
 mod output_queue;
 #[cfg(test)]
@@ -119,7 +120,7 @@ where
     let mut socket = Socket::new(opened, settings, head);
     let thread = Rc::clone(&socket.thread);
     thread.context().counters.record_websocket_opened();
-    let ended = std::future::poll_fn(|cx| socket.poll(cx)).await;
+    let ended = std::future::poll_fn(|task| socket.poll(task)).await;
     thread.context().counters.websockets_open.subtract_one();
     ended?;
     socket.stream.shutdown().await
@@ -265,7 +266,7 @@ where
             ..head.clone()
         };
         let head_fields = Arc::clone(&thread.context().snapshot.head_fields);
-        let budget = Arc::clone(&thread.context().snapshot.registry.memory);
+        let budget = Arc::clone(&thread.context().snapshot.process.memory);
         let reservation = Reservation::for_connection(&budget, Purpose::Response, &state.account);
         Socket {
             thread,
@@ -297,14 +298,14 @@ where
 
     /// Reads, serves and writes messages as far as possible without waiting. Returns `Ready` when
     /// the connection has ended.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             // Each step may enable another step, so the loop repeats until no step makes progress.
-            let mut made_progress = self.queue_responses(cx);
-            made_progress |= self.queue_notifications(cx);
+            let mut made_progress = self.queue_responses(task);
+            made_progress |= self.queue_notifications(task);
             made_progress |= self.decode_input();
-            let must_close = self.state.must_close(cx) || self.thread.state.is_draining();
-            match self.poll_read(cx, must_close) {
+            let must_close = self.state.must_close(task) || self.thread.is_draining();
+            match self.poll_read(task, must_close) {
                 // The client has disconnected without a close frame.
                 Poll::Ready(Ok(None)) if !self.is_closing() => return Poll::Ready(Ok(())),
                 Poll::Ready(Ok(None)) => {
@@ -320,7 +321,7 @@ where
                 self.close(SERVICE_RESTART, "the gateway is stopping");
                 made_progress = true;
             }
-            match self.output.poll_write(&mut self.stream, cx) {
+            match self.output.poll_write(&mut self.stream, task) {
                 Poll::Ready(Ok(has_written)) => made_progress |= has_written,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {}
@@ -338,7 +339,7 @@ where
             if made_progress {
                 continue;
             }
-            std::task::ready!(self.watchdog.poll_passed(cx, self.deadline()));
+            std::task::ready!(self.watchdog.poll_passed(task, self.deadline()));
             if self.on_deadline() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
@@ -349,7 +350,7 @@ where
     /// returns true.
     fn reserve(&mut self) -> bool {
         let input_bytes = self.undecoded.capacity() + self.decoder.bytes_held();
-        let output_bytes = self.output.queued_bytes + self.subscriber.queued_bytes();
+        let output_bytes = self.output.queued_bytes + self.subscriber.notifications.queued_bytes();
         let reserved = self.reservation.set(input_bytes + output_bytes + self.task_bytes);
         self.reservation
             .set_waiting(self.output.blocked_since.is_some() || self.decoder.bytes_held() > 0);
@@ -364,9 +365,9 @@ where
     }
 
     /// Queues the responses of finished tasks. Returns true if a task has finished.
-    fn queue_responses(&mut self, cx: &mut Context<'_>) -> bool {
+    fn queue_responses(&mut self, task: &mut Context<'_>) -> bool {
         let mut made_progress = false;
-        while let Poll::Ready(Some(finished)) = self.tasks.poll_next_unpin(cx) {
+        while let Poll::Ready(Some(finished)) = self.tasks.poll_next_unpin(task) {
             made_progress = true;
             let finished = match finished {
                 TaskOutput::Finished(finished) => finished,
@@ -397,10 +398,10 @@ where
 
     /// Queues notifications, behind the responses that announced their subscriptions. Returns true
     /// if a notification was queued or the connection begins to close.
-    fn queue_notifications(&mut self, cx: &Context<'_>) -> bool {
+    fn queue_notifications(&mut self, task: &Context<'_>) -> bool {
         let mut made_progress = false;
         while self.phase == Phase::Open {
-            match self.subscriber.poll_notification(cx) {
+            match self.subscriber.notifications.poll_next(task) {
                 Ok(None) => break,
                 Ok(Some(body)) if self.is_still_permitted() => self.queue_notification(body),
                 Ok(Some(_)) => {
@@ -646,7 +647,7 @@ where
     /// if bytes were read, and `None` at the end of the stream.
     fn poll_read(
         &mut self,
-        cx: &mut Context<'_>,
+        task: &mut Context<'_>,
         must_close: bool,
     ) -> Poll<io::Result<Option<()>>> {
         let may_read = match self.phase {
@@ -658,7 +659,7 @@ where
         }
         let undecoded = &mut self.undecoded;
         let polled =
-            wait::poll_read(&mut self.stream, cx, |bytes| undecoded.extend_from_slice(bytes));
+            wait::poll_read(&mut self.stream, task, |bytes| undecoded.extend_from_slice(bytes));
         if let Poll::Ready(Ok(_)) = polled {
             self.ping_at = Instant::now() + self.settings.ping_interval;
             self.pinged = false;

@@ -36,13 +36,13 @@ pub(crate) struct Watchdog {
 impl Watchdog {
     /// Returns `Ready` once `deadline` has passed. Callers poll the awaited operation first, so
     /// that a finished operation wins over a passed deadline.
-    pub(crate) fn poll_passed(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+    pub(crate) fn poll_passed(&mut self, task: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         // The timer may fire early, but must never fire after the deadline.
         if timer.deadline() > deadline {
             timer.as_mut().reset(deadline);
         }
-        while timer.as_mut().poll(cx).is_ready() {
+        while timer.as_mut().poll(task).is_ready() {
             if Instant::now() >= deadline {
                 return Poll::Ready(());
             }
@@ -76,9 +76,9 @@ pub(crate) async fn fill<S, T>(
 where
     S: AsyncRead + Unpin,
 {
-    std::future::poll_fn(|cx| {
-        let read = poll_read(&mut *stream, cx, &mut consume);
-        if read.is_pending() && watchdog.poll_passed(cx, deadline).is_ready() {
+    std::future::poll_fn(|task| {
+        let read = poll_read(&mut *stream, task, &mut consume);
+        if read.is_pending() && watchdog.poll_passed(task, deadline).is_ready() {
             return Poll::Ready(Ok(ReadOutcome::TimedOut));
         }
         read.map_ok(|consumed| consumed.map_or(ReadOutcome::End, ReadOutcome::Bytes))
@@ -93,7 +93,7 @@ where
 /// The socket's error.
 pub(crate) fn poll_read<S, T>(
     stream: &mut S,
-    cx: &mut Context<'_>,
+    task: &mut Context<'_>,
     consume: impl FnOnce(&[u8]) -> T,
 ) -> Poll<io::Result<Option<T>>>
 where
@@ -101,7 +101,7 @@ where
 {
     SCRATCH.with_borrow_mut(|scratch| -> Poll<io::Result<Option<T>>> {
         let mut buf = ReadBuf::uninit(scratch);
-        ready!(Pin::new(stream).poll_read(cx, &mut buf))?;
+        ready!(Pin::new(stream).poll_read(task, &mut buf))?;
         let bytes = buf.filled();
         Poll::Ready(Ok((!bytes.is_empty()).then(|| consume(bytes))))
     })
@@ -124,22 +124,22 @@ where
     let total: usize = parts.iter().map(|part| part.len()).sum();
     let mut written = 0;
     let mut deadline: Option<Instant> = None;
-    std::future::poll_fn(|cx| {
+    std::future::poll_fn(|task| {
         while written < total {
             let parts = parts.iter().copied();
-            match poll_write_parts::<_, 3>(Pin::new(&mut *stream), cx, parts, written) {
+            match poll_write_parts::<_, 3>(Pin::new(&mut *stream), task, parts, written) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(bytes)) => {
                     written += bytes;
                     deadline = None;
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return poll_timeout(watchdog, cx, &mut deadline, timeout),
+                Poll::Pending => return poll_timeout(watchdog, task, &mut deadline, timeout),
             }
         }
         // An encrypting stream may have accepted the bytes without sending them.
-        match Pin::new(&mut *stream).poll_flush(cx) {
-            Poll::Pending => poll_timeout(watchdog, cx, &mut deadline, timeout),
+        match Pin::new(&mut *stream).poll_flush(task) {
+            Poll::Pending => poll_timeout(watchdog, task, &mut deadline, timeout),
             flushed => flushed,
         }
     })
@@ -150,19 +150,19 @@ where
 /// if the peer has just accepted bytes; the timeout then starts.
 fn poll_timeout(
     watchdog: &mut Watchdog,
-    cx: &mut Context<'_>,
+    task: &mut Context<'_>,
     deadline: &mut Option<Instant>,
     timeout: Duration,
 ) -> Poll<io::Result<()>> {
     let deadline = *deadline.get_or_insert_with(|| Instant::now() + timeout);
-    watchdog.poll_passed(cx, deadline).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    watchdog.poll_passed(task, deadline).map(|()| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// Makes one write of all `parts` together. Skips the first `written` bytes, which were written
 /// before. There must be at most `PARTS_MAX` parts. Returns the number of bytes written.
 pub(crate) fn poll_write_parts<'p, S: AsyncWrite, const PARTS_MAX: usize>(
     stream: Pin<&mut S>,
-    cx: &mut Context<'_>,
+    task: &mut Context<'_>,
     parts: impl Iterator<Item = &'p [u8]>,
     written: usize,
 ) -> Poll<io::Result<usize>> {
@@ -179,7 +179,7 @@ pub(crate) fn poll_write_parts<'p, S: AsyncWrite, const PARTS_MAX: usize>(
     }
     match &slices[..slice_count] {
         // A plain write is a cheaper system call than a vectored one.
-        [slice] => stream.poll_write(cx, slice),
-        slices => stream.poll_write_vectored(cx, slices),
+        [slice] => stream.poll_write(task, slice),
+        slices => stream.poll_write_vectored(task, slices),
     }
 }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use wire::call::{Call, Rejection};
 use wire::method::Method;
 
-use super::Request;
+use super::{Request, StepHandler};
 use crate::call::CountGuard;
 use crate::call::failure::Failure;
 use crate::io::clock::unix_seconds;
@@ -23,8 +23,8 @@ fn find_charged_method(cx: &ThreadContext, chain: usize, name: &str) -> Option<&
     family.find(name).map(|(_, method)| method).or_else(|| family.method_ignoring_case(name))
 }
 
-/// Charges a call to the limits of the chain that the URL selects, and waits if a limit delays the
-/// call. Updates `now` after a wait. Returns a guard that counts the call as in flight; `None` if
+/// Charges a call to the limits of the chain that the URL selects. If a limit delays the call, the
+/// handler waits. Updates `now` after a wait. Returns a guard that counts the call as in flight; `None` if
 /// the chain has no limit of calls in flight.
 ///
 /// # Errors
@@ -35,11 +35,13 @@ pub(super) async fn apply_limits<'a>(
     request: &Request<'_>,
     parsed_call: &Result<Call<'_>, Rejection<'_>>,
     now: &mut Instant,
+    handler: &mut impl StepHandler,
 ) -> Result<Option<Box<InFlightGuard<'a>>>, Failure> {
     // A call that cannot be parsed has no method name.
     let name = parsed_call.as_ref().map_or("", |call| &*call.method);
     let method = find_charged_method(cx, request.chain, name);
     let limited_call = build_limited_call(cx, request, name, method);
+    handler.on_limits(limits, &limited_call);
     let mut charge = limits.charge(&limited_call, cx.now_ms(), &cx.counters);
     if let Charge::AskRedis(query) = charge {
         charge = Box::pin(charge_shared(cx, limits, &query, &limited_call)).await;
@@ -49,7 +51,7 @@ pub(super) async fn apply_limits<'a>(
         // `apply_decision` never returns `AskRedis`.
         Charge::Pass | Charge::AskRedis(_) => {}
         Charge::Wait(wait) => {
-            Box::pin(wait_for_limit(cx, request, wait)).await;
+            handler.delay(cx, request, wait).await;
             *now = cx.tick();
         }
         Charge::Refuse(failure) => return Err(failure),
@@ -105,7 +107,7 @@ async fn charge_shared(
 
 /// Waits as long as a limit delays the call. Meanwhile the call holds memory, but no upstream
 /// connection.
-async fn wait_for_limit(cx: &ThreadContext, request: &Request<'_>, wait: Duration) {
+pub(super) async fn wait_for_limit(cx: &ThreadContext, request: &Request<'_>, wait: Duration) {
     let _count_guard = CountGuard::new(request.waiting);
     cx.counters.calls_waiting.add(1);
     let _gauge_guard = GaugeGuard(&cx.counters.calls_waiting);

@@ -33,6 +33,13 @@ pub(super) struct Progress {
     pub(super) span: Option<Box<ActiveSpan>>,
 }
 
+impl Progress {
+    /// Returns the progress of a call before its first step.
+    pub(super) fn new(chain: usize, span: Option<Box<ActiveSpan>>) -> Progress {
+        Progress { started_at: None, record_index: 0, chain, row: None, span }
+    }
+}
+
 /// Why a step ended the call before `resolve`.
 pub(super) enum StepError {
     /// The call cannot be parsed.

@@ -8,7 +8,8 @@ use std::borrow::Cow;
 use wire::call::Call;
 use wire::effect::{Effect, effect_of};
 
-use super::Request;
+use super::{Request, StepHandler};
+use crate::access::caller::{AccessValues, Authenticated, Caller};
 use crate::access::permit;
 use crate::call::failure::{Failure, FailureKind};
 use crate::policy::access::Denial;
@@ -26,6 +27,7 @@ pub(super) fn route<'a>(
     cx: &ThreadContext,
     request: &Request<'a>,
     call: &'a Call<'a>,
+    handler: &mut impl StepHandler,
 ) -> Result<Route<'a>, Failure> {
     let snapshot = &cx.snapshot;
     let build_route = |chain: usize, group: Option<usize>| Route {
@@ -42,8 +44,10 @@ pub(super) fn route<'a>(
         return Ok(build_route(request.chain, None));
     }
     let params = call.params.raw().unwrap_or(b"");
-    let facts = collect_facts(request, Some(CallFacts { method: &call.method, params }));
-    let routing = apply_rules(cx, &facts);
+    let call_facts = CallFacts { method: &call.method, params };
+    let Request { caller, path, access_values, .. } = *request;
+    let routing = apply_rules(cx, caller, path, access_values, Some(call_facts));
+    handler.on_rules(&routing.matched);
     for rule_index in &routing.matched {
         cx.counters.rules[*rule_index].calls.add(1);
     }
@@ -62,7 +66,7 @@ pub(super) fn route<'a>(
         RouteDecision::Group(group) => Ok(build_route(chain, Some(group))),
         RouteDecision::Deny(rule_index) => {
             cx.counters.denied[Denial::Rule].add(1);
-            snapshot.registry.refusals.record(&call.method, "rule.deny");
+            snapshot.process.refusals.record(&call.method, "rule.deny");
             Err(Failure::ours(FailureKind::Rule(rule_index as u16)))
         }
     }
@@ -70,34 +74,40 @@ pub(super) fn route<'a>(
 
 /// Finds the chain of a request whose own path belongs to no chain. A rule may rewrite the path to
 /// the path of a chain. Returns `None` if no rule does so.
-pub(crate) fn rewritten_chain(cx: &ThreadContext, request: &Request<'_>) -> Option<usize> {
+pub(super) fn rewritten_chain(
+    cx: &ThreadContext,
+    access_values: Option<&AccessValues>,
+    client: &Authenticated<'_>,
+) -> Option<usize> {
     let rules = &cx.snapshot.config.rules;
     if !rules.iter().any(|rule| matches!(rule.action, Action::Rewrite(_))) {
         return None;
     }
-    let routing = apply_rules(cx, &collect_facts(request, None));
+    let routing = apply_rules(cx, &client.caller, client.path, access_values, None);
     cx.snapshot.router.find_chain(&routing.path)
 }
 
-fn apply_rules<'a>(cx: &ThreadContext, facts: &RequestFacts<'a>) -> RoutingResult<'a> {
+/// Applies the operator's rules to a call. `call` is `None` before the body is decoded.
+fn apply_rules<'a>(
+    cx: &ThreadContext,
+    caller: &'a Caller,
+    path: &'a str,
+    access_values: Option<&'a AccessValues>,
+    call: Option<CallFacts<'a>>,
+) -> RoutingResult<'a> {
     let snapshot = &cx.snapshot;
-    routing_rules::apply_rules(&snapshot.config.rules, facts, |path| {
+    let facts = RequestFacts {
+        host: access_values.map_or("", |access_values| &*access_values.host),
+        path,
+        headers: access_values.map_or(&[], |access_values| &*access_values.headers),
+        key: caller.key(),
+        tier: caller.tier(),
+        client: caller.hash(),
+        call,
+    };
+    routing_rules::apply_rules(&snapshot.config.rules, &facts, |path| {
         snapshot.router.find_chain(path)
     })
-}
-
-/// Collects the properties of a request that rules can match. `call` is `None` before the body is
-/// decoded.
-fn collect_facts<'a>(request: &Request<'a>, call: Option<CallFacts<'a>>) -> RequestFacts<'a> {
-    RequestFacts {
-        host: request.access_values.map_or("", |access_values| &*access_values.host),
-        path: request.path,
-        headers: request.access_values.map_or(&[], |access_values| &*access_values.headers),
-        key: request.caller.key(),
-        tier: request.caller.tier(),
-        client: request.caller.hash(),
-        call,
-    }
 }
 
 /// Returns true if the caller may use the chain. If not, counts a denial.
@@ -129,7 +139,7 @@ pub(super) fn authorize(cx: &ThreadContext, route: &Route<'_>) -> Result<(), Fai
     let grant = route.caller.grant.as_deref();
     permit(&snapshot.config, route.chain, name, effect, grant, find_group).map_err(|refusal| {
         cx.counters.denied[refusal.denial()].add(1);
-        snapshot.registry.refusals.record(name, refusal.as_str());
+        snapshot.process.refusals.record(name, refusal.as_str());
         Failure::ours(FailureKind::MethodNotAllowed(refusal))
     })
 }

@@ -14,7 +14,7 @@ use wire::json::walk;
 use wire::logs::{LogFields, LogMatcher};
 use wire::quantity;
 
-use crate::policy::heads::Hash;
+use crate::policy::branch::Hash;
 
 #[cfg(test)]
 pub(super) mod tests;

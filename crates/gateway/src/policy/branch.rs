@@ -11,7 +11,8 @@
 
 use std::collections::VecDeque;
 
-use crate::policy::heads::Hash;
+/// A block hash.
+pub(crate) type Hash = [u8; 32];
 
 /// Linked blocks from `bottom` upwards: the newest block at or below each height.
 #[derive(Debug, Clone, Default)]

@@ -14,7 +14,8 @@
 use wire::block::{BlockId, BlockRef, BlockTag, ResponseBlock};
 use wire::method::{Method, Validity};
 
-use crate::policy::heads::{ChainView, Hash};
+use crate::policy::branch::Hash;
+use crate::policy::heads::ChainView;
 
 #[cfg(test)]
 mod tests;
@@ -227,11 +228,12 @@ impl Decision<'_> {
             // The hash fixes the response, on any branch.
             BlockRef::Hash(_) => self.decide_at_hash(),
             // With requireCanonical, a reorg that drops the block turns the response into an error.
-            // So the call is treated like a call by the height of the block.
-            BlockRef::CanonicalHash(hash) => self
-                .view
-                .number_of(hash)
-                .map_or(self.uncached, |number| self.decide_at_number(number)),
+            // So the call is treated like a call by the height of the block. If the view does not
+            // know the block, an upstream that is behind may not know yet that it was dropped.
+            BlockRef::CanonicalHash(hash) => match self.view.number_of(hash) {
+                Some(number) => self.decide_at_number(number),
+                None => Caching { rule: CacheRule::Never, ..self.decide_at_head() },
+            },
             BlockRef::Tag(BlockTag::Latest) => match self.view.head {
                 Some(head) => self.decide_at_tag(head.number),
                 None => self.decide_without_head(),

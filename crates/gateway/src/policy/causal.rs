@@ -23,6 +23,10 @@ mod tests;
 const SENT_BUT_NOT_MINED: &[u8] =
     br#"{"code":4,"message":"the transaction was sent; its block is not served yet","data":"#;
 
+/// The error of a call about a block that is not served yet, in the words of geth (`errHeaderNotFound`
+/// in `internal/ethapi/api.go`), which client libraries know.
+const BLOCK_NOT_SERVED: &[u8] = br#"{"code":-32000,"message":"header not found"}"#;
+
 /// A call and its result.
 #[derive(Debug, Clone, Copy)]
 pub struct Resolved<'a> {
@@ -93,23 +97,31 @@ impl Resolved<'_> {
             return self.sent_but_not_mined();
         }
         let null = || EarlierResponse::Result(b"null".to_vec());
+        let block_not_served = || EarlierResponse::Error(BLOCK_NOT_SERVED.to_vec());
         match (method.response_block, method.validity) {
-            (ResponseBlock::None, _) => EarlierResponse::Unavailable,
             (ResponseBlock::ElementMembers, Validity::Logs | Validity::Never) => {
                 match self.names_block_of_logs() {
-                    true => EarlierResponse::Unavailable,
+                    true => block_not_served(),
                     false => EarlierResponse::Result(items_up_to(result, head)),
                 }
             }
             (_, Validity::Transaction) => null(),
-            _ => match self.block() {
-                Some(BlockRef::Number(_) | BlockRef::Hash(_) | BlockRef::CanonicalHash(_)) => {
-                    null()
-                }
+            (response_block, _) => match self.block() {
                 // The block of a tag always exists.
                 Some(BlockRef::Tag(_)) | None => EarlierResponse::Unavailable,
+                Some(_) if response_block == ResponseBlock::None && !self.describes_block() => {
+                    block_not_served()
+                }
+                Some(_) => null(),
             },
         }
+    }
+
+    /// Returns true if the call asks for a property of the block that its first parameter names. For
+    /// an unknown block, nodes then return `null` and no error.
+    fn describes_block(&self) -> bool {
+        let is_first = self.method.block.as_ref().is_some_and(|block| block.at == 0);
+        is_first && self.method.name.starts_with("eth_")
     }
 
     /// Returns the block that the call names.

@@ -238,13 +238,15 @@ pub struct PeakEwma {
     rtt_secs: f64,
     /// Time of the last response.
     updated: Duration,
+    /// True if the estimate follows from a round trip, not from an assumption.
+    measured: bool,
 }
 
 impl PeakEwma {
     /// Creates an estimate for an upstream without calls. `start` is the assumed latency, for
     /// example [`EWMA_START`].
     pub fn new(now: Duration, start: Duration) -> Self {
-        Self { rtt_secs: start.as_secs_f64(), updated: now }
+        Self { rtt_secs: start.as_secs_f64(), updated: now, measured: false }
     }
 
     /// Records the round trip of a response. For a failed call the caller passes a longer time,
@@ -258,6 +260,12 @@ impl PeakEwma {
             self.rtt_secs = self.rtt_secs * decay_factor + newest_secs * (1.0 - decay_factor);
         }
         self.updated = self.updated.max(now);
+        self.measured = true;
+    }
+
+    /// Returns true if a round trip was recorded.
+    pub fn is_measured(&self) -> bool {
+        self.measured
     }
 
     /// Returns the estimate at the time of the last response.

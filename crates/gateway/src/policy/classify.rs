@@ -2,25 +2,21 @@
 //! gets the response, the upstream failed, or the upstream limits the gateway's rate. A *fault* is
 //! the way in which an upstream failed a call.
 //!
-//! The HTTP status is not enough, and upstreams use code -32000 for any error. So error texts are
-//! matched as well; `crates/gateway/policy/errors.toml` lists the texts of real node software and
-//! providers. `retry`, `health` and `cacheable` act on the verdict.
+//! `wire::node_error` says what the error of an upstream means. `retry`, `health` and `cacheable` act
+//! on the verdict.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use memchr::memmem::Finder;
-use serde::Deserialize;
-use wire::method::Repeat;
+use wire::node_error::{self, ErrorKind, NodeError};
 
 use crate::policy::closed_set::closed_set;
 
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of bytes of an error message that are searched. The known texts are at the start,
-/// and nethermind and ganache append whole stack traces.
-pub const MESSAGE_BYTES_MAX: usize = 1024;
+/// Pause of an upstream whose calls of the day or month are used up: as long as `health.pause_max`
+/// allows. The error does not name the end of the day or month.
+const QUOTA_PAUSE: Duration = Duration::MAX;
 
 /// Outcome of a call to an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,53 +35,11 @@ pub enum CallOutcome<'a> {
     Result,
     /// A JSON-RPC error.
     Error {
-        /// HTTP status of the response.
-        status: u16,
+        /// The error.
+        error: NodeError<'a>,
         /// The `Retry-After` header, if present.
         retry_after: Option<Duration>,
-        /// JSON-RPC error code.
-        code: i64,
-        /// JSON-RPC error message.
-        message: &'a str,
-        /// True if the member `data` of the error is a hex string, such as the bytes of a revert.
-        has_hex_data: bool,
-        /// The kind of the method, which restricts some rules.
-        method: MethodKind,
     },
-}
-
-/// The kinds of methods to which rules of `errors.toml` can be restricted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MethodKind {
-    /// The method sends a signed transaction (`wire::method::Repeat::Broadcast`).
-    Broadcast,
-    /// The method executes mined transactions again, so an invalid transaction means that the
-    /// upstream has the wrong state.
-    Replay,
-    /// Any other method.
-    Other,
-}
-
-impl MethodKind {
-    /// Returns the kind of the method with this name.
-    pub fn new(name: &str, repeat: Repeat) -> MethodKind {
-        const REPLAYS: [&str; 6] = [
-            "debug_traceTransaction",
-            "debug_traceBlock",
-            "trace_transaction",
-            "trace_block",
-            "trace_replay",
-            "trace_get",
-        ];
-        if repeat == Repeat::Broadcast {
-            MethodKind::Broadcast
-        } else if REPLAYS.iter().any(|prefix| name.starts_with(prefix)) {
-            MethodKind::Replay
-        } else {
-            MethodKind::Other
-        }
-    }
 }
 
 /// Meaning of an outcome.
@@ -171,7 +125,10 @@ pub enum HealthImpact {
     /// The fault counts only if another upstream then succeeds. Some calls fail on every upstream,
     /// and a client that repeats such a call must not be able to eject all upstreams.
     IfOtherSucceeds,
-    /// The fault does not count, because upstreams differ in their data and limits.
+    /// The fault does not count, because upstreams differ in their data and limits. But an upstream
+    /// that keeps failing calls of a method which others answer is avoided for that method.
+    OnlyMethod,
+    /// The fault does not count, because the upstream may have the block a moment later.
     None,
 }
 
@@ -183,7 +140,8 @@ impl Fault {
                 HealthImpact::Always
             }
             Self::Internal | Self::Refused => HealthImpact::IfOtherSucceeds,
-            Self::MissingState | Self::NotSynced | Self::Limit => HealthImpact::None,
+            Self::MissingState | Self::Limit => HealthImpact::OnlyMethod,
+            Self::NotSynced => HealthImpact::None,
         }
     }
 }
@@ -194,22 +152,36 @@ pub fn classify(outcome: &CallOutcome<'_>) -> Verdict {
         CallOutcome::Result => Verdict::Response,
         CallOutcome::Broken(fault) => Verdict::UpstreamFault(fault),
         CallOutcome::Http { status, retry_after } => classify_http(status, retry_after),
-        CallOutcome::Error { status: 429, retry_after, .. }
-        | CallOutcome::Error {
-            // Several providers use -32029. Alchemy sends 429 with HTTP status 200.
-            code: -32029 | 429,
-            retry_after,
-            ..
-        } => Verdict::RateLimited { retry_after },
-        // Geth uses code 3 for a revert, and `data` holds its bytes. Providers also use code 3 for
-        // other errors, without data.
-        CallOutcome::Error { code: 3, has_hex_data: true, .. } => Verdict::DeterministicError,
-        CallOutcome::Error { status, retry_after, code, message, method, .. } => {
-            let matching_rule = find_rule(code, message, method);
-            match matching_rule.map_or_else(|| classify_code(status, code), |rule| rule.verdict) {
-                Verdict::RateLimited { .. } => Verdict::RateLimited { retry_after },
-                verdict => verdict,
-            }
+        CallOutcome::Error { error, retry_after } => classify_error(&error, retry_after),
+    }
+}
+
+fn classify_error(error: &NodeError<'_>, retry_after: Option<Duration>) -> Verdict {
+    let stated = || retry_after.or_else(|| node_error::read_wait(error.message));
+    match node_error::classify(error) {
+        ErrorKind::Reverted => Verdict::DeterministicError,
+        ErrorKind::Execution | ErrorKind::Caller | ErrorKind::Underpriced => Verdict::Response,
+        ErrorKind::AlreadyKnown => Verdict::AlreadyKnown,
+        ErrorKind::NonceTooLow => Verdict::NonceTooLow,
+        ErrorKind::RangeTooLarge
+        | ErrorKind::TooManyResults
+        | ErrorKind::ResponseTooLarge
+        | ErrorKind::BatchTooLarge
+        | ErrorKind::TooSlow => Verdict::UpstreamFault(Fault::Limit),
+        // Infura uses the code of `LimitExceeded` for rates.
+        ErrorKind::LimitExceeded | ErrorKind::Rate => {
+            Verdict::RateLimited { retry_after: stated() }
+        }
+        ErrorKind::DayUsedUp | ErrorKind::MonthUsedUp => {
+            Verdict::RateLimited { retry_after: stated().or(Some(QUOTA_PAUSE)) }
+        }
+        ErrorKind::HistoryMissing => Verdict::UpstreamFault(Fault::MissingState),
+        ErrorKind::BlockUnknown => Verdict::UpstreamFault(Fault::NotSynced),
+        ErrorKind::MethodNotServed => Verdict::Unsupported,
+        ErrorKind::AccessDenied => Verdict::UpstreamFault(Fault::Refused),
+        ErrorKind::Internal => Verdict::UpstreamFault(Fault::Internal),
+        ErrorKind::LikelyCaller | ErrorKind::FeeTooLow | ErrorKind::Unknown => {
+            Verdict::UnknownError
         }
     }
 }
@@ -225,127 +197,4 @@ fn classify_http(status: u16, retry_after: Option<Duration>) -> Verdict {
         100..=399 => Verdict::UpstreamFault(Fault::Malformed),
         _ => Verdict::UpstreamFault(Fault::Http),
     }
-}
-
-/// Returns the verdict on an error whose text is unknown, by its HTTP status and code.
-fn classify_code(status: u16, code: i64) -> Verdict {
-    let fault = match code {
-        // -32601: JSON-RPC 2.0 section 5.1. -32004: EIP-1474, method not supported. -32604: besu,
-        // method not enabled.
-        -32601 | -32004 | -32604 => return Verdict::Unsupported,
-        -32603 => Fault::Internal,
-        // -32001: EIP-1474, resource not found; EIP-1898 uses this code for an unknown block. Besu
-        // uses -39001 for an unknown block.
-        -32001 | -39001 => Fault::NotSynced,
-        // -32002: EIP-1474, resource unavailable; nethermind uses it for missing state. 4444:
-        // history deleted after EIP-4444 (execution-apis#636).
-        -32002 | 4444 => Fault::MissingState,
-        // EIP-1474, limit exceeded. Infura uses it for rates. Errors about sizes have known texts,
-        // so rules of `errors.toml` match them first.
-        -32005 => return Verdict::RateLimited { retry_after: None },
-        // Nethermind (`ErrorCodes.cs`): Timeout and ModuleTimeout. Geth: response too large.
-        -32016 | -32017 => Fault::Limit,
-        // Besu: unauthorized.
-        -40100 => Fault::Refused,
-        // execution-apis, eth_simulateV1: the call or the simulated block is invalid.
-        -38026..=-38010 => return Verdict::Response,
-        _ if matches!(status, 401..=403) => Fault::Refused,
-        _ if status == 413 => Fault::Limit,
-        // Nodes send the errors of callers with status 200 or 400.
-        _ if !matches!(status, 100..=400) => Fault::Internal,
-        _ => return Verdict::UnknownError,
-    };
-    Verdict::UpstreamFault(fault)
-}
-
-/// Returns the verdict with this name in `errors.toml`. All other names are names of faults.
-fn parse_verdict(name: &str) -> Verdict {
-    match name {
-        "response" => Verdict::Response,
-        "revert" => Verdict::DeterministicError,
-        "rate-limited" => Verdict::RateLimited { retry_after: None },
-        "unsupported" => Verdict::Unsupported,
-        "already-known" => Verdict::AlreadyKnown,
-        "nonce-too-low" => Verdict::NonceTooLow,
-        _ => {
-            let is_named = |fault: &Fault| fault.as_str().replace('_', "-") == name;
-            let fault = Fault::ALL.into_iter().find(is_named);
-            Verdict::UpstreamFault(fault.expect("a test reads all names in the file"))
-        }
-    }
-}
-
-/// A compiled rule of `errors.toml`. Its verdict applies to errors that meet all conditions.
-struct Rule {
-    verdict: Verdict,
-    /// JSON-RPC error codes; empty for any code.
-    codes: Vec<i64>,
-    /// The kind of methods to which the rule applies; `None` for any method.
-    only: Option<MethodKind>,
-    /// Texts in lower case. The message must contain all of them.
-    texts: Vec<Finder<'static>>,
-    /// Texts in lower case. The message must contain one of them; empty for no condition.
-    alternatives: Vec<Finder<'static>>,
-    /// A text that the message must not contain; `None` if there is no such text.
-    unless: Option<Finder<'static>>,
-}
-
-/// Returns the first rule that matches an error.
-fn find_rule(code: i64, message: &str, method: MethodKind) -> Option<&'static Rule> {
-    let bytes = message.as_bytes();
-    let message = bytes[..bytes.len().min(MESSAGE_BYTES_MAX)].to_ascii_lowercase();
-    load_rules().iter().find(|rule| {
-        let contains = |text: &Finder<'_>| text.find(&message).is_some();
-        rule.only.is_none_or(|only| only == method)
-            && (rule.codes.is_empty() || rule.codes.contains(&code))
-            && rule.texts.iter().all(contains)
-            && (rule.alternatives.is_empty() || rule.alternatives.iter().any(contains))
-            && rule.unless.as_ref().is_none_or(|text| text.find(&message).is_none())
-    })
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RulesFile {
-    rule: Vec<RuleEntry>,
-}
-
-/// A rule as written in `errors.toml`, whose first lines describe the keys.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RuleEntry {
-    verdict: String,
-    #[serde(default)]
-    text: Vec<String>,
-    #[serde(default)]
-    any: Vec<String>,
-    #[serde(default)]
-    codes: Vec<i64>,
-    unless: Option<String>,
-    only: Option<MethodKind>,
-    #[cfg_attr(not(test), expect(dead_code, reason = "read by the tests"))]
-    example: String,
-    #[cfg_attr(not(test), expect(dead_code, reason = "read by the tests"))]
-    source: String,
-}
-
-const ERRORS: &str = include_str!("../../policy/errors.toml");
-
-/// Returns the rules of `errors.toml`, compiled once.
-fn load_rules() -> &'static [Rule] {
-    static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
-    RULES.get_or_init(|| {
-        let file: RulesFile =
-            toml::from_str(ERRORS).expect("the file is compiled in and read in a test");
-        let finder = |text: &str| Finder::new(&text.to_ascii_lowercase()).into_owned();
-        let compile = |rule: RuleEntry| Rule {
-            verdict: parse_verdict(&rule.verdict),
-            codes: rule.codes,
-            only: rule.only,
-            texts: rule.text.iter().map(|text| finder(text)).collect(),
-            alternatives: rule.any.iter().map(|text| finder(text)).collect(),
-            unless: rule.unless.as_deref().map(finder),
-        };
-        file.rule.into_iter().map(compile).collect()
-    })
 }

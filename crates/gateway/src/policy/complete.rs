@@ -18,8 +18,9 @@ use wire::json::walk;
 use wire::quantity;
 
 use crate::policy::block_headers::{BlockHeader, BloomQuery, RecentHeaders};
+use crate::policy::branch::Hash;
 use crate::policy::choose::hash64;
-use crate::policy::heads::{ChainView, Hash};
+use crate::policy::heads::ChainView;
 
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@
 
 use std::time::Duration;
 
-use crate::policy::branch::Branch;
+use crate::policy::branch::{Branch, Hash};
 
 mod elect;
 mod evidence;
@@ -41,9 +41,6 @@ use view::ReorgLog;
 
 pub use stall::{Stall, StallReason};
 pub use view::{ChainView, UpstreamView};
-
-/// A block hash.
-pub type Hash = [u8; 32];
 
 /// Number and hash of a block, such as a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

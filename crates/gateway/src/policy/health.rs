@@ -5,21 +5,14 @@
 //! succeeds. Inputs are the outcomes of calls, polls and probes. `classify` maps failed calls to
 //! faults, and `heads` measures the lag. `upstream/topology.rs` combines health and lag.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
-
-use foldhash::fast::RandomState;
 
 use crate::policy::classify::{Fault, HealthImpact};
 use crate::policy::sliding_window::SlidingWindow;
 
 #[cfg(test)]
 mod tests;
-
-/// Maximum number of unsupported methods stored per upstream. Beyond it a new method replaces the
-/// one that expires first.
-pub const UNSUPPORTED_MAX: usize = 256;
 
 /// First pause of an upstream that reports its rate limit without a `Retry-After`. The pause
 /// doubles with each report up to [`HealthSettings::pause`]. A successful call resets the pause, so
@@ -255,17 +248,17 @@ impl UpstreamHealth {
         self.count_call(now, false);
     }
 
-    /// Records a failed call. A fault of [`HealthImpact::None`] counts as success. The caller
-    /// reports a fault of [`HealthImpact::IfOtherSucceeds`] only after another upstream succeeded.
-    /// `random` adds jitter to the ejection time. Returns an event if the failure ejects the
-    /// upstream.
+    /// Records a failed call. A fault of [`HealthImpact::None`] or [`HealthImpact::OnlyMethod`]
+    /// counts as success. The caller reports a fault of [`HealthImpact::IfOtherSucceeds`] only after
+    /// another upstream succeeded. `random` adds jitter to the ejection time. Returns an event if
+    /// the failure ejects the upstream.
     pub fn record_failure(
         &mut self,
         now: Duration,
         fault: Fault,
         random: u64,
     ) -> Option<HealthEvent> {
-        if fault.health_impact() == HealthImpact::None {
+        if matches!(fault.health_impact(), HealthImpact::None | HealthImpact::OnlyMethod) {
             self.record_success(now);
             return None;
         }
@@ -426,36 +419,4 @@ pub fn select_usable(states: &[HealthState], out: &mut Vec<u16>) -> Option<Durat
         HealthState::Paused { until } => Some(earliest.min(*until)),
         _ => None,
     })
-}
-
-/// Methods that an upstream does not support, each with an expiry time.
-#[derive(Debug, Clone, Default)]
-pub struct UnsupportedMethods {
-    /// Expiry time by method.
-    expiries: HashMap<Box<str>, Duration, RandomState>,
-}
-
-impl UnsupportedMethods {
-    /// Records that the upstream does not support `method` until `until`.
-    pub fn add(&mut self, now: Duration, method: &str, until: Duration) {
-        if !self.expiries.contains_key(method) && self.expiries.len() >= UNSUPPORTED_MAX {
-            self.expiries.retain(|_, expiry| *expiry > now);
-            let expires_first = self.expiries.iter().min_by_key(|(_, expiry)| **expiry);
-            let evicted = expires_first.map(|(method, _)| method.clone());
-            if let Some(method) = evicted.filter(|_| self.expiries.len() >= UNSUPPORTED_MAX) {
-                self.expiries.remove(&method);
-            }
-        }
-        self.expiries.insert(method.into(), until);
-    }
-
-    /// Removes `method`, because the upstream supports it after all.
-    pub fn remove(&mut self, method: &str) {
-        self.expiries.remove(method);
-    }
-
-    /// Returns true if the upstream is believed not to support `method`.
-    pub fn contains(&self, now: Duration, method: &str) -> bool {
-        self.expiries.get(method).is_some_and(|expiry| now < *expiry)
-    }
 }

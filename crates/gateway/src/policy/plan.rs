@@ -64,6 +64,7 @@ pub fn plan(
     let named_block = block.as_ref().ok().and_then(Option::as_ref).map(|(block, _)| block);
     let caching = decide_caching(method, named_block, view);
     let caching = if features.cache { caching } else { caching.without_cache() };
+    // With another caching rule the view does not say which block an upstream would return.
     match view.head {
         Some(head) if method.head_value && caching.rule == CacheRule::AtHead => {
             Plan::Head(head.number)

@@ -100,9 +100,9 @@ pub enum Decision {
     GiveUp,
 }
 
-/// Decides about a failed attempt. A retry is charged to the budget. A retry on a new connection,
-/// or after an attempt that was never sent, is free, because no upstream has processed the failed
-/// attempt.
+/// Decides about a failed attempt. A retry is charged to the budget. A retry is free if no upstream
+/// has processed the failed attempt (a retry on a new connection, or after an attempt that was never
+/// sent), or if the upstream lacks the requested state.
 ///
 /// If nothing was sent, any call may be retried. Otherwise only reads and signed transactions may
 /// be retried ([`Repeat`] in the method table). A signed transaction may be sent again because the
@@ -140,8 +140,10 @@ pub fn decide(
         return if may_repeat { Decision::Again { pause: ABSENCE_PAUSE } } else { give_up };
     }
     // A call that was not sent costs upstreams nothing, so its retry is free. If such retries were
-    // charged, one second without any upstream would use up the retries of the next ten seconds.
-    let is_free = attempt.sent == Sent::No;
+    // charged, one second without any upstream would use up the retries of the next ten seconds. A
+    // call about state that the upstream lacks costs nearly nothing, and calls about old blocks may
+    // fail at most upstreams.
+    let is_free = attempt.sent == Sent::No || fault == Some(Fault::MissingState);
     // A rate limit or a refused connection says nothing about the load of other upstreams.
     let is_immediate = is_free || matches!(attempt.verdict, Verdict::RateLimited { .. });
     let pause = if is_immediate {

@@ -102,7 +102,7 @@ async fn wait_until_served(
     let remaining = request.deadline.saturating_duration_since(now);
     let until = now + HOLD_MAX.min(remaining / 2);
     chain.report_news(HeadNews { height, until });
-    let mut reservation = Reservation::new(&cx.snapshot.registry.memory, Purpose::Response);
+    let mut reservation = Reservation::new(&cx.snapshot.process.memory, Purpose::Response);
     if reservation.set(response_bytes).is_err() {
         return false;
     }

@@ -68,8 +68,7 @@ pub(super) async fn resolve(
     };
     // The size limit of one response applies to the sum of all parts.
     let bytes_max = cx.snapshot.config.groups[request.group].response_bytes_max;
-    let budget =
-        ResponseBudget::new(&cx.snapshot.registry.memory, bytes_max, FailureKind::TooLarge);
+    let budget = ResponseBudget::new(&cx.snapshot.process.memory, bytes_max, FailureKind::TooLarge);
     let requests = parts.iter().map(|part| {
         let mut params = Vec::new();
         filter.write_params(&mut params, part.from, part.to);
@@ -125,11 +124,11 @@ async fn lookup_index(
     filter: &LogFilter<'_>,
     parts: &[Part],
 ) -> Option<IndexedLogs> {
-    let index = cx.snapshot.process.index.get()?;
+    let index = cx.snapshot.index.get()?;
     let (from, to) = (parts.first()?.from, parts.last()?.to);
     let mut params = Vec::new();
     filter.write_params(&mut params, from, to);
-    let (from, to, logs) = match index::lookup(index, &cx.upstream, request, &params).await? {
+    let (from, to, logs) = match index::lookup(index, &cx.upstreams, request, &params).await? {
         IndexResult::Complete(logs) => (from, to, logs),
         IndexResult::Partial { from, to, items } => (from, to, items),
         IndexResult::NotStored => return None,

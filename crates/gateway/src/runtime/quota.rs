@@ -53,7 +53,7 @@ impl QuotaSync {
         let quota = snapshot.config.quota.as_ref()?;
         let ledger = Arc::clone(&snapshot.quotas.as_ref()?.ledger);
         let redis = snapshot.config.redis.as_ref().filter(|_| quota.shared);
-        let client = redis.map(|redis| QuotaClient::new(redis, &snapshot.registry));
+        let client = redis.map(|redis| QuotaClient::new(redis, &snapshot.process));
         if client.is_none() {
             ledger.unreachable.store(false, Ordering::Relaxed);
         }

@@ -18,7 +18,8 @@ use tokio::time::Instant;
 
 use super::NumberedSnapshot;
 use crate::admin::Phase;
-use crate::downstream::thread::{ListenAddress, Thread};
+use crate::downstream::accept::ListenAddress;
+use crate::downstream::thread::Thread;
 use crate::subscribe::feeds::Feeds;
 
 #[cfg(test)]
@@ -98,7 +99,7 @@ impl ServeTask {
         if newest.number == adopted_number {
             return;
         }
-        thread.state.reload(newest.snapshot);
+        thread.reload(newest.snapshot);
         self.adopted_numbers[self.index].store(newest.number, Ordering::Release);
     }
 }
@@ -106,7 +107,7 @@ impl ServeTask {
 /// Waits for open connections to end, at most until `server.drain_deadline` has passed. Closes idle
 /// connections once `server.drain_linger` has passed.
 async fn drain(thread: &Thread) {
-    thread.state.begin_drain();
+    thread.begin_drain();
     let (close_idle_at, deadline) = {
         let cx = thread.context();
         let config = &cx.snapshot.config;

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::Config;
-use crate::downstream::thread::ListenAddress;
+use crate::downstream::accept::ListenAddress;
 use crate::runtime::error::Error;
 
 /// Maximum number of connections that wait to be accepted at one socket. Linux also limits this

@@ -4,6 +4,7 @@
 //! context from its first byte to its response, even if a reload replaces the context meanwhile.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::cache::redis::zones::SharedLimitClient;
 use crate::io::random::Random;
 use crate::metrics::thread::Counters;
 use crate::state::snapshot::Snapshot;
-use crate::upstream::thread::UpstreamContext;
+use crate::upstream::thread::Upstreams;
 
 /// The clock of request limits has this value at the start of the process, in milliseconds (about
 /// 35 years). So times before the start are positive too.
@@ -30,7 +31,7 @@ const HTTP_DATE_BYTES: usize = 29;
 pub(crate) struct ThreadContext {
     pub(crate) snapshot: Arc<Snapshot>,
     /// The state of this thread for calling upstreams, such as connections.
-    pub(crate) upstream: Rc<UpstreamContext>,
+    pub(crate) upstreams: Rc<Upstreams>,
     pub(crate) counters: Arc<Counters>,
     /// The calls in flight that an equal call can join instead of calling an upstream itself.
     pub(crate) in_flight_calls: InFlightCalls,
@@ -53,33 +54,62 @@ struct Date {
     text: [u8; HTTP_DATE_BYTES],
 }
 
+/// The context that the new requests of a thread use. A reload replaces it. A request in flight
+/// keeps its context.
+pub(crate) struct CurrentContext(RefCell<Rc<ThreadContext>>);
+
+impl fmt::Debug for CurrentContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CurrentContext").field("index", &self.get().index).finish_non_exhaustive()
+    }
+}
+
+impl CurrentContext {
+    /// Returns the first context of a thread. `index` is less than `config.server.threads`. `seed`
+    /// is the seed of random numbers, which all threads share.
+    pub(crate) fn new(snapshot: Arc<Snapshot>, index: usize, seed: u64) -> Rc<CurrentContext> {
+        Rc::new(CurrentContext(RefCell::new(ThreadContext::new(snapshot, index, seed))))
+    }
+
+    /// Returns the context for a request that starts now.
+    pub(crate) fn get(&self) -> Rc<ThreadContext> {
+        Rc::clone(&self.0.borrow())
+    }
+
+    /// Uses this snapshot for all new requests.
+    pub(crate) fn reload(&self, snapshot: Arc<Snapshot>) {
+        let context = self.get().reload(snapshot);
+        self.0.replace(context);
+    }
+}
+
 impl ThreadContext {
     /// Returns the context of a thread. `index` is less than `config.server.threads`.
     pub(crate) fn new(snapshot: Arc<Snapshot>, index: usize, seed: u64) -> Rc<ThreadContext> {
         let (topology, counters) = (&snapshot.topology, &snapshot.counters[index]);
         let random = Random::new(seed, index);
-        let upstream = UpstreamContext::new(Arc::clone(topology), Arc::clone(counters), random);
-        ThreadContext::build(snapshot, upstream, index, None)
+        let upstreams = Upstreams::new(Arc::clone(topology), Arc::clone(counters), random);
+        ThreadContext::build(snapshot, upstreams, index, None)
     }
 
     /// Returns the context under a new configuration.
     pub(crate) fn reload(&self, snapshot: Arc<Snapshot>) -> Rc<ThreadContext> {
         let (topology, counters) = (&snapshot.topology, &snapshot.counters[self.index]);
-        let upstream = self.upstream.reload(Arc::clone(topology), Arc::clone(counters));
-        ThreadContext::build(snapshot, upstream, self.index, self.shared_limits.as_deref())
+        let upstreams = self.upstreams.reload(Arc::clone(topology), Arc::clone(counters));
+        ThreadContext::build(snapshot, upstreams, self.index, self.shared_limits.as_deref())
     }
 
     /// Builds a context. `shared_limits` is the client of the previous context, if any.
     fn build(
         snapshot: Arc<Snapshot>,
-        upstream: Rc<UpstreamContext>,
+        upstreams: Rc<Upstreams>,
         index: usize,
         shared_limits: Option<&SharedLimitClient>,
     ) -> Rc<ThreadContext> {
         let counters = Arc::clone(&snapshot.counters[index]);
         let redis = snapshot.redis.as_ref();
         Rc::new(ThreadContext {
-            upstream,
+            upstreams,
             in_flight_calls: InFlightCalls::default(),
             redis: redis.and_then(|redis| {
                 RedisTier::start(redis, &snapshot.topology, snapshot.cache.as_ref(), &counters)
@@ -95,20 +125,20 @@ impl ThreadContext {
     }
 
     /// Reads the clock and returns the current time. Must be called after each wait, because
-    /// `instant` and `now` return the time of the last tick. See [`UpstreamContext::tick`].
+    /// `instant` and `now` return the time of the last tick. See [`Upstreams::tick`].
     pub(crate) fn tick(&self) -> Instant {
-        self.upstream.tick()
+        self.upstreams.tick()
     }
 
-    /// Returns the time of the last tick. See [`UpstreamContext::instant`].
+    /// Returns the time of the last tick. See [`Upstreams::instant`].
     pub(crate) fn instant(&self) -> Instant {
-        self.upstream.instant()
+        self.upstreams.instant()
     }
 
     /// Returns the time of the last tick, counted from the start of the process. See
-    /// [`UpstreamContext::now`].
+    /// [`Upstreams::now`].
     pub(crate) fn now(&self) -> Duration {
-        self.upstream.now()
+        self.upstreams.now()
     }
 
     /// Returns the time of the clock of request limits in ms: [`ThreadContext::now`] plus
@@ -133,7 +163,7 @@ impl ThreadContext {
     /// Closes upstream connections that have been idle for too long, and updates a gauge. Called
     /// each second.
     pub(crate) fn sweep(&self) {
-        self.upstream.sweep();
+        self.upstreams.sweep();
         self.counters.calls_in_flight.set(self.in_flight_calls.len() as u64);
     }
 }

@@ -9,10 +9,11 @@
 
 use std::ops::Deref;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::access::caller::{HeadFields, KeyIndex};
 use crate::access_log::write::RecordQueues;
+use crate::cache::index::Index;
 use crate::cache::memory::Cache;
 use crate::cache::redis;
 use crate::cache::redis::heartbeat::GatewayCount;
@@ -26,7 +27,6 @@ use crate::metrics::thread::{Counters, Labels};
 use crate::policy::memory::counted_max;
 use crate::policy::route::Router;
 use crate::quota::Quotas;
-use crate::state::process::ProcessState;
 use crate::trace;
 use crate::upstream::connector::Connector;
 use crate::upstream::topology::Topology;
@@ -66,13 +66,13 @@ pub(crate) struct Snapshot {
     pub(crate) clients: Option<Arc<Clients>>,
     /// Finds the chain of a path, and the group of a method.
     pub(crate) router: Router,
-    /// State that reloads do not replace.
-    pub(crate) process: Arc<ProcessState>,
+    /// The reader of the index, set before the threads start. Empty without an index. Reloads keep it.
+    pub(crate) index: OnceLock<Arc<dyn Index>>,
 }
 
 /// A snapshot dereferences to its topology, which has the chains, groups and upstreams. The
-/// topology also has the fields `config` (the configuration) and `registry` (clock and memory
-/// budget of the process).
+/// topology also has the fields `config` (the configuration) and `process` (state that no
+/// reload replaces, such as the memory budget).
 impl Deref for Snapshot {
     type Target = Topology;
 
@@ -94,10 +94,10 @@ impl Snapshot {
         Snapshot::build(config, topology, counters, None)
     }
 
-    /// Returns the snapshot of a new configuration. The listening addresses and the number of
-    /// threads stay as they are, because only a restart changes them.
+    /// Returns the snapshot of a new configuration. The `at_start` keys of `[server]` stay as they
+    /// are, because only a restart changes them.
     pub(crate) fn reload(&self, mut config: Config) -> Arc<Snapshot> {
-        config.server.listen = self.config.server.listen;
+        config.server.keep_at_start(&self.config.server);
         config.listen_tls = match (&self.config.listen_tls, config.listen_tls.take()) {
             (Some(previous), Some(listen_tls)) => {
                 let listen_tls = Arc::unwrap_or_clone(listen_tls).with_sessions_of(previous);
@@ -107,9 +107,6 @@ impl Snapshot {
         };
         let expiries = config.listen_tls.as_ref().map(|tls| tls.expiries.clone());
         config.certificate_expiries = expiries.unwrap_or_default();
-        config.server.admin = self.config.server.admin;
-        config.server.health = self.config.server.health;
-        config.server.threads = self.config.server.threads;
         let config = Arc::new(config);
         let labels = Labels::of(&config);
         let counters = self.counters.iter().map(|thread| Arc::new(thread.after_reload(&labels)));
@@ -172,11 +169,11 @@ impl Snapshot {
                 config.downstream.connections_per_client_max,
             ),
             router: config.build_router(),
-            process: previous.map(|previous| Arc::clone(&previous.process)).unwrap_or_default(),
+            index: previous.map(|previous| previous.index.clone()).unwrap_or_default(),
             topology,
         });
         let memory_max = config.server.memory_max.unwrap_or_else(memory::default_max);
-        snapshot.registry.memory.set_max(counted_max(memory_max));
+        snapshot.process.memory.set_max(counted_max(memory_max));
         snapshot
     }
 

@@ -25,9 +25,10 @@ use wire::quantity;
 
 use crate::call::Payload;
 use crate::policy::block_headers::BlockHeader;
+use crate::policy::branch::Hash;
 use crate::policy::chain_cursor::Change;
 use crate::policy::complete::{DOUBTED_FOR, YOUNG_FOR};
-use crate::policy::heads::{Hash, Head};
+use crate::policy::heads::Head;
 use crate::resolve::internal;
 use crate::resolve::internal::InternalCall;
 use crate::state::context::ThreadContext;

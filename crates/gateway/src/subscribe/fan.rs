@@ -1,5 +1,5 @@
-//! A fan: delivers the events of one stream to the subscribers of one thread. `subscribe.rs`
-//! describes sources, streams and fans.
+//! The fans of one thread. A fan delivers the events of one stream to the subscribers of the
+//! thread. `subscribe.rs` describes sources, streams and fans.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -12,14 +12,45 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::AbortHandle;
 
 use super::blocks::Log;
-use super::source::Origin;
+use super::chain_events::EventContent;
+use super::feeds::Feeds;
+use super::notifications::Notifications;
+use super::relay::RelayRequest;
+use super::selection::LogSelection;
+use super::source::Source;
 use super::stream::{Event, Follow, Stream};
-use super::subscriber::Subscriber;
-use super::{LogSelection, Subscriptions, source};
+use super::{chain_events, relay};
 use crate::access::is_still_permitted;
 use crate::policy::access::Grant;
-use crate::state::context::ThreadContext;
+use crate::state::context::{CurrentContext, ThreadContext};
 use crate::upstream::chain::ChainState;
+
+/// The subscriptions and filters of one thread.
+#[derive(Debug)]
+pub(crate) struct Subscriptions {
+    context: Rc<CurrentContext>,
+    pub(super) feeds: Arc<Feeds>,
+    /// The fans of this thread.
+    fans: RefCell<Vec<Rc<FanOut>>>,
+}
+
+impl Subscriptions {
+    pub(crate) fn new(context: &Rc<CurrentContext>, feeds: &Arc<Feeds>) -> Rc<Subscriptions> {
+        let (context, feeds) = (Rc::clone(context), Arc::clone(feeds));
+        Rc::new(Subscriptions { context, feeds, fans: RefCell::default() })
+    }
+}
+
+/// The origin of a stream's events.
+#[derive(Debug)]
+pub(super) enum Origin {
+    /// The headers of new blocks.
+    Heads,
+    /// The logs of new and dropped blocks.
+    Logs,
+    /// The notifications of an upstream, which the source relays.
+    Upstream(RelayRequest),
+}
 
 /// Delivers the events of one stream to the subscribers of one thread, as long as the thread has
 /// subscribers of the stream.
@@ -44,7 +75,8 @@ pub(crate) struct FanOut {
 /// A subscription to the stream.
 #[derive(Debug)]
 struct Member {
-    subscriber: Rc<Subscriber>,
+    /// The notifications of the subscriber.
+    notifications: Rc<Notifications>,
     /// Id of the subscription.
     id: Rc<str>,
     /// Namespace of the subscription call, such as `eth`.
@@ -69,7 +101,13 @@ pub(super) fn find_or_create(
     let is_relayed = matches!(origin, Origin::Upstream(_));
     let Follow { events, needs_source } = stream.follow();
     if needs_source {
-        source::start(subscriptions, chain, &stream, origin);
+        let source = Source {
+            context: Rc::clone(&subscriptions.context),
+            chain: Arc::clone(chain),
+            feed: subscriptions.feeds.get_or_create(chain),
+            stream: Arc::clone(&stream),
+        };
+        start_source(source, origin);
     }
     let fan = Rc::new(FanOut {
         chain: Arc::clone(chain),
@@ -86,6 +124,17 @@ pub(super) fn find_or_create(
     fan
 }
 
+/// Starts the source of a stream.
+fn start_source(source: Source, origin: Origin) {
+    match origin {
+        Origin::Heads => chain_events::start(source, EventContent::Headers),
+        Origin::Logs => chain_events::start(source, EventContent::Logs),
+        Origin::Upstream(request) => {
+            tokio::task::spawn_local(relay::run(source, request));
+        }
+    }
+}
+
 impl FanOut {
     async fn run(self: Rc<FanOut>, mut events: broadcast::Receiver<Event>) {
         loop {
@@ -99,7 +148,7 @@ impl FanOut {
                     self.members
                         .borrow()
                         .values()
-                        .for_each(|member| member.subscriber.close_after_missed_events());
+                        .for_each(|member| member.notifications.close_after_missed_events());
                 }
                 Err(RecvError::Closed) => return,
             }
@@ -133,7 +182,7 @@ impl FanOut {
     /// events.
     pub(super) fn add(
         &self,
-        subscriber: Rc<Subscriber>,
+        notifications: Rc<Notifications>,
         id: Rc<str>,
         namespace: &str,
         selection: Option<LogSelection>,
@@ -145,15 +194,15 @@ impl FanOut {
             equal.unwrap_or_else(|| Rc::new(selection))
         });
         let number = self.next_number.replace(self.next_number.get() + 1);
-        members.insert(number, Member { subscriber, id, namespace: namespace.into(), logs });
-        self.subscriptions.thread.context().counters.subscriptions_open.add(1);
+        members.insert(number, Member { notifications, id, namespace: namespace.into(), logs });
+        self.subscriptions.context.get().counters.subscriptions_open.add(1);
         number
     }
 
     /// Removes a subscription. If no subscription remains, stops following the stream.
     pub(super) fn remove(&self, number: u64) {
         if self.members.borrow_mut().remove(&number).is_some() {
-            self.subscriptions.thread.context().counters.subscriptions_open.subtract_one();
+            self.subscriptions.context.get().counters.subscriptions_open.subtract_one();
             self.end_if_empty();
         }
     }
@@ -178,7 +227,7 @@ impl FanOut {
     }
 
     fn count_notifications(&self, count: usize) {
-        self.subscriptions.thread.context().counters.subscription_notifications.add(count as u64);
+        self.subscriptions.context.get().counters.subscription_notifications.add(count as u64);
     }
 
     /// Sends the logs of a block. Each subscriber receives the logs that it selects.
@@ -210,6 +259,6 @@ impl Member {
             &*self.id,
             r#"","result":"#,
         ];
-        self.subscriber.notify(start.concat().into_bytes(), result.clone());
+        self.notifications.push(start.concat().into_bytes(), result.clone());
     }
 }

@@ -23,9 +23,9 @@ use wire::call::{Call, Params};
 use wire::json::string::JsonString;
 use wire::json::walk;
 
-use super::blocks::{BLOCK_FETCHES_MAX, Received};
-use super::feeds::Feed;
-use super::{LogSelection, SubscribeOutcome, refuse, result_outcome};
+use super::blocks::{BLOCK_FETCHES_MAX, Blocks, Received};
+use super::outcome::{SubscribeOutcome, refuse, result_outcome};
+use super::selection::LogSelection;
 use crate::call::Payload;
 use crate::call::failure::{Failure, FailureKind, SubscribeRefusal};
 use crate::policy::chain_cursor::{ChainCursor, Change, NoCommonBlock};
@@ -101,29 +101,30 @@ enum FilterKind {
     },
 }
 
-/// Serves a call about a filter of this chain. A call about a filter that the gateway does not have
-/// is forwarded to an upstream.
+/// Serves a call about a filter of a chain with these filters and blocks. A call about a filter
+/// that the gateway does not have is forwarded to an upstream.
 pub(super) async fn serve(
     cx: &Rc<ThreadContext>,
-    feed: &Feed,
+    filters: &Filters,
+    blocks: &Blocks,
     route: &Route<'_>,
 ) -> Result<SubscribeOutcome, Failure> {
-    let (call, filters) = (route.call, &feed.filters);
+    let call = route.call;
     match &*call.method {
-        "eth_newBlockFilter" => create(cx, feed, route, FilterKind::Blocks),
+        "eth_newBlockFilter" => create(cx, filters, route, FilterKind::Blocks),
         "eth_newFilter" => {
             let raw = first_param(&call.params).ok_or_else(|| refuse(SubscribeRefusal::Params))?;
             let (logs, raw) = LogSelection::parse(raw).map_err(refuse)?;
-            create(cx, feed, route, FilterKind::Logs { logs, raw: raw.into() })
+            create(cx, filters, route, FilterKind::Logs { logs, raw: raw.into() })
         }
         "eth_uninstallFilter" => match parse_id(&call.params) {
             Some(id) if filters.0.lock().by_id.remove(&id).is_some() => Ok(result_outcome(b"true")),
             _ => Ok(SubscribeOutcome::Upstream),
         },
-        "eth_getFilterLogs" | "eth_getFilterChanges" => match find_polled(cx, feed, call) {
+        "eth_getFilterLogs" | "eth_getFilterChanges" => match find_polled(cx, filters, call) {
             None => Ok(SubscribeOutcome::Upstream),
             Some(filter) if call.method == "eth_getFilterChanges" => {
-                poll_changes(cx, feed, route.chain, &filter).await
+                poll_changes(cx, blocks, route.chain, &filter).await
             }
             Some(filter) => match &filter.kind {
                 FilterKind::Logs { raw, .. } => Ok(SubscribeOutcome::Logs(raw.clone())),
@@ -148,9 +149,9 @@ fn parse_id(params: &Params<'_>) -> Option<u128> {
 
 /// Finds the filter whose id is the call's first parameter, and records that the client polled.
 /// Returns `None` for a malformed id, and for an unknown or expired filter.
-fn find_polled(cx: &ThreadContext, feed: &Feed, call: &Call<'_>) -> Option<Arc<Filter>> {
+fn find_polled(cx: &ThreadContext, filters: &Filters, call: &Call<'_>) -> Option<Arc<Filter>> {
     let id = parse_id(&call.params)?;
-    let filters = feed.filters.0.lock();
+    let filters = filters.0.lock();
     let filter = filters.by_id.get(&id)?;
     let now = cx.now();
     let lifetime = cx.snapshot.config.downstream.filter_timeout;
@@ -165,7 +166,7 @@ fn find_polled(cx: &ThreadContext, feed: &Feed, call: &Call<'_>) -> Option<Arc<F
 /// Creates a filter whose cursor starts at the current head. The response is the filter's id.
 fn create(
     cx: &ThreadContext,
-    feed: &Feed,
+    filters: &Filters,
     route: &Route<'_>,
     kind: FilterKind,
 ) -> Result<SubscribeOutcome, Failure> {
@@ -178,7 +179,7 @@ fn create(
     // The id is unpredictable, so other clients cannot use the filter.
     rand::fill(&mut id_bytes).map_err(|_| Failure::ours(FailureKind::Stopping))?;
     let id = u128::from_be_bytes(id_bytes);
-    let mut filters = feed.filters.0.lock();
+    let mut filters = filters.0.lock();
     let is_full = filters.by_id.len() >= settings.filters_max;
     if is_full
         || now.saturating_sub(filters.swept_at) > settings.filter_timeout
@@ -202,7 +203,7 @@ fn create(
 /// yet, a later poll returns this change and all later ones.
 async fn poll_changes(
     cx: &Rc<ThreadContext>,
-    feed: &Feed,
+    blocks: &Blocks,
     chain: usize,
     filter: &Filter,
 ) -> Result<SubscribeOutcome, Failure> {
@@ -235,13 +236,13 @@ async fn poll_changes(
             }
         }
         FilterKind::Logs { logs: selection, .. } => {
-            feed.blocks.request_again(cx, chain).await;
-            let late = feed.blocks.take_late(&mut received);
+            blocks.request_again(cx, chain).await;
+            let late = blocks.take_late(&mut received);
             let late = late.iter().filter(|log| selection.selects(&log.fields));
             late.for_each(|log| push(&mut out, &log.raw));
             let fetches = changes
                 .into_iter()
-                .map(async |change| (change, feed.blocks.logs_of(cx, chain, change).await));
+                .map(async |change| (change, blocks.logs_of(cx, chain, change).await));
             let mut fetches =
                 std::pin::pin!(futures_util::stream::iter(fetches).buffered(BLOCK_FETCHES_MAX));
             while let Some((change, Ok(block_logs))) = fetches.next().await {
@@ -253,7 +254,7 @@ async fn poll_changes(
                 }
                 logs.for_each(|log| push(&mut out, &log.raw));
                 cursor.follow(change);
-                feed.blocks.track(&mut received, change, block_logs.len());
+                blocks.track(&mut received, change, block_logs.len());
             }
         }
     }

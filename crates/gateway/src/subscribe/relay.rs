@@ -109,7 +109,7 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
             source.stream.send(Event::Broken);
             return source.stream.end();
         };
-        let snapshot = Arc::clone(&source.subscriptions.thread.context().snapshot);
+        let snapshot = Arc::clone(&source.context.get().snapshot);
         let upstreams = request.find_upstreams(&snapshot, chain);
         // The attempts try the upstreams in turn.
         let next_index = attempt % upstreams.len().max(1);
@@ -205,7 +205,7 @@ async fn relay(
 /// - An operator has cordoned the upstream.
 /// - The upstream is unhealthy or behind the head, and the group has a usable upstream.
 fn must_leave(source: &Source, request: &RelayRequest, current: &UpstreamState) -> bool {
-    let snapshot = Arc::clone(&source.subscriptions.thread.context().snapshot);
+    let snapshot = Arc::clone(&source.context.get().snapshot);
     let index = snapshot.upstreams.iter().position(|upstream| upstream.is_same_as(current));
     let Some(index) = index else { return true };
     let upstream = &snapshot.upstreams[index];

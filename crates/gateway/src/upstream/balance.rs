@@ -3,12 +3,15 @@
 //! `policy/choose.rs` has the algorithms. This file applies them to the configuration of a group,
 //! and to the load and latency of the group's upstreams in this thread.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::config::Config;
 use crate::config::group::{Balance, Group};
 use crate::policy::choose::{Ring, SmoothWeighted, pick_two};
-use crate::upstream::thread::UpstreamContext;
+use crate::upstream::local::LocalUpstream;
+use crate::upstream::resources::ThreadResources;
+use crate::upstream::state::UpstreamState;
 
 /// The balancer usually compares two candidates. If the better one has calls in flight but has sent
 /// no response for longer than this, the balancer compares all candidates.
@@ -23,6 +26,23 @@ pub(crate) enum Balancer {
     Weighted(SmoothWeighted),
     /// Takes the upstream that consistent hashing selects for the balance key.
     Hash(Ring),
+}
+
+/// The upstreams of the configuration, with their load in one thread.
+#[derive(Clone, Copy)]
+pub(super) struct UpstreamLoads<'a> {
+    pub(super) thread: &'a ThreadResources,
+    /// The state that all threads share, in the order of the configuration.
+    pub(super) shared: &'a [UpstreamState],
+    /// The state in this thread, in the order of the configuration.
+    pub(super) local: &'a [Rc<LocalUpstream>],
+}
+
+impl UpstreamLoads<'_> {
+    /// Returns the cost of one more call to an upstream; the balancer prefers a low cost.
+    fn cost(&self, upstream: usize, now: Duration) -> f64 {
+        self.local[upstream].cost(&self.shared[upstream], now)
+    }
 }
 
 impl Balancer {
@@ -46,9 +66,9 @@ impl Balancer {
     /// indices in the group. Returns the upstream's index in the configuration; `None` if no
     /// candidate is eligible. `is_crowded` is true while calls wait for permits, and shortly after.
     /// `balance_key` is the key for consistent hashing; 0 if the group does not hash.
-    pub(crate) fn pick(
+    pub(super) fn pick(
         &mut self,
-        cx: &UpstreamContext,
+        loads: UpstreamLoads<'_>,
         group: &Group,
         candidates: &[u16],
         balance_key: u64,
@@ -60,20 +80,18 @@ impl Balancer {
             candidates.contains(&(group_index as u16)) && is_eligible(upstream_at(group_index))
         };
         let calls_in_flight = || -> Vec<u32> {
-            group.upstreams.iter().map(|upstream| cx.upstreams[*upstream].in_flight.get()).collect()
+            group.upstreams.iter().map(|upstream| loads.local[*upstream].in_flight.get()).collect()
         };
         let group_index = match self {
             Balancer::LeastLoaded => {
-                let now = cx.now();
-                let cost = |group_index: u16| {
-                    let upstream = upstream_at(usize::from(group_index));
-                    cx.upstreams[upstream].cost(&cx.topology.upstreams[upstream], now)
-                };
+                let now = loads.thread.clock.now();
+                let cost =
+                    |group_index: u16| loads.cost(upstream_at(usize::from(group_index)), now);
                 let is_skipped =
                     |group_index: u16| !is_eligible(upstream_at(usize::from(group_index)));
-                let picked = pick_two(cx.random(), candidates, is_skipped, cost);
+                let picked = pick_two(loads.thread.random.next(), candidates, is_skipped, cost);
                 let is_silent = |group_index: u16| {
-                    cx.upstreams[upstream_at(usize::from(group_index))].silence(now) > SILENCE_MAX
+                    loads.local[upstream_at(usize::from(group_index))].silence(now) > SILENCE_MAX
                 };
                 let picked = if picked.is_some_and(is_silent) {
                     // Both of the compared upstreams may have stalled.

@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use wire::call::{call_bytes, write_call};
 use wire::json::walk;
 use wire::method::Repeat;
+use wire::node_error::{MESSAGE_BYTES_MAX, MethodKind, NodeError};
 use wire::quantity::Decimal;
 use wire::response::{
     Outcome, Response, ResponseError, Responses, parse_responses, write_error_raw,
@@ -24,12 +26,13 @@ use wire::response::{
 use crate::call::UpstreamRequest;
 use crate::call::failure::{FailureKind, Sent};
 use crate::config::upstream::Upstream;
+use crate::metrics::counters::UpstreamCounters;
 use crate::policy::batch::BatchLimit;
-use crate::policy::classify::{CallOutcome, MESSAGE_BYTES_MAX, MethodKind, Verdict, classify};
+use crate::policy::classify::{CallOutcome, Verdict, classify};
+use crate::upstream::exchange::{Body, DEPTH_MAX, ExchangeError, HttpResponse};
+use crate::upstream::http::HttpClient;
 use crate::upstream::multiplexed_pool::LARGE_WEIGHT;
-use crate::upstream::post::{Body, ExchangeError, HttpResponse, post};
-use crate::upstream::send::DEPTH_MAX;
-use crate::upstream::thread::UpstreamContext;
+use crate::upstream::resources::ThreadResources;
 
 /// A batch is full once its encoded calls have this many bytes. Upstreams accept much larger
 /// requests, and most batches are smaller.
@@ -40,12 +43,16 @@ const RESPONSE_TOO_LARGE: i64 = -32003;
 
 /// Batches the calls of one thread to one upstream.
 pub(crate) struct Batcher {
+    thread: Rc<ThreadResources>,
+    http: Rc<HttpClient>,
     /// Time that the first call of a batch waits for other calls.
     wait: Duration,
     /// The maximum number of calls per batch. It falls after the upstream has rejected a batch.
     calls_max: RefCell<BatchLimit>,
     /// The batch that collects calls; `None` if no call waits for a batch to be sent.
     current: RefCell<Option<Rc<Batch>>>,
+    /// This thread's counters of the upstream.
+    counts: Arc<UpstreamCounters>,
 }
 
 /// Calls that are sent together.
@@ -95,39 +102,47 @@ impl Body for Calls {
 }
 
 impl Batcher {
-    /// Returns a batcher for an upstream; `None` if batches are off.
-    pub(crate) fn new(upstream: &Upstream) -> Option<Rc<Batcher>> {
+    /// Returns a batcher for an upstream; `None` if batches are off. `http` sends the batches.
+    pub(crate) fn new(
+        thread: &Rc<ThreadResources>,
+        upstream: &Upstream,
+        http: &Rc<HttpClient>,
+        counts: &Arc<UpstreamCounters>,
+    ) -> Option<Rc<Batcher>> {
         (upstream.batch_calls_max > 1).then(|| {
             Rc::new(Batcher {
+                thread: Rc::clone(thread),
+                http: Rc::clone(http),
                 wait: upstream.batch_wait,
                 calls_max: RefCell::new(BatchLimit::new(upstream.batch_calls_max)),
                 current: RefCell::default(),
+                counts: Arc::clone(counts),
             })
         })
     }
 
-    /// Sends a call in a batch. Returns `None` if the caller must send it alone.
+    /// Sends a call in a batch. Returns `None` if the caller must send it alone. A response of more
+    /// than `response_bytes_max` bytes is an error.
     pub(crate) async fn send(
         self: &Rc<Batcher>,
-        cx: &Rc<UpstreamContext>,
-        upstream: usize,
         request: &UpstreamRequest<'_>,
         deadline: Instant,
+        response_bytes_max: usize,
     ) -> Option<Result<(Decimal, HttpResponse), ExchangeError>> {
         // Methods of a high weight (relative cost) have large responses, which would delay the
         // other calls of the batch. A write must not be repeated.
         if request.repeat() != Repeat::Safe || request.weight() >= LARGE_WEIGHT {
             return None;
         }
-        let calls_max = self.calls_max.borrow_mut().get(cx.now());
-        let id = Decimal::new(cx.next_id());
+        let calls_max = self.calls_max.borrow_mut().get(self.thread.clock.now());
+        let id = Decimal::new(self.thread.next_id());
         let bytes = call_bytes(id.as_bytes(), &request.method_name, request.params.as_deref());
         // A call of more than half of `BYTES_MAX` is sent alone.
         if calls_max < 2 || bytes > BYTES_MAX / 2 {
             return None;
         }
-        let batch = self.get_or_start_batch(cx, upstream, deadline);
-        let outcome = batch.add(cx, &id, request, deadline);
+        let batch = self.get_or_start_batch(deadline);
+        let outcome = batch.add(&id, request, deadline, response_bytes_max);
         if batch.is_full(calls_max) {
             self.current.take();
             batch.full.notify_one();
@@ -142,32 +157,20 @@ impl Batcher {
     }
 
     /// Returns the batch that collects calls. Starts the task of a new batch.
-    fn get_or_start_batch(
-        self: &Rc<Batcher>,
-        cx: &Rc<UpstreamContext>,
-        upstream: usize,
-        deadline: Instant,
-    ) -> Rc<Batch> {
+    fn get_or_start_batch(self: &Rc<Batcher>, deadline: Instant) -> Rc<Batch> {
         let mut current = self.current.borrow_mut();
         let start_batch = || {
             let calls =
                 Calls { encoded: Vec::new(), pending: Vec::new(), deadline, response_bytes_max: 0 };
             let batch = Rc::new(Batch { calls: RefCell::new(calls), full: Notify::new() });
-            let sending =
-                Rc::clone(self).collect_and_send(Rc::clone(cx), upstream, Rc::clone(&batch));
-            tokio::task::spawn_local(sending);
+            tokio::task::spawn_local(Rc::clone(self).collect_and_send(Rc::clone(&batch)));
             batch
         };
         Rc::clone(current.get_or_insert_with(start_batch))
     }
 
     /// Waits until the batch is full or the wait is over, sends its calls, and completes each call.
-    async fn collect_and_send(
-        self: Rc<Batcher>,
-        cx: Rc<UpstreamContext>,
-        upstream: usize,
-        batch: Rc<Batch>,
-    ) {
+    async fn collect_and_send(self: Rc<Batcher>, batch: Rc<Batch>) {
         if self.wait.is_zero() {
             // The tasks that are runnable now run first and add their calls.
             tokio::task::yield_now().await;
@@ -178,37 +181,37 @@ impl Batcher {
                 () = tokio::time::sleep(self.wait) => {}
             }
         }
-        cx.tick();
+        self.thread.clock.tick();
         self.current.borrow_mut().take_if(|current| Rc::ptr_eq(current, &batch));
         let calls = batch.take();
         // A batch of one call has no advantage, and a batch without waiting callers has no use.
         if calls.pending.len() < 2 || calls.pending.iter().all(|call| call.outcome.is_closed()) {
             return calls.complete(|_| BatchedOutcome::SendAlone);
         }
-        cx.counters.upstreams[upstream].batches.add(1);
-        cx.counters.upstreams[upstream].batched_calls.add(calls.pending.len() as u64);
+        self.counts.batches.add(1);
+        self.counts.batched_calls.add(calls.pending.len() as u64);
         let bytes_max = calls.response_bytes_max;
         let post_batch =
-            |new_connection| post(&cx, upstream, &calls, calls.deadline, new_connection, bytes_max);
+            |new_connection| self.http.post(&calls, calls.deadline, new_connection, bytes_max);
         let posted = match post_batch(false).await {
             // The batch is sent again as a whole, because each call alone would need a new
             // connection.
             Err(error) if error.stale_connection => post_batch(true).await,
             posted => posted,
         };
-        cx.tick();
+        self.thread.clock.tick();
         match posted {
-            Ok(response) => self.complete_from(&cx, calls, &response),
+            Ok(response) => self.complete_from(calls, &response),
             // The response of each call alone may be within the limit.
-            Err(error) if error.kind == FailureKind::TooLarge => self.send_each_alone(&cx, calls),
+            Err(error) if error.kind == FailureKind::TooLarge => self.send_each_alone(calls),
             // Some upstreams close the connection of a batch that is too large for them.
-            Err(error) if error.kind == FailureKind::Closed => self.send_each_alone(&cx, calls),
+            Err(error) if error.kind == FailureKind::Closed => self.send_each_alone(calls),
             Err(error) => calls.complete(|_| BatchedOutcome::Failed(error)),
         }
     }
 
     /// Completes each call from the HTTP response to the batch.
-    fn complete_from(&self, cx: &UpstreamContext, calls: Calls, http: &HttpResponse) {
+    fn complete_from(&self, calls: Calls, http: &HttpResponse) {
         let HttpResponse { status, retry_after, body, .. } = http;
         let response_with = |body: Bytes| HttpResponse {
             status: *status,
@@ -219,17 +222,12 @@ impl Batcher {
         let parsed = parse_responses(body, DEPTH_MAX, calls.pending.len());
         match parsed.as_ref().map(|responses| (responses, find_batch_error(responses))) {
             Ok((_, Some(BatchError { raw, code, message }))) => {
-                let outcome = CallOutcome::Error {
-                    status: *status,
-                    retry_after: *retry_after,
-                    code,
-                    message,
-                    has_hex_data: false,
-                    method: MethodKind::Other,
-                };
+                let (status, method) = (*status, MethodKind::Other);
+                let error = NodeError { status, code, message, has_hex_data: false, method };
+                let outcome = CallOutcome::Error { error, retry_after: *retry_after };
                 let is_rate_limited = matches!(classify(&outcome), Verdict::RateLimited { .. });
                 if !is_rate_limited || mentions_batch(message.as_bytes()) {
-                    return self.send_each_alone(cx, calls);
+                    return self.send_each_alone(calls);
                 }
                 // The upstream limits the rate of calls, so each call gets the error as its
                 // response.
@@ -252,7 +250,7 @@ impl Batcher {
             _ if matches!(status, 200..=299 | 400 | 403 | 405 | 411..=417 | 422 | 500)
                 || mentions_batch(body) =>
             {
-                self.send_each_alone(cx, calls)
+                self.send_each_alone(calls)
             }
             _ => calls.complete(|_| BatchedOutcome::Response(response_with(body.clone()))),
         }
@@ -260,8 +258,9 @@ impl Batcher {
 
     /// Reduces the size of batches and sends the calls alone, because the upstream rejected the
     /// batch.
-    fn send_each_alone(&self, cx: &UpstreamContext, calls: Calls) {
-        self.calls_max.borrow_mut().record_rejection(cx.now(), calls.pending.len());
+    fn send_each_alone(&self, calls: Calls) {
+        let now = self.thread.clock.now();
+        self.calls_max.borrow_mut().record_rejection(now, calls.pending.len());
         calls.complete(|_| BatchedOutcome::SendAlone);
     }
 }
@@ -270,10 +269,10 @@ impl Batch {
     /// Adds a call. Returns the receiver of its outcome.
     fn add(
         &self,
-        cx: &UpstreamContext,
         id: &Decimal,
         request: &UpstreamRequest<'_>,
         deadline: Instant,
+        response_bytes_max: usize,
     ) -> oneshot::Receiver<BatchedOutcome> {
         let mut calls = self.calls.borrow_mut();
         if !calls.encoded.is_empty() {
@@ -288,8 +287,7 @@ impl Batch {
         let (sender, receiver) = oneshot::channel();
         calls.pending.push(PendingCall { id: *id, outcome: sender });
         calls.deadline = calls.deadline.max(deadline);
-        let bytes_max = cx.topology.config.groups[request.group].response_bytes_max;
-        calls.response_bytes_max = calls.response_bytes_max.max(bytes_max);
+        calls.response_bytes_max = calls.response_bytes_max.max(response_bytes_max);
         receiver
     }
 

@@ -1,24 +1,22 @@
-//! Finds the result for a signed transaction that the gateway has sent twice.
+//! The result for a signed transaction that the gateway has sent twice. `fetch.rs` looks up the
+//! transaction.
 //!
 //! A chain accepts a transaction only once, so the gateway may retry `eth_sendRawTransaction`. If
 //! the first upstream has accepted the transaction, the second may respond "already known" or
 //! "nonce too low". The client must then get the hash of the transaction instead of the error.
 
 use std::borrow::Cow;
-use std::rc::Rc;
 
 use bytes::Bytes;
 use wire::json::string::JsonString;
 use wire::json::walk;
+use wire::method::MethodTable;
 
 use crate::call::{Payload, UpstreamRequest};
-use crate::upstream::fetch::fetch;
-use crate::upstream::send::run_attempt;
-use crate::upstream::thread::UpstreamContext;
 
 /// Computes the raw result of `request`: the hash of its transaction, in quotes. `None` if the
 /// method returns something else or the parameters are malformed.
-pub(crate) fn compute_expected_result(request: &UpstreamRequest<'_>) -> Option<Bytes> {
+pub(super) fn compute_expected_result(request: &UpstreamRequest<'_>) -> Option<Bytes> {
     find_namespace(&request.method_name)?;
     compute_quoted_hash(request.params.as_deref()?)
 }
@@ -39,32 +37,29 @@ fn compute_quoted_hash(params: &[u8]) -> Option<Bytes> {
     Some(Bytes::from(format!("\"{hash:#x}\"")))
 }
 
-/// Looks up the transaction, first at `upstream`, which says that the nonce is used, and then at any
-/// upstream. Returns its hash, like [`compute_expected_result`], if an upstream has the transaction,
-/// else `None`.
-pub(crate) async fn find_known_transaction(
-    cx: &Rc<UpstreamContext>,
-    request: &UpstreamRequest<'_>,
-    upstream: usize,
-) -> Option<Bytes> {
-    let hash = compute_expected_result(request)?;
-    let params = [b"[", &*hash, b"]"].concat();
+/// Builds the lookup of the transaction that `request` sends. `hash` is the result of
+/// [`compute_expected_result`]. Returns `None` if the method returns something else than the hash.
+pub(super) fn build_lookup<'a>(
+    request: &UpstreamRequest<'a>,
+    hash: &[u8],
+    methods: &'static MethodTable,
+) -> Option<UpstreamRequest<'a>> {
+    let params = [b"[", hash, b"]"].concat();
     let name = format!("{}_getTransactionByHash", find_namespace(&request.method_name)?);
     // The index of the method's row in the method table, and the row.
-    let table_row = cx.topology.chains[request.chain].family.find(&name);
-    let lookup = UpstreamRequest {
+    let table_row = methods.find(&name);
+    Some(UpstreamRequest {
         method_name: Cow::Owned(name),
         method_row: table_row.map(|(_, method)| method),
         row_index: table_row.map(|(index, _)| index),
         params: Some(Cow::Owned(params)),
         ..request.clone()
-    };
-    let is_found = |payload: Option<&Payload>| matches!(payload, Some(Payload::Result(transaction)) if &**transaction != b"null");
-    let deadline = request.deadline;
-    let attempt = run_attempt(cx, upstream, &lookup, deadline, false).await;
-    let known =
-        is_found(attempt.payload.as_ref()) || is_found(Some(&fetch(cx, &lookup).await.payload));
-    known.then_some(hash)
+    })
+}
+
+/// Returns true if the payload of a lookup has the transaction.
+pub(super) fn has_transaction(payload: &Payload) -> bool {
+    matches!(payload, Payload::Result(transaction) if &**transaction != b"null")
 }
 
 #[cfg(test)]

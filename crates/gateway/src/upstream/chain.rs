@@ -59,12 +59,13 @@ pub(crate) struct LastHead {
     pub(crate) lost_at: Duration,
 }
 
-/// News of the head: a response has shown a block above the served head.
+/// News of the head: a response has shown a block above the served head. Such a response is held until
+/// the served head has reached the block, or until `until`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeadNews {
     /// Height of the block.
     pub(crate) height: u64,
-    /// When the response is no longer held.
+    /// When the gateway no longer holds the response.
     pub(crate) until: Instant,
 }
 
@@ -129,7 +130,8 @@ impl ChainState {
         self.view_changed.subscribe()
     }
 
-    /// Reports news of the head, so that the upstreams are polled at once.
+    /// Reports news of the head, so that the upstreams are polled at once. The greatest height counts
+    /// until the last response that is held.
     pub(crate) fn report_news(&self, news: HeadNews) {
         let mut current = self.head_news.lock();
         let height = current

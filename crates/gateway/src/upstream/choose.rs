@@ -5,7 +5,7 @@
 //! (`topology.rs`). An operator *cordons* an upstream to take it out of rotation. A *sticky*
 //! method, such as a read of a filter, must reach the upstream that created the filter.
 //! `balance.rs` has the balancer. `policy/choose.rs` and `policy/health.rs` have the decisions.
-//! `cx.now()` and `cx.instant()` return the time of the last `cx.tick()`.
+//! `upstreams.now()` and `upstreams.instant()` return the time of the last `upstreams.tick()`.
 
 use std::time::Duration;
 
@@ -15,8 +15,7 @@ use crate::policy::cacheable::CacheRule;
 use crate::policy::complete::is_depth_proven;
 use crate::policy::heads::{ChainView, UpstreamView};
 use crate::policy::health::HealthState;
-use crate::upstream::overload;
-use crate::upstream::thread::UpstreamContext;
+use crate::upstream::thread::Upstreams;
 use crate::upstream::topology::Candidates;
 
 /// Interval at which a waiting call looks for an upstream again.
@@ -55,7 +54,7 @@ pub(super) enum NoUpstream {
 
 /// Chooses the next upstream of a call.
 pub(super) struct Chooser<'a> {
-    pub(super) cx: &'a UpstreamContext,
+    pub(super) upstreams: &'a Upstreams,
     pub(super) request: &'a UpstreamRequest<'a>,
     /// Indices of the upstreams that were called before.
     pub(super) tried: &'a [usize],
@@ -81,33 +80,33 @@ impl Chooser<'_> {
     /// upstream that responds to polls and was not tried.
     pub(super) fn choose_regardless_of_head(&self) -> Result<usize, Failure> {
         self.choose_now().or_else(|reason| {
-            let (topology, request) = (&self.cx.topology, self.request);
+            let (topology, request) = (&self.upstreams.topology, self.request);
             let view = topology.chains[request.chain].view.load();
             let is_live = |upstream: &usize| {
                 let state = &topology.upstreams[*upstream];
                 !self.tried.contains(upstream)
-                    && state.is_in_rotation(self.cx.now())
+                    && state.is_in_rotation(self.upstreams.now())
                     && state.in_view(&view).is_some_and(|view| view.live)
             };
-            let mut upstreams = topology.config.groups[request.group].upstreams.iter().copied();
-            upstreams.find(is_live).ok_or_else(|| self.failure(reason))
+            let mut members = topology.config.groups[request.group].upstreams.iter().copied();
+            members.find(is_live).ok_or_else(|| self.failure(reason))
         })
     }
 
     /// Tries to choose an upstream at intervals, until an upstream can be chosen or the wait is
     /// over.
     async fn wait(&self, allowed_wait: UpstreamWait) -> Result<usize, Failure> {
-        let cx = self.cx;
-        let wait_until = self.request.deadline.min(cx.instant() + UPSTREAM_WAIT_MAX);
+        let upstreams = self.upstreams;
+        let wait_until = self.request.deadline.min(upstreams.instant() + UPSTREAM_WAIT_MAX);
         // While the call waits, another call may use its permit.
-        let _lent_permit = overload::lend(cx, self.request);
+        let _lent_permit = upstreams.permits.lend(self.request);
         loop {
             tokio::time::sleep(UPSTREAM_WAIT_STEP).await;
-            cx.tick();
+            upstreams.tick();
             match self.choose_now() {
                 Err(reason)
-                    if cx.instant() < wait_until && self.is_worth_waiting(reason, allowed_wait) => {
-                }
+                    if upstreams.instant() < wait_until
+                        && self.is_worth_waiting(reason, allowed_wait) => {}
                 chosen => return chosen.map_err(|reason| self.failure(reason)),
             }
         }
@@ -115,22 +114,22 @@ impl Chooser<'_> {
 
     /// Returns true if an upstream may be available soon enough to wait for it.
     fn is_worth_waiting(&self, reason: NoUpstream, allowed_wait: UpstreamWait) -> bool {
-        let (cx, request) = (self.cx, self.request);
+        let (upstreams, request) = (self.upstreams, self.request);
         match (reason, allowed_wait) {
             (NoUpstream::Paused(until), _) => {
-                let remaining = until.saturating_sub(cx.now());
-                remaining <= PAUSE_WAIT_MAX && cx.instant() + remaining < request.deadline
+                let remaining = until.saturating_sub(upstreams.now());
+                remaining <= PAUSE_WAIT_MAX && upstreams.instant() + remaining < request.deadline
             }
             (NoUpstream::Exhausted, _) | (NoUpstream::Behind, UpstreamWait::None) => false,
             (NoUpstream::Behind, UpstreamWait::Long) => true,
             (NoUpstream::Behind, UpstreamWait::IfNearHead) => {
-                let now = cx.now();
-                let config = &cx.topology.config;
+                let now = upstreams.now();
+                let config = &upstreams.topology.config;
                 let lag_max = config.chains[request.chain].lag_max;
-                let view = cx.topology.chains[request.chain].view.load();
-                let mut upstreams = config.groups[request.group].upstreams.iter();
-                upstreams.any(|upstream| {
-                    let state = &cx.topology.upstreams[*upstream];
+                let view = upstreams.topology.chains[request.chain].view.load();
+                let mut members = config.groups[request.group].upstreams.iter();
+                members.any(|upstream| {
+                    let state = &upstreams.topology.upstreams[*upstream];
                     // The check ignores the branch (fork) of the upstream, because one of two
                     // branches is soon abandoned.
                     let follows_chain = |view: UpstreamView| view.live && view.lag <= lag_max;
@@ -146,25 +145,25 @@ impl Chooser<'_> {
     fn failure(&self, reason: NoUpstream) -> Failure {
         match reason {
             NoUpstream::Paused(until) => {
-                let retry_after = Some(until.saturating_sub(self.cx.now()));
+                let retry_after = Some(until.saturating_sub(self.upstreams.now()));
                 Failure { retry_after, ..Failure::ours(FailureKind::RateLimited) }
             }
             NoUpstream::Behind | NoUpstream::Exhausted => Failure::ours(FailureKind::NoUpstream),
         }
     }
 
-    /// Returns false if the upstream has recently rejected the method as unsupported.
+    /// Returns false if the upstream has recently rejected the method, or calls of it.
     pub(super) fn supports(&self, upstream: usize) -> bool {
-        let cx = self.cx;
-        let unsupported = cx.topology.upstreams[upstream].unsupported.lock();
-        !unsupported.contains(cx.now(), &self.request.method_name)
+        let upstreams = self.upstreams;
+        let avoided_methods = upstreams.topology.upstreams[upstream].avoided_methods.lock();
+        !avoided_methods.contains(upstreams.now(), &self.request.method_name)
     }
 
     /// Returns true if an upstream has the block that the call needs. A `min_head` of 0 means that
     /// the call needs no particular block.
     fn has_block(&self, view: &ChainView, upstream: usize) -> bool {
         let min_head = self.request.caching.min_head;
-        let upstream_view = self.cx.topology.upstreams[upstream].in_view(view);
+        let upstream_view = self.upstreams.topology.upstreams[upstream].in_view(view);
         min_head == 0
             || upstream_view.is_some_and(|view| {
                 // A consistent upstream has the blocks of the served chain. The served chain ends
@@ -175,7 +174,7 @@ impl Chooser<'_> {
 
     /// Chooses a healthy upstream that was not tried and can serve the call.
     pub(super) fn choose_healthy(&self) -> Option<usize> {
-        let topology = &self.cx.topology;
+        let topology = &self.upstreams.topology;
         let candidates = topology.groups[self.request.group].candidates.load();
         let view = topology.chains[self.request.chain].view.load();
         self.balance_among(&candidates, &view, |_| true)
@@ -187,10 +186,10 @@ impl Chooser<'_> {
         let CacheRule::AtRange { from, .. } = self.request.caching.rule else {
             return self.choose_healthy();
         };
-        let topology = &self.cx.topology;
+        let topology = &self.upstreams.topology;
         let candidates = topology.groups[self.request.group].candidates.load();
         let view = topology.chains[self.request.chain].view.load();
-        let now = self.cx.now();
+        let now = self.upstreams.now();
         let is_proven = |upstream: usize| {
             let depth = topology.upstreams[upstream].logs_depth.lock().get(now);
             is_depth_proven(depth, &view, from)
@@ -206,34 +205,36 @@ impl Chooser<'_> {
         view: &ChainView,
         meets_condition: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let (cx, request) = (self.cx, self.request);
+        let (upstreams, request) = (self.upstreams, self.request);
         let is_eligible = |upstream: usize| {
             !self.tried.contains(&upstream)
                 && meets_condition(upstream)
                 && self.has_block(view, upstream)
                 && self.supports(upstream)
         };
-        let group = &cx.topology.config.groups[request.group];
+        let group = &upstreams.topology.config.groups[request.group];
         let (group_indices, key) = (&candidates.group_indices, request.balance_key);
-        let is_crowded = overload::is_crowded(cx, request);
-        let mut balancer = cx.balancers[request.group].borrow_mut();
-        balancer.pick(cx, group, group_indices, key, is_crowded, is_eligible)
+        let is_crowded = upstreams.permits.is_crowded(request);
+        let mut balancer = upstreams.balancers[request.group].borrow_mut();
+        balancer.pick(upstreams.loads(), group, group_indices, key, is_crowded, is_eligible)
     }
 
     /// Chooses an untried upstream, without waiting. The first choice is a candidate of the group
-    /// that can serve the call. The second choice is another healthy, lagging or probing upstream
-    /// that can serve the call. The last choice is any untried upstream that has the block.
+    /// that can serve the call; after the first attempt, one whose latency is known. The second
+    /// choice is another healthy, lagging or probing upstream that can serve the call. The last
+    /// choice is any untried upstream that has the block.
     ///
     /// For a sticky method, the balance key is a hash of the client's address. This hash selects
     /// the candidate of the first attempt, without further checks. Upstreams of another chain and
     /// cordoned upstreams are never chosen.
     pub(super) fn choose_now(&self) -> Result<usize, NoUpstream> {
-        let (cx, request, topology) = (self.cx, self.request, &self.cx.topology);
+        let (upstreams, request, topology) =
+            (self.upstreams, self.request, &self.upstreams.topology);
         let group = &topology.config.groups[request.group];
         let view = topology.chains[request.chain].view.load();
         let candidates = topology.groups[request.group].candidates.load();
         if let Some(until) = candidates.paused_until
-            && until > cx.now()
+            && until > upstreams.now()
         {
             return Err(NoUpstream::Paused(until));
         }
@@ -245,10 +246,18 @@ impl Chooser<'_> {
                 return Ok(group.upstreams[usize::from(*group_index)]);
             }
         }
-        if let Some(upstream) = self.balance_among(&candidates, &view, |_| true) {
+        // A call that has waited at one upstream in vain must not be the first call of another one,
+        // which may have stalled too.
+        let is_measured = |upstream: usize| upstreams.local[upstream].latency.get().is_measured();
+        let measured = match self.tried {
+            [] => None,
+            _ => self.balance_among(&candidates, &view, is_measured),
+        };
+        let chosen = measured.or_else(|| self.balance_among(&candidates, &view, |_| true));
+        if let Some(upstream) = chosen {
             return Ok(upstream);
         }
-        let now = cx.now();
+        let now = upstreams.now();
         let is_untried = |upstream: &usize| {
             topology.upstreams[*upstream].is_in_rotation(now) && !self.tried.contains(upstream)
         };

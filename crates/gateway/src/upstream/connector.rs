@@ -1,7 +1,7 @@
 //! Opens a connection to an upstream: connects to its host over TCP, with or without TLS, or to a
 //! local socket. The result is a byte stream, [`Stream`].
 //!
-//! Each call of [`Connector::connect`] opens a new connection. `post.rs` holds idle connections.
+//! Each call of [`Connector::connect`] opens a new connection. `http.rs` holds idle connections.
 
 use std::cell::Cell;
 use std::io;
@@ -105,14 +105,14 @@ pub(crate) enum Stream {
 impl AsyncRead for Stream {
     fn poll_read(
         self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
+        task: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
-            Stream::Memory(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(task, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(task, buf),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(task, buf),
+            Stream::Memory(stream) => Pin::new(stream).poll_read(task, buf),
         }
     }
 }
@@ -120,31 +120,31 @@ impl AsyncRead for Stream {
 impl AsyncWrite for Stream {
     fn poll_write(
         self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
+        task: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
-            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
-            Stream::Memory(stream) => Pin::new(stream).poll_write(cx, buf),
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(task, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(task, buf),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(task, buf),
+            Stream::Memory(stream) => Pin::new(stream).poll_write(task, buf),
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Memory(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(task),
+            Stream::Memory(stream) => Pin::new(stream).poll_flush(task),
         }
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_shutdown(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Memory(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(task),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(task),
+            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(task),
+            Stream::Memory(stream) => Pin::new(stream).poll_shutdown(task),
         }
     }
 }

@@ -24,13 +24,13 @@ use crate::policy::complete::{
 };
 use crate::policy::heads::ChainView;
 use crate::upstream::send::Attempt;
-use crate::upstream::thread::UpstreamContext;
+use crate::upstream::thread::Upstreams;
 
 /// Checks the response of an attempt: lists of logs, receipts of a block, and nulls with the result
-/// `absence` of [`find_absence`]. Returns a summary of a doubtful response; `None` if nothing indicates that the response is
-/// incomplete.
+/// `absence` of [`find_absence`]. Returns a summary of a doubtful response; `None` if nothing
+/// indicates that the response is incomplete.
 pub(crate) fn check_completeness(
-    cx: &UpstreamContext,
+    upstreams: &Upstreams,
     request: &UpstreamRequest<'_>,
     attempt: &Attempt,
     absence: Option<Absence>,
@@ -45,10 +45,10 @@ pub(crate) fn check_completeness(
     let params = Params::Array(request.params.as_deref()?);
     let doubt = match request.method_row? {
         method if method.validity == Validity::Logs => {
-            assess_logs(cx, request, attempt.upstream, result)?
+            assess_logs(upstreams, request, attempt.upstream, result)?
         }
         method if returns_receipts(method) => {
-            assess_receipts(cx, request, method, &params, result)?
+            assess_receipts(upstreams, request, method, &params, result)?
         }
         _ => return None,
     };
@@ -63,7 +63,7 @@ fn returns_receipts(method: &Method) -> bool {
 /// Compares the response of an upstream that does not have a block, transaction or item of a block
 /// with the view. Returns `None` for all other responses.
 pub(crate) fn find_absence(
-    cx: &UpstreamContext,
+    upstreams: &Upstreams,
     request: &UpstreamRequest<'_>,
     attempt: &Attempt,
 ) -> Option<Absence> {
@@ -80,18 +80,18 @@ pub(crate) fn find_absence(
     let params = request.params.as_deref().map_or(Params::Absent, Params::Array);
     let absence = if let Some((block, _position)) = method.block_ref(&params).ok()? {
         let has_item = match result {
-            Some(b"null") => has_item(cx, request, method, &block, &params),
-            Some(_) => Some(has_signers(cx, request, method, &block)?),
+            Some(b"null") => has_item(upstreams, request, method, &block, &params),
+            Some(_) => Some(has_signers(upstreams, request, method, &block)?),
             None => Some(true),
         };
-        let view = cx.topology.chains[request.chain].view.load();
+        let view = upstreams.topology.chains[request.chain].view.load();
         match has_item {
             Some(false) => return None,
             known => check_block(&block, known.is_none(), &view)?,
         }
     } else if method.validity == Validity::Transaction {
         let hash = walk::elements(params.raw_or_empty()).next()?;
-        match with_evidence(cx, request, 0, |evidence| check_transaction(hash, evidence)) {
+        match with_evidence(upstreams, request, 0, |evidence| check_transaction(hash, evidence)) {
             Doubt::None => Absence::Unknown,
             _ => Absence::Known { is_recent: true },
         }
@@ -111,19 +111,19 @@ fn lacks_signers(method: &Method, result: &[u8]) -> bool {
 /// Returns whether the block has signers: later blocks carry them, and block 0 has none. Returns
 /// `None` if the height of the block is not known.
 fn has_signers(
-    cx: &UpstreamContext,
+    upstreams: &Upstreams,
     request: &UpstreamRequest<'_>,
     method: &Method,
     block: &BlockRef,
 ) -> Option<bool> {
-    let view = cx.topology.chains[request.chain].view.load();
+    let view = upstreams.topology.chains[request.chain].view.load();
     let number = find_number(block, &view)?;
     Some(number > 0 && number + method.blocks_behind_head <= view.head?.number)
 }
 
 /// Returns whether the block has the item that the call names. Returns `None` if this is not known.
 fn has_item(
-    cx: &UpstreamContext,
+    upstreams: &Upstreams,
     request: &UpstreamRequest<'_>,
     method: &Method,
     block: &BlockRef,
@@ -136,7 +136,7 @@ fn has_item(
             let raw_index = walk::elements(params.raw_or_empty()).nth(1)?;
             let index =
                 quantity::from_value(raw_index).or_else(|| quantity::parse_decimal(raw_index))?;
-            with_evidence(cx, request, 0, |Evidence { view, headers, .. }| {
+            with_evidence(upstreams, request, 0, |Evidence { view, headers, .. }| {
                 let hash = view.canonical(find_number(block, view)?)?;
                 let count = headers.get(&hash)?.transaction_count()?;
                 Some(index < count as u64)
@@ -163,20 +163,20 @@ pub(crate) fn is_null_head(request: &UpstreamRequest<'_>, payload: &Payload) -> 
 /// Calls `check` with the current view and headers of the chain. `depth` is the upstream's depth; 0
 /// if it is unknown or `check` does not need it.
 fn with_evidence<T>(
-    cx: &UpstreamContext,
+    upstreams: &Upstreams,
     request: &UpstreamRequest<'_>,
     depth: u64,
     check: impl FnOnce(Evidence<'_>) -> T,
 ) -> T {
-    let chain = &cx.topology.chains[request.chain];
+    let chain = &upstreams.topology.chains[request.chain];
     let view = chain.view.load();
     let headers = chain.headers.read();
-    check(Evidence { view: &view, headers: &headers, depth, now: cx.now() })
+    check(Evidence { view: &view, headers: &headers, depth, now: upstreams.now() })
 }
 
 /// Checks a list of logs; `None` if the list cannot be checked.
 fn assess_logs(
-    cx: &UpstreamContext,
+    upstreams: &Upstreams,
     request: &UpstreamRequest<'_>,
     upstream: usize,
     result: &[u8],
@@ -184,16 +184,17 @@ fn assess_logs(
     let raw_filter = walk::elements(request.params.as_deref()?).next()?;
     let filter = LogFilter::parse(raw_filter).ok()?;
     let query = BloomQuery::new(&LogMatcher::parse(raw_filter).ok()?);
-    let chain = &cx.topology.chains[request.chain];
+    let chain = &upstreams.topology.chains[request.chain];
     let span = find_filtered_blocks(&filter, &chain.view.load())?;
     if result.first() != Some(&b'[') {
         return None;
     }
-    let now = cx.now();
-    let logs_depth = &cx.topology.upstreams[upstream].logs_depth;
+    let now = upstreams.now();
+    let logs_depth = &upstreams.topology.upstreams[upstream].logs_depth;
     let depth = logs_depth.lock().get(now);
-    let checked =
-        with_evidence(cx, request, depth, |evidence| check_logs(&query, span, result, evidence));
+    let checked = with_evidence(upstreams, request, depth, |evidence| {
+        check_logs(&query, span, result, evidence)
+    });
     if let Some(depth) = checked.depth {
         logs_depth.lock().record(depth, now);
     }
@@ -213,10 +214,10 @@ pub(crate) fn lacks_blocks_of_range(request: &UpstreamRequest<'_>, attempt: &Att
 }
 
 /// Returns true if a call for logs names a range that ends above the served head.
-pub(crate) fn ends_above_head(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> bool {
+pub(crate) fn ends_above_head(upstreams: &Upstreams, request: &UpstreamRequest<'_>) -> bool {
     let raw_filter = request.params.as_deref().and_then(|params| walk::elements(params).next());
     let filter = raw_filter.and_then(|raw| LogFilter::parse(raw).ok());
-    let head = cx.topology.chains[request.chain].view.load().head;
+    let head = upstreams.topology.chains[request.chain].view.load().head;
     match (filter.and_then(|filter| filter.to), head) {
         (Some(BlockRef::Number(to)), Some(head)) => to > head.number,
         _ => false,
@@ -248,14 +249,14 @@ fn find_filtered_blocks(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span
 /// Checks the receipts of a block; `None` if the block is unknown or the receipts cannot be
 /// checked.
 fn assess_receipts(
-    cx: &UpstreamContext,
+    upstreams: &Upstreams,
     request: &UpstreamRequest<'_>,
     method: &Method,
     params: &Params<'_>,
     result: &[u8],
 ) -> Option<Doubt> {
     let (block, _position) = method.block_ref(params).ok()??;
-    let view = cx.topology.chains[request.chain].view.load();
+    let view = upstreams.topology.chains[request.chain].view.load();
     // `hash` is `None` for an old block that the view does not know. `by_height` is true if the
     // call names a height or a tag.
     let (hash, by_height) = match block {
@@ -268,5 +269,5 @@ fn assess_receipts(
         BlockRef::Tag(_) => return None,
     };
     let check = |evidence: Evidence<'_>| check_receipts(hash, by_height, result, evidence);
-    Some(with_evidence(cx, request, 0, check))
+    Some(with_evidence(upstreams, request, 0, check))
 }

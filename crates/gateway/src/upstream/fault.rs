@@ -6,6 +6,7 @@
 use std::io;
 use std::time::Duration;
 
+use rustls::CertificateError;
 use settings::url::{NodeUrl, Transport};
 
 use crate::call::failure::FailureKind;
@@ -16,8 +17,6 @@ mod tests;
 
 /// Maximum number of characters of an upstream's own text in a reason.
 const QUOTED_CHARS_MAX: usize = 120;
-/// Parts of a URL or header with at least this many bytes are masked in the text of an upstream.
-const MASKED_BYTES_MIN: usize = 8;
 
 /// The last fault of an upstream that fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,27 +62,14 @@ pub(crate) fn describe_connect_error(error: &io::Error, url: &NodeUrl) -> String
     }
 }
 
-/// Describes a TLS error, with advice if the certificate or the scheme of the URL is the cause.
+/// Describes a TLS error, with advice if a setting can mend it.
 fn describe_tls_error(error: &rustls::Error) -> String {
-    use rustls::CertificateError as Fault;
-    let fault = match error {
-        rustls::Error::InvalidCertificate(fault) => fault,
-        rustls::Error::InvalidMessage(_) => {
-            return "the server does not speak TLS; is it an http:// address?".to_owned();
+    let text = wire::tls::describe_error(error);
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            format!("{text}; set the file of its authority with tls_ca")
         }
-        error => return error.to_string(),
-    };
-    match fault {
-        Fault::Expired | Fault::ExpiredContext { .. } => {
-            "the server's certificate has expired".to_owned()
-        }
-        Fault::NotValidForName | Fault::NotValidForNameContext { .. } => {
-            format!("the server's certificate is for another host name: {fault}")
-        }
-        Fault::UnknownIssuer => "the server's certificate comes from an untrusted authority; set \
-                                 the file of its authority with tls_ca"
-            .to_owned(),
-        fault => format!("the server's certificate was rejected: {fault}"),
+        _ => text,
     }
 }
 
@@ -126,16 +112,9 @@ pub(crate) fn describe_response(
 /// Returns the text of an upstream with secrets masked, without control characters, and cut to a
 /// short length.
 fn quote(text: &str, upstream: &Upstream) -> String {
-    let mut quoted = text.to_owned();
+    let headers = || upstream.headers.iter().filter_map(|(_, value)| value.to_str().ok());
     let urls = [upstream.http(), upstream.multiplexed()].into_iter().flatten();
-    let targets: Vec<&str> = urls.map(|(url, _)| url.target()).collect();
-    let url_parts = targets.iter().flat_map(|target| target.split(['/', '?', '&', '=', '#']));
-    let header_parts = upstream.headers.iter().filter_map(|(_, value)| value.to_str().ok());
-    for secret in url_parts.chain(header_parts.flat_map(|value| value.split(' '))) {
-        if secret.len() >= MASKED_BYTES_MIN {
-            quoted = quoted.replace(secret, "***");
-        }
-    }
+    let quoted = urls.fold(text.to_owned(), |text, (url, _)| url.mask_secrets_in(&text, headers()));
     let printable = quoted.chars().map(|char| if char.is_control() { ' ' } else { char });
     printable.take(QUOTED_CHARS_MAX).collect()
 }

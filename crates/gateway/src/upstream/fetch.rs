@@ -2,59 +2,42 @@
 //! retries.
 //!
 //! `choose.rs` chooses an upstream. `send.rs` makes one attempt, and `race.rs` makes several at a
-//! time. `policy/retry.rs` decides about retries. Only this file updates the health of upstreams
-//! with the outcomes of calls.
+//! time. `attempts.rs` records their outcomes. `policy/retry.rs` decides about retries.
 //!
 //! A response that may be incomplete is doubtful (`policy/complete.rs`). A *second opinion* is an
 //! attempt at another upstream that checks a doubtful response. The *served chain* ends with the
 //! block that clients get as `latest`. A *view* is a snapshot of the chain's heads. A group is
 //! *saturated* if its upstreams are overloaded, and *crowded* while calls wait for permits to its
-//! upstreams (`overload.rs`). `cx.now()` and `cx.instant()` return the time of the last
-//! `cx.tick()`.
+//! upstreams (`overload.rs`). `upstreams.now()` and `upstreams.instant()` return the time of the
+//! last `upstreams.tick()`.
 
-use std::rc::Rc;
-use std::time::Duration;
-
-use smallvec::SmallVec;
+use bytes::Bytes;
 use tokio::time::Instant;
-use wire::block::read_response_blocks;
-use wire::json::walk;
-use wire::method::{Repeat, Validity};
+use wire::method::Repeat;
 
 use crate::call::failure::{Failure, FailureKind};
-use crate::call::{CacheDecision, Payload, UpstreamRequest, UpstreamResponse};
-use crate::config::group::Group;
+use crate::call::{Payload, UpstreamRequest, UpstreamResponse};
 use crate::policy::absence::Absence;
-use crate::policy::cacheable::{CacheRule, RejectReason};
-use crate::policy::choose::hash64;
-use crate::policy::classify::{Fault, HealthImpact, Verdict};
-use crate::policy::complete::{Doubt, DoubtedResponse, DoubtedResponses, Trust, YOUNG_BLOCKS};
-use crate::policy::heads::ChainView;
+use crate::policy::classify::{Fault, Verdict};
+use crate::policy::complete::{Doubt, Trust};
 use crate::policy::retry::{self, Decision, Remaining};
-use crate::upstream::choose::{Chooser, UpstreamWait};
+use crate::upstream::attempts::Attempts;
+use crate::upstream::choose::UpstreamWait;
 use crate::upstream::race::race;
-use crate::upstream::rank::pick_better;
 use crate::upstream::send::{Attempt, run_attempt};
-use crate::upstream::thread::UpstreamContext;
-use crate::upstream::{broadcast, doubt, overload};
-
-/// Shortest timeout of a second opinion. The value is small, because a stalled upstream must not
-/// delay a response that is already available.
-const SECOND_OPINION_TIMEOUT_MIN: Duration = Duration::from_millis(500);
-/// The timeout of a second opinion is this factor times the duration of the attempt that returned
-/// the first doubtful response.
-const SECOND_OPINION_TIMEOUT_FACTOR: u32 = 4;
+use crate::upstream::thread::Upstreams;
+use crate::upstream::{broadcast, doubt};
 
 /// Calls upstreams until an upstream responds or all allowed attempts have failed.
 pub(crate) async fn fetch(
-    cx: &Rc<UpstreamContext>,
+    upstreams: &Upstreams,
     request: &UpstreamRequest<'_>,
 ) -> UpstreamResponse {
     // Each call adds to the budgets for retries and second opinions.
-    cx.retry_budget.borrow_mut().deposit(cx.now());
-    cx.second_opinions.borrow_mut().deposit(cx.now());
-    let group = &cx.topology.config.groups[request.group];
-    let mut attempts = Attempts::new(cx, request);
+    upstreams.retry_budget.borrow_mut().deposit(upstreams.now());
+    upstreams.second_opinions.borrow_mut().deposit(upstreams.now());
+    let group = &upstreams.topology.config.groups[request.group];
+    let mut attempts = Attempts::new(upstreams, request);
     // The upstream that is called again on a new connection.
     let mut reconnect_to = None;
     let mut best_attempt: Option<Attempt> = None;
@@ -75,11 +58,11 @@ pub(crate) async fn fetch(
                 }
             },
         };
-        let began = cx.now();
+        let began = upstreams.now();
         let timeout = attempts.second_opinion_timeout.unwrap_or(group.attempt_deadline);
-        let deadline = request.deadline.min(cx.instant() + timeout);
+        let deadline = request.deadline.min(upstreams.instant() + timeout);
         let mut attempt = attempts.attempt_or_race(upstream, deadline).await;
-        attempts.assess(&mut attempt, cx.now().saturating_sub(began));
+        attempts.assess(&mut attempt, upstreams.now().saturating_sub(began));
         attempts.record(&attempt);
         if let Some(best_failed) = attempts.best_failed.take() {
             best_attempt = Some(attempts.pick(best_attempt, best_failed));
@@ -100,15 +83,15 @@ pub(crate) async fn fetch(
                 return attempts.finish(best).await;
             }
             Decision::Another { pause } | Decision::Again { pause } => {
-                let counters = &cx.counters;
+                let counters = &upstreams.counters;
                 let is_second_opinion = attempts.second_opinion_timeout.is_some();
                 let counter =
                     if is_second_opinion { &counters.second_opinions } else { &counters.retries };
                 counter.add(1);
                 if !pause.is_zero() {
-                    let _lent_permit = overload::lend(cx, request);
+                    let _lent_permit = upstreams.permits.lend(request);
                     tokio::time::sleep(pause).await;
-                    cx.tick();
+                    upstreams.tick();
                 }
                 if matches!(decision, Decision::Again { .. }) {
                     attempts.repeats += 1;
@@ -120,208 +103,7 @@ pub(crate) async fn fetch(
     }
 }
 
-/// Decides whether a response may be cached. Returns `None` if the attempt failed or the method is
-/// never cached.
-fn decide_caching(
-    request: &UpstreamRequest<'_>,
-    attempt: &Attempt,
-    view: &ChainView,
-) -> Option<Box<CacheDecision>> {
-    let is_deterministic_error = match attempt.verdict {
-        Verdict::Response => false,
-        Verdict::DeterministicError => true,
-        _ => return None,
-    };
-    if request.caching.rule == CacheRule::Never {
-        return None;
-    }
-    let payload = attempt.payload.as_ref()?;
-    Some(Box::new(CacheDecision::new(request, payload, is_deterministic_error, view)))
-}
-
-/// Returns true if the response is about a block that the served chain does not have. Also returns
-/// true for a null response of an upstream that is not at the served head. Such an upstream lags or
-/// is on another branch, so another upstream is called. Without this check, a client that has
-/// received a block might not find the transactions of the block.
-fn is_out_of_sync(cx: &UpstreamContext, attempt: &Attempt, view: &ChainView) -> bool {
-    if attempt.verdict != Verdict::Response {
-        return false;
-    }
-    match attempt.cache_decision.as_ref().map(|decision| decision.admission) {
-        Some(Err(RejectReason::Null)) => {
-            let upstream_view = cx.topology.upstreams[attempt.upstream].in_view(view);
-            upstream_view.is_none_or(|view| view.lag > 0 || !view.consistent)
-        }
-        Some(Err(reason)) => reason.is_wrong(),
-        Some(Ok(_)) | None => false,
-    }
-}
-
-/// The attempts of one call so far.
-pub(super) struct Attempts<'a> {
-    pub(super) cx: &'a Rc<UpstreamContext>,
-    pub(super) request: &'a UpstreamRequest<'a>,
-    /// Indices of the upstreams that were called.
-    pub(super) tried: SmallVec<[usize; 2]>,
-    /// Faults that count against their upstreams only if another upstream responds.
-    deferred_faults: Vec<DeferredFault>,
-    /// Number of attempts. Repetitions on a new connection and the further attempts of a race do
-    /// not count.
-    pub(super) attempt_count: u32,
-    /// Number of repetitions at upstreams that were tried before.
-    repeats: u32,
-    /// What the served chain says about the latest attempt, if its upstream does not have the block
-    /// or transaction.
-    absence: Option<Absence>,
-    /// True if an upstream has responded with blocks of another branch, or lacks blocks of a range of
-    /// logs. The served chain may be about to move to another branch.
-    is_reorg: bool,
-    /// True if an upstream lacks blocks of a range of logs that ends above the served head.
-    is_beyond_head: bool,
-    /// Upstreams that have returned `null` for a transaction.
-    without_transaction: SmallVec<[usize; 2]>,
-    /// True if the call was repeated on a new connection. All later attempts except hedges then use
-    /// new connections too.
-    pub(super) reconnected: bool,
-    /// The best of the failed attempts of the current race; `None` if no attempt has failed.
-    pub(super) best_failed: Option<Attempt>,
-    /// Indices of the upstreams whose attempts were cancelled at the end of a race.
-    pub(super) cancelled: SmallVec<[usize; 2]>,
-    /// Summaries of the responses that may be incomplete.
-    doubted_responses: DoubtedResponses,
-    /// Digests of the errors that no rule knows.
-    unknown_errors: SmallVec<[u64; 2]>,
-    /// Timeout of each second opinion; `None` while no response is doubtful.
-    pub(super) second_opinion_timeout: Option<Duration>,
-}
-
-/// A fault that counts against its upstream only if another upstream responds to the call.
-struct DeferredFault {
-    /// Index of the upstream in the configuration.
-    upstream: usize,
-    fault: Fault,
-}
-
-impl<'a> Attempts<'a> {
-    fn new(cx: &'a Rc<UpstreamContext>, request: &'a UpstreamRequest<'a>) -> Attempts<'a> {
-        Attempts {
-            cx,
-            request,
-            tried: SmallVec::new(),
-            deferred_faults: Vec::new(),
-            attempt_count: 0,
-            repeats: 0,
-            absence: None,
-            is_reorg: false,
-            is_beyond_head: false,
-            without_transaction: SmallVec::new(),
-            reconnected: false,
-            best_failed: None,
-            cancelled: SmallVec::new(),
-            doubted_responses: DoubtedResponses::default(),
-            unknown_errors: SmallVec::new(),
-            second_opinion_timeout: None,
-        }
-    }
-
-    /// Returns the chooser of the next upstream.
-    pub(super) fn chooser(&self) -> Chooser<'_> {
-        Chooser { cx: self.cx, request: self.request, tried: &self.tried }
-    }
-
-    /// Decides whether the response may be cached. If another upstream may have a better response,
-    /// changes the verdict to a fault. `elapsed` is the duration of the attempt.
-    pub(super) fn assess(&mut self, attempt: &mut Attempt, elapsed: Duration) {
-        let (cx, request) = (self.cx, self.request);
-        self.absence = doubt::find_absence(cx, request, attempt);
-        let is_known = matches!(self.absence, Some(Absence::Known { .. }));
-        let out_of_sync = {
-            let view = cx.topology.chains[request.chain].view.load();
-            attempt.cache_decision = decide_caching(request, attempt, &view);
-            !is_known && is_out_of_sync(cx, attempt, &view)
-        };
-        let admission = attempt.cache_decision.as_ref().map(|decision| decision.admission);
-        if admission == Some(Err(RejectReason::NotCanonical)) {
-            self.is_reorg = true;
-            cx.topology.upstreams[attempt.upstream].poll_now.notify_one();
-        }
-        if doubt::lacks_blocks_of_range(request, attempt) {
-            match doubt::ends_above_head(cx, request) {
-                true => self.is_beyond_head = true,
-                false => self.is_reorg = true,
-            }
-        }
-        if out_of_sync {
-            attempt.verdict = Verdict::UpstreamFault(Fault::NotSynced);
-        } else {
-            self.check_completeness(attempt, elapsed);
-        }
-    }
-
-    /// Checks whether a response may be incomplete. If so, changes the verdict to a fault, so that
-    /// another upstream is called. `elapsed` is the duration of the attempt.
-    fn check_completeness(&mut self, attempt: &mut Attempt, elapsed: Duration) {
-        let doubted_response =
-            doubt::check_completeness(self.cx, self.request, attempt, self.absence);
-        let needs_another = |response: &DoubtedResponse| response.doubt != Doubt::Unrepeated;
-        attempt.doubted_response = doubted_response.filter(needs_another).or_else(|| {
-            // The response is doubtful if another upstream has returned more items.
-            let Some(Payload::Result(result)) = &attempt.payload else { return None };
-            let has_less = self.doubted_responses.has_more_than(result);
-            has_less.then(|| DoubtedResponse::new(Doubt::Unproven, result))
-        });
-        let Some(doubted_response) = attempt.doubted_response else {
-            attempt.doubted_response = doubted_response;
-            if let Some(unrepeated) = doubted_response {
-                self.doubted_responses.add(unrepeated);
-            }
-            return;
-        };
-        if self.absence.is_some() {
-            if let Some(decision) = &mut attempt.cache_decision {
-                decision.admission = Err(RejectReason::Null);
-            }
-            if self.request.method_row.is_some_and(|row| row.validity == Validity::Transaction) {
-                self.without_transaction.push(attempt.upstream);
-            }
-        }
-        self.doubted_responses.add(doubted_response);
-        // An upstream whose attempt was cancelled in a race has not responded, so it may be called
-        // again.
-        let cancelled = std::mem::take(&mut self.cancelled);
-        self.tried.retain(|upstream| !cancelled.contains(upstream));
-        if self.second_opinion_timeout.is_none() {
-            self.second_opinion_timeout =
-                Some((elapsed * SECOND_OPINION_TIMEOUT_FACTOR).max(SECOND_OPINION_TIMEOUT_MIN));
-        }
-        attempt.verdict = Verdict::UpstreamFault(Fault::NotSynced);
-    }
-
-    /// Returns what an upstream may have a moment later. In a reorg, that is any response.
-    fn expected(&self) -> Option<Absence> {
-        self.absence.or(self.is_reorg.then_some(Absence::Known { is_recent: true }))
-    }
-
-    /// As [`pick_better`]. But if the range of a call for logs ends above the head, the error about
-    /// that is better than logs up to the head that lack some.
-    fn pick(&self, best: Option<Attempt>, attempt: Attempt) -> Attempt {
-        let is_contradicted = |attempt: &Attempt| {
-            attempt.doubted_response.is_some_and(|response| response.doubt >= Doubt::Young)
-        };
-        match best {
-            Some(best)
-                if self.is_beyond_head && is_contradicted(&best) != is_contradicted(&attempt) =>
-            {
-                if is_contradicted(&best) {
-                    attempt
-                } else {
-                    best
-                }
-            }
-            best => pick_better(best, attempt),
-        }
-    }
-
+impl Attempts<'_> {
     /// Chooses the next upstream. If a doubtful response is available, chooses only a healthy
     /// upstream and does not wait, unless the served chain has what upstreams lack.
     async fn choose(&self, allowed_wait: UpstreamWait) -> Result<usize, Failure> {
@@ -366,11 +148,6 @@ impl<'a> Attempts<'a> {
         self.attempt_count >= attempts_max.max(2) || self.chooser().choose_healthy().is_none()
     }
 
-    /// Returns the configuration of the call's group.
-    pub(super) fn group(&self) -> &'a Group {
-        &self.cx.topology.config.groups[self.request.group]
-    }
-
     /// Turns the best attempt into the response of the call.
     fn respond(&self, best: Attempt) -> UpstreamResponse {
         let trust = match best.doubted_response {
@@ -392,7 +169,7 @@ impl<'a> Attempts<'a> {
     /// is already known. If an earlier attempt has sent the transaction, the response is the
     /// transaction's hash instead of the error.
     async fn finish(&self, attempt: Attempt) -> UpstreamResponse {
-        let (cx, request) = (self.cx, self.request);
+        let (upstreams, request) = (self.upstreams, self.request);
         // If this is no retry, the gateway has not sent the transaction before. A client that sends
         // a transaction twice gets the upstream's error.
         let is_retry = self.tried.len() > 1 || self.reconnected;
@@ -403,7 +180,7 @@ impl<'a> Attempts<'a> {
                 broadcast::compute_expected_result(request)
             }
             Verdict::NonceTooLow if is_repeated_transaction => {
-                Box::pin(broadcast::find_known_transaction(cx, request, upstream)).await
+                Box::pin(find_known_transaction(upstreams, request, upstream)).await
             }
             _ => None,
         };
@@ -415,98 +192,9 @@ impl<'a> Attempts<'a> {
         response
     }
 
-    /// Records that upstreams returned `null` for a transaction that this response of another
-    /// upstream has. If the transaction is old, they lack the index of transactions, and the
-    /// balancer avoids them for this method for a while.
-    fn record_wrong_nulls(&self, attempt: &Attempt) {
-        let (cx, request) = (self.cx, self.request);
-        let (Some(method), Some(Payload::Result(result))) = (request.method_row, &attempt.payload)
-        else {
-            return;
-        };
-        let head = cx.topology.chains[request.chain].view.load().head;
-        let block = read_response_blocks(method.response_block, result);
-        let is_old = head
-            .zip(block)
-            .is_some_and(|(head, (first, _))| first.number + YOUNG_BLOCKS <= head.number);
-        if is_old {
-            let others =
-                self.without_transaction.iter().filter(|other| **other != attempt.upstream);
-            others.for_each(|upstream| self.avoid_for_method(*upstream));
-        }
-    }
-
-    /// Makes the balancer avoid an upstream for the call's method for a while.
-    fn avoid_for_method(&self, upstream: usize) {
-        let (topology, now) = (&self.cx.topology, self.cx.now());
-        let expires_at = now + topology.config.health.unsupported_age_max;
-        let mut unsupported = topology.upstreams[upstream].unsupported.lock();
-        unsupported.add(now, &self.request.method_name, expires_at);
-    }
-
-    /// Records the outcome of an attempt in the health of its upstream.
-    pub(super) fn record(&mut self, attempt: &Attempt) {
-        let (cx, request, group) = (self.cx, self.request, self.group());
-        let topology = &cx.topology;
-        let random = cx.random();
-        let record_failure = |upstream: usize, fault: Fault| {
-            cx.balancers[request.group].borrow_mut().record_failure(group, upstream);
-            topology
-                .update_health(upstream, |health, now| health.record_failure(now, fault, random));
-            // The balancer now avoids this upstream, so calls alone would detect an outage late. An
-            // immediate poll detects the outage early.
-            topology.upstreams[upstream].poll_now.notify_one();
-        };
-        match attempt.verdict {
-            // The gateway chose the short timeout of a second opinion, so this is no fault of the
-            // upstream.
-            Verdict::UpstreamFault(Fault::Timeout) if self.second_opinion_timeout.is_some() => {}
-            Verdict::UpstreamFault(fault) => match fault.health_impact() {
-                // An upstream may close an idle connection. The repetition on a new connection
-                // shows whether the upstream has failed.
-                HealthImpact::Always if attempt.stale_connection => {
-                    cx.upstreams[attempt.upstream].pool.close_idle();
-                }
-                HealthImpact::Always => record_failure(attempt.upstream, fault),
-                HealthImpact::IfOtherSucceeds => {
-                    self.deferred_faults.push(DeferredFault { upstream: attempt.upstream, fault })
-                }
-                HealthImpact::None => {}
-            },
-            Verdict::RateLimited { retry_after } => {
-                topology.update_health(attempt.upstream, |health, now| {
-                    health.record_rate_limit(now, retry_after)
-                });
-            }
-            Verdict::Unsupported => self.avoid_for_method(attempt.upstream),
-            Verdict::UnknownError => self.unknown_errors.extend(digest_error(attempt)),
-            Verdict::Response
-            | Verdict::DeterministicError
-            | Verdict::AlreadyKnown
-            | Verdict::NonceTooLow => {
-                topology.upstreams[attempt.upstream].health.lock().record_success(cx.now());
-                if !self.without_transaction.is_empty() {
-                    self.record_wrong_nulls(attempt);
-                }
-                for DeferredFault { upstream, fault } in self.deferred_faults.drain(..) {
-                    record_failure(upstream, fault);
-                }
-            }
-        }
-    }
-
-    /// Returns true if two upstreams have returned this error, which no rule knows. They do not know
-    /// better, so the caller gets the error.
-    fn is_agreed_error(&self, attempt: &Attempt) -> bool {
-        let digest = digest_error(attempt).filter(|_| attempt.verdict == Verdict::UnknownError);
-        digest.is_some_and(|digest| {
-            self.unknown_errors.iter().filter(|other| **other == digest).count() > 1
-        })
-    }
-
     /// Decides whether to return an attempt's response or to make another attempt.
     fn decide(&self, attempt: &Attempt) -> Decision {
-        let (cx, request, group) = (self.cx, self.request, self.group());
+        let (upstreams, request, group) = (self.upstreams, self.request, self.group());
         if attempt.verdict.is_response() {
             // A final response needs no retry decision.
             return Decision::Return;
@@ -516,7 +204,7 @@ impl<'a> Attempts<'a> {
         }
         // A retry after a timeout would add load to saturated upstreams.
         if attempt.verdict == Verdict::UpstreamFault(Fault::Timeout)
-            && overload::is_saturated(cx, request)
+            && upstreams.permits.is_saturated(request)
         {
             return Decision::GiveUp;
         }
@@ -526,7 +214,7 @@ impl<'a> Attempts<'a> {
         // calls wait for permits.
         if self.second_opinion_timeout.is_some()
             && (self.doubted_responses.is_sufficient()
-                || (repeats_max == 0 && overload::is_crowded(cx, request)))
+                || (repeats_max == 0 && upstreams.permits.is_crowded(request)))
         {
             return Decision::Return;
         }
@@ -549,28 +237,28 @@ impl<'a> Attempts<'a> {
             attempts_max: group.retries_max + 1,
             reconnected: self.reconnected,
             repeats: self.repeats,
-            time_left: request.deadline.saturating_duration_since(cx.instant()),
+            time_left: request.deadline.saturating_duration_since(upstreams.instant()),
             other_upstream,
         };
         // An absence says nothing about the load of upstreams.
         let budget = if is_second_opinion || repeats_max > 0 {
-            &cx.second_opinions
+            &upstreams.second_opinions
         } else {
-            &cx.retry_budget
+            &upstreams.retry_budget
         };
         let mut budget = budget.borrow_mut();
-        let (repeat, now) = (request.repeat(), cx.now());
-        retry::decide(&failed_attempt, repeat, &remaining, &mut budget, now, cx.random())
+        let (repeat, now) = (request.repeat(), upstreams.now());
+        retry::decide(&failed_attempt, repeat, &remaining, &mut budget, now, upstreams.random())
     }
 
     /// Returns true if an upstream that was not tried may be called after this attempt.
     fn has_other_upstream(&self, attempt: &Attempt) -> bool {
-        let cx = self.cx;
+        let upstreams = self.upstreams;
         self.group().upstreams.iter().any(|upstream| {
             // A method that one upstream does not support is retried only at upstreams that may
             // support the method.
             !self.tried.contains(upstream)
-                && cx.topology.upstreams[*upstream].is_in_rotation(cx.now())
+                && upstreams.topology.upstreams[*upstream].is_in_rotation(upstreams.now())
                 && (attempt.verdict != Verdict::Unsupported || self.chooser().supports(*upstream))
         })
     }
@@ -578,13 +266,13 @@ impl<'a> Attempts<'a> {
     /// Makes one attempt. If the attempt is slow and the group has another upstream, further
     /// attempts may start and race with it (`race.rs`).
     async fn attempt_or_race(&mut self, upstream: usize, deadline: Instant) -> Attempt {
-        let (cx, request, group) = (self.cx, self.request, self.group());
+        let (upstreams, request, group) = (self.upstreams, self.request, self.group());
         let new_connection = self.reconnected;
         if group.upstreams.len() == 1 {
-            return run_attempt(cx, upstream, request, deadline, new_connection).await;
+            return run_attempt(upstreams, upstream, request, deadline, new_connection).await;
         }
-        let began = cx.now();
-        let (hedge, weight) = (&cx.hedges[request.group], request.weight());
+        let began = upstreams.now();
+        let (hedge, weight) = (&upstreams.hedges[request.group], request.weight());
         let has_other_upstream = group.upstreams.len() > self.tried.len();
         let hedge_delay =
             hedge.borrow_mut().record_call(request.repeat(), weight, has_other_upstream);
@@ -595,22 +283,31 @@ impl<'a> Attempts<'a> {
             // Boxed, so that the future of a call without a race stays small.
             Box::pin(race(self, upstream, deadline, race_delay)).await
         } else {
-            let attempt = run_attempt(cx, upstream, request, deadline, new_connection).await;
-            (attempt, cx.now().saturating_sub(began))
+            let attempt = run_attempt(upstreams, upstream, request, deadline, new_connection).await;
+            (attempt, upstreams.now().saturating_sub(began))
         };
         if attempt.verdict == Verdict::Response {
-            hedge.borrow_mut().observe(cx.now(), weight, latency);
+            hedge.borrow_mut().observe(upstreams.now(), weight, latency);
         }
         attempt
     }
 }
 
-/// Returns a digest of the code and message of an error; `None` if the attempt has no error.
-fn digest_error(attempt: &Attempt) -> Option<u64> {
-    let Some(Payload::Error(error)) = &attempt.payload else { return None };
-    let [code, message] =
-        walk::fields_of(error, ["code", "message"]).map(Option::unwrap_or_default);
-    Some(hash64(code) ^ hash64(message).rotate_left(1))
+/// Looks up the transaction of `request`, first at `upstream`, which says that the nonce is used,
+/// and then at any upstream. Returns its hash, like [`broadcast::compute_expected_result`], if an
+/// upstream has the transaction, else `None`.
+async fn find_known_transaction(
+    upstreams: &Upstreams,
+    request: &UpstreamRequest<'_>,
+    upstream: usize,
+) -> Option<Bytes> {
+    let hash = broadcast::compute_expected_result(request)?;
+    let methods = upstreams.topology.chains[request.chain].family;
+    let lookup = broadcast::build_lookup(request, &hash, methods)?;
+    let attempt = run_attempt(upstreams, upstream, &lookup, request.deadline, false).await;
+    let known = attempt.payload.as_ref().is_some_and(broadcast::has_transaction)
+        || broadcast::has_transaction(&fetch(upstreams, &lookup).await.payload);
+    known.then_some(hash)
 }
 
 /// Returns how long a call may wait for an upstream, by the payload of its best attempt so far.

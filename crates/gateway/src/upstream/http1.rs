@@ -1,7 +1,7 @@
 //! One HTTP/1.1 connection to an upstream. The connection carries one call at a time.
 //!
 //! The *head* of a response is its status line and headers. This file does not interpret bodies.
-//! `post.rs` chooses a connection for a call, and `connector.rs` opens the stream of a connection.
+//! `http.rs` chooses a connection for a call, and `connector.rs` opens the stream of a connection.
 
 use std::cell::RefCell;
 use std::io;
@@ -11,14 +11,16 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::time::Instant;
+use wire::retry_after::parse_retry_after;
 
 use crate::call::failure::{FailureKind, Sent};
+use crate::io::buffers::{create_body, grow_body};
 use crate::io::chunked::{ChunkFault, Chunked};
 use crate::io::head_cache::HeadCache;
 use crate::io::memory::{BudgetExhausted, Reservation};
 use crate::io::wait::{self, ReadOutcome, Watchdog};
 use crate::upstream::connector::Stream;
-use crate::upstream::post::{ExchangeError, HttpResponse};
+use crate::upstream::exchange::{ExchangeError, HttpResponse};
 
 /// Upper limit of header lines of a response. Providers behind several proxies send 30 or more
 /// header lines.
@@ -162,12 +164,12 @@ impl Connection {
     ) -> Result<(), FailureKind> {
         let read_remaining = async {
             while body.len() < length {
+                grow_body(body, length);
+                reservation.set(body.capacity()).map_err(|BudgetExhausted| FailureKind::Memory)?;
                 let mut limited = (&mut self.stream).take((length - body.len()) as u64);
                 if limited.read_buf(body).await.map_err(classify_io_error)? == 0 {
                     return Err(FailureKind::Closed);
                 }
-                // Memory is counted as bytes arrive, not by the announced length.
-                reservation.set(body.len()).map_err(|BudgetExhausted| FailureKind::Memory)?;
             }
             Ok(())
         };
@@ -366,7 +368,7 @@ impl<'a> Reader<'a> {
                 if body.len() == length {
                     return Ok(Step::Done(head.response(Bytes::copy_from_slice(body), true)));
                 }
-                let mut buffer = BytesMut::with_capacity(length);
+                let mut buffer = create_body(length);
                 buffer.extend_from_slice(body);
                 Ok(Step::LongBody { head, length, body: buffer })
             }
@@ -405,13 +407,6 @@ impl<'a> Reader<'a> {
             _ => Err(FailureKind::Closed),
         }
     }
-}
-
-/// Parses the seconds of a `Retry-After`. Returns `None` for a date, because no known upstream
-/// sends a date.
-pub(crate) fn parse_retry_after(value: &[u8]) -> Option<Duration> {
-    let seconds = std::str::from_utf8(value).ok()?.parse().ok()?;
-    Some(Duration::from_secs(seconds))
 }
 
 /// Builds the parsed head of a response. `version` is the minor version of HTTP/1.

@@ -13,7 +13,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use h2::client::SendRequest;
 use h2::{Ping, PingPong, Reason};
 use http::header::{
@@ -22,18 +22,19 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Request};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
+use wire::retry_after::parse_retry_after;
 
 use crate::call::failure::{FailureKind, Sent};
 use crate::config::Config;
 use crate::config::upstream::Upstream;
+use crate::io::buffers::create_body;
 use crate::io::memory::{BudgetExhausted, Reservation};
 use crate::metrics::counters::UpstreamCounters;
 use crate::policy::memory::Purpose;
 use crate::trace::context::TraceContext;
 use crate::upstream::connector::{Connector, DialGuard, Stream};
-use crate::upstream::http1::parse_retry_after;
-use crate::upstream::post::{Body, ExchangeError, HttpResponse};
-use crate::upstream::thread::UpstreamContext;
+use crate::upstream::exchange::{Body, ExchangeError, HttpResponse};
+use crate::upstream::resources::ThreadResources;
 
 #[cfg(test)]
 mod tests;
@@ -55,6 +56,7 @@ const BODY_CAPACITY: usize = 4096;
 
 /// One thread's HTTP/2 connections to an upstream.
 pub(crate) struct Http2 {
+    thread: Rc<ThreadResources>,
     connector: Connector,
     /// The configured upstream, but with a TLS client that offers HTTP/2.
     upstream: Upstream,
@@ -112,6 +114,7 @@ struct StreamError {
 impl Http2 {
     /// Returns one thread's connections to an upstream; `None` if HTTP/2 is off.
     pub(crate) fn new(
+        thread: &Rc<ThreadResources>,
         config: &Config,
         upstream: &Upstream,
         connector: &Connector,
@@ -123,6 +126,7 @@ impl Http2 {
         client.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         tls.client = Arc::new(client);
         Some(Rc::new(Http2 {
+            thread: Rc::clone(thread),
             connector: connector.clone(),
             head: build_request_head(&upstream)?,
             connections_max: upstream.connections_max.div_ceil(config.server.threads),
@@ -140,7 +144,6 @@ impl Http2 {
     /// HTTP/2.
     pub(crate) async fn post(
         self: &Rc<Http2>,
-        cx: &UpstreamContext,
         body: &impl Body,
         deadline: Instant,
         response_bytes_max: usize,
@@ -159,7 +162,7 @@ impl Http2 {
                 }
             };
             connections_tried += 1;
-            let reservation = Reservation::new(&cx.topology.registry.memory, Purpose::Upstream);
+            let reservation = Reservation::new(&self.thread.memory, Purpose::Upstream);
             let exchange = self.exchange(&connection, &request, reservation);
             let error = match timeout_at(deadline, exchange).await {
                 Ok(Ok(response)) => return Some(Ok(response)),
@@ -317,16 +320,16 @@ impl Http2 {
         if length.is_some_and(|length| length > response_bytes_max) {
             return Err(rejected(FailureKind::TooLarge));
         }
-        // Memory is counted as bytes arrive, not by the announced length.
-        let mut received = BytesMut::with_capacity(length.unwrap_or(BODY_CAPACITY));
+        let mut received = create_body(length.unwrap_or(BODY_CAPACITY));
         while let Some(chunk) = response_body.data().await {
             let chunk = chunk.map_err(|error| classify_error(&error, Sent::Yes))?;
             if received.len() + chunk.len() > response_bytes_max {
                 return Err(rejected(FailureKind::TooLarge));
             }
             received.extend_from_slice(&chunk);
-            let bytes = if length.is_some() { received.len() } else { received.capacity() };
-            reservation.set(bytes).map_err(|BudgetExhausted| rejected(FailureKind::Memory))?;
+            reservation
+                .set(received.capacity())
+                .map_err(|BudgetExhausted| rejected(FailureKind::Memory))?;
             // The release fails only if the stream has ended. In that case the next read returns
             // the end of the body.
             let _released = response_body.flow_control().release_capacity(chunk.len());

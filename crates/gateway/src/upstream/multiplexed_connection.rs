@@ -20,13 +20,13 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::Instant;
 use wire::quantity::Decimal;
 use wire::websocket::Opcode;
+use wire::websocket::keys::Keys;
 
 use crate::call::failure::{FailureKind, Sent};
 use crate::io::wait::{self, Watchdog};
 use crate::io::websocket::decoder::Event;
-use crate::io::websocket::keys::Keys;
 use crate::upstream::connector::Stream;
-use crate::upstream::post::ExchangeError;
+use crate::upstream::exchange::ExchangeError;
 
 mod framing;
 mod table;
@@ -318,9 +318,9 @@ pub(crate) struct Call {
 impl Future for Call {
     type Output = Result<(Decimal, Bytes), ExchangeError>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(key) = self.key else { return Poll::Pending };
-        let polled = self.connection.table.borrow_mut().poll(key, cx.waker());
+        let polled = self.connection.table.borrow_mut().poll(key, task.waker());
         polled.map(|outcome| {
             self.key = None;
             outcome.map(|response| (Decimal::new(key.id()), response))
@@ -357,21 +357,21 @@ pub(crate) struct Driver {
 impl Future for Driver {
     type Output = CloseReason;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CloseReason> {
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<CloseReason> {
         let driver = self.get_mut();
         driver.connection.driver_woken.set(false);
         let mut driver_waker = driver.connection.driver_waker.borrow_mut();
-        if !driver_waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *driver_waker = Some(cx.waker().clone());
+        if !driver_waker.as_ref().is_some_and(|waker| waker.will_wake(task.waker())) {
+            *driver_waker = Some(task.waker().clone());
         }
         drop(driver_waker);
-        match driver.drive(cx) {
+        match driver.drive(task) {
             Ok(()) => Poll::Pending,
             Err(reason) => {
                 driver.end(reason);
                 if driver.connection.only_close_frame_left.get() {
                     // The close frame is sent only if the socket accepts it at once.
-                    let _ = driver.write(cx);
+                    let _ = driver.write(task);
                 }
                 Poll::Ready(reason)
             }
@@ -387,15 +387,15 @@ impl Drop for Driver {
 
 impl Driver {
     /// Reads, writes and checks deadlines once.
-    fn drive(&mut self, cx: &mut Context<'_>) -> Result<(), CloseReason> {
+    fn drive(&mut self, task: &mut Context<'_>) -> Result<(), CloseReason> {
         let read_ahead = std::mem::take(&mut self.read_ahead);
         if !read_ahead.is_empty() {
             self.process(&read_ahead)?;
         }
-        self.read(cx)?;
-        self.write(cx)?;
-        while self.check_deadlines(cx)? {
-            self.write(cx)?;
+        self.read(task)?;
+        self.write(task)?;
+        while self.check_deadlines(task)? {
+            self.write(task)?;
         }
         let connection = &self.connection;
         if connection.in_flight() == 0 {
@@ -413,9 +413,9 @@ impl Driver {
     }
 
     /// Reads the available bytes, up to a limit, and processes their messages.
-    fn read(&mut self, cx: &mut Context<'_>) -> Result<(), CloseReason> {
+    fn read(&mut self, task: &mut Context<'_>) -> Result<(), CloseReason> {
         for _ in 0..READS_PER_POLL {
-            match self.read_once(cx)? {
+            match self.read_once(task)? {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(Ok(bytes)) if bytes > 0 => {
                     self.last_read = Instant::now();
@@ -428,15 +428,18 @@ impl Driver {
             }
         }
         // More bytes may be available. Other tasks run before the next read.
-        cx.waker().wake_by_ref();
+        task.waker().wake_by_ref();
         Ok(())
     }
 
     /// Makes one read and processes its messages. Returns the number of bytes read; 0 at the end of
     /// the stream.
-    fn read_once(&mut self, cx: &mut Context<'_>) -> Result<Poll<io::Result<usize>>, CloseReason> {
+    fn read_once(
+        &mut self,
+        task: &mut Context<'_>,
+    ) -> Result<Poll<io::Result<usize>>, CloseReason> {
         if let Some((body, missing)) = self.framing.direct_read_buffer() {
-            let polled = poll_read_into(&mut self.stream, cx, body, missing);
+            let polled = poll_read_into(&mut self.stream, task, body, missing);
             if let Poll::Ready(Ok(bytes)) = polled {
                 self.framing.record_direct_read(bytes);
                 if bytes > 0 {
@@ -451,7 +454,7 @@ impl Driver {
         // `poll_read` borrows the stream, so the closure borrows only other fields.
         let (connection, framing) = (&self.connection, &mut self.framing);
         let on_notification = &self.settings.on_notification;
-        let polled = wait::poll_read(&mut self.stream, cx, |bytes| {
+        let polled = wait::poll_read(&mut self.stream, task, |bytes| {
             processed = process(connection, framing, on_notification, bytes);
             bytes.len()
         });
@@ -464,11 +467,11 @@ impl Driver {
     }
 
     /// Writes and flushes as many bytes as the stream accepts.
-    fn write(&mut self, cx: &mut Context<'_>) -> Result<(), CloseReason> {
+    fn write(&mut self, task: &mut Context<'_>) -> Result<(), CloseReason> {
         let mut output = self.connection.output.borrow_mut();
         while output.unsent_bytes() > 0 {
             let sent_bytes = output.sent_bytes;
-            match Pin::new(&mut self.stream).poll_write(cx, &output.bytes[sent_bytes..]) {
+            match Pin::new(&mut self.stream).poll_write(task, &output.bytes[sent_bytes..]) {
                 Poll::Ready(Ok(bytes)) if bytes > 0 => {
                     output.sent_bytes += bytes;
                     self.needs_flush = true;
@@ -479,7 +482,7 @@ impl Driver {
         }
         if self.needs_flush {
             output.clear_sent();
-            match Pin::new(&mut self.stream).poll_flush(cx) {
+            match Pin::new(&mut self.stream).poll_flush(task) {
                 Poll::Ready(Ok(())) => self.needs_flush = false,
                 Poll::Ready(Err(_)) => return Err(CloseReason::Closed(None)),
                 Poll::Pending => {}
@@ -490,7 +493,7 @@ impl Driver {
 
     /// Handles deadlines that have passed: fails overdue calls and pings a silent upstream. Returns
     /// true if a deadline has passed; the caller must then write, because a ping may be queued.
-    fn check_deadlines(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
+    fn check_deadlines(&mut self, task: &mut Context<'_>) -> Result<bool, CloseReason> {
         let has_pings = self.connection.encoder.has_pings();
         let interval = self.settings.ping_interval;
         // The time of the next ping, or the timeout of the outstanding pong.
@@ -498,7 +501,7 @@ impl Driver {
         let call_deadline = self.connection.table.borrow().earliest_deadline;
         let next_deadline = [ping_at, call_deadline].into_iter().flatten().min();
         let Some(next_deadline) = next_deadline else { return Ok(false) };
-        if self.watchdog.poll_passed(cx, next_deadline).is_pending() {
+        if self.watchdog.poll_passed(task, next_deadline).is_pending() {
             return Ok(false);
         }
         let now = Instant::now();
@@ -598,7 +601,7 @@ fn close(connection: &MultiplexedConnection, code: u16) {
 /// bytes read.
 fn poll_read_into(
     stream: &mut Stream,
-    cx: &mut Context<'_>,
+    task: &mut Context<'_>,
     body: &mut BytesMut,
     missing: usize,
 ) -> Poll<io::Result<usize>> {
@@ -606,5 +609,5 @@ fn poll_read_into(
     body.reserve(bytes_max);
     let mut limited = body.limit(bytes_max);
     let read = std::pin::pin!(stream.read_buf(&mut limited));
-    read.poll(cx)
+    read.poll(task)
 }

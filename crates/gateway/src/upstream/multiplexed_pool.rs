@@ -17,17 +17,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use wire::call::call_bytes;
+use wire::websocket::handshake::{Refusal, UpgradeRequest};
 
 use crate::call::{CountGuard, UpstreamRequest};
 use crate::config::Config;
 use crate::config::upstream::Upstream;
-use crate::io::websocket::handshake::{Refusal, UpgradeRequest};
 use crate::metrics::counters::UpstreamCounters;
 use crate::upstream::connector::{Connector, DialGuard, Stream};
 use crate::upstream::multiplexed_connection::{
     CloseReason, Driver, MultiplexedConnection, OnNotification, Settings,
 };
-use crate::upstream::state::build_request_head;
+use crate::upstream::request_head::build_request_head;
 
 #[cfg(test)]
 mod tests;
@@ -367,7 +367,7 @@ pub(crate) async fn open(
 /// Performs the WebSocket handshake. `head` holds the request line and the headers that precede the
 /// WebSocket headers. Returns the bytes of messages that were read together with the response.
 async fn upgrade(stream: &mut Stream, mut head: Vec<u8>) -> io::Result<Vec<u8>> {
-    let handshake = UpgradeRequest::new().ok_or_else(|| io::Error::other("no randomness"))?;
+    let handshake = UpgradeRequest::random();
     handshake.write(&mut head);
     stream.write_all(&head).await?;
     stream.flush().await?;

@@ -3,11 +3,12 @@
 //! are overloaded.
 //!
 //! `policy/overload.rs` and its folder make the decisions. All threads share one
-//! [`ConcurrencyLimit`] per group. Each thread has [`GroupPermits`]: the number of its permits and
-//! the queue of its waiting calls. A thread may hold a share of the limit, in proportion to its
-//! held permits and waiting calls. The thread recomputes this share every few milliseconds from the
-//! counters of all threads. Therefore a call below the limit writes only memory of its own thread.
-//! Each thread may always hold one permit, so that other threads cannot block its queue.
+//! [`ConcurrencyLimit`] per group. Each thread has [`Permits`]: for each group, the number of its
+//! permits and the queue of its waiting calls. A thread may hold a share of the limit, in
+//! proportion to its held permits and waiting calls. The thread recomputes this share every few
+//! milliseconds from the counters of all threads. Therefore a call below the limit writes only
+//! memory of its own thread. Each thread may always hold one permit, so that other threads cannot
+//! block its queue.
 //!
 //! A permit covers one call of a client with all its attempts, except hedges. A *hedge* is a
 //! further attempt that starts because the call is slow. Each hedge has its own permit. A call
@@ -33,7 +34,7 @@ use crate::policy::overload::limiter::{Limiter, ResponseSample};
 use crate::policy::overload::queue::{PushResult, Queue, QueueKey, QueueSettings};
 use crate::policy::overload::shares::{Flow, Shares};
 use crate::policy::overload::{Class, Shed};
-use crate::upstream::thread::UpstreamContext;
+use crate::upstream::resources::ThreadResources;
 
 /// A thread recomputes its share of a limit once the share has this age.
 const SHARE_AGE_MAX: Duration = Duration::from_millis(5);
@@ -129,7 +130,7 @@ impl ConcurrencyLimit {
 
 /// One thread's permits and queue for the group of a [`ConcurrencyLimit`].
 #[derive(Debug)]
-pub(crate) struct GroupPermits {
+struct GroupPermits {
     limit: Arc<ConcurrencyLimit>,
     /// This thread's counters of the group.
     counts: Arc<GroupCounters>,
@@ -195,7 +196,7 @@ impl Waiter {
 
 impl GroupPermits {
     /// Returns this thread's permits of a group; `None` if calls are not limited.
-    pub(crate) fn new(
+    fn new(
         config: &Config,
         limit: Option<&Arc<ConcurrencyLimit>>,
         counts: &Arc<GroupCounters>,
@@ -221,7 +222,7 @@ impl GroupPermits {
     }
 
     /// Returns true if these are the permits of `limit`.
-    pub(crate) fn belong_to(&self, limit: Option<&Arc<ConcurrencyLimit>>) -> bool {
+    fn belong_to(&self, limit: Option<&Arc<ConcurrencyLimit>>) -> bool {
         limit.is_some_and(|limit| Arc::ptr_eq(limit, &self.limit))
     }
 
@@ -320,7 +321,7 @@ impl GroupPermits {
 
 /// Permit for a call to a group's upstreams, released when it is dropped.
 pub(crate) struct Permit<'a> {
-    cx: &'a UpstreamContext,
+    thread: &'a ThreadResources,
     /// `None` if calls are not limited.
     permits: Option<&'a GroupPermits>,
     holder: Holder,
@@ -330,18 +331,18 @@ pub(crate) struct Permit<'a> {
 
 impl<'a> Permit<'a> {
     fn new(
-        cx: &'a UpstreamContext,
+        thread: &'a ThreadResources,
         permits: Option<&'a GroupPermits>,
         holder: Holder,
     ) -> Permit<'a> {
-        Permit { cx, permits, holder, acquired_at: cx.now() }
+        Permit { thread, permits, holder, acquired_at: thread.clock.now() }
     }
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
         if let Some(permits) = self.permits {
-            let now = self.cx.now();
+            let now = self.thread.clock.now();
             let latency = now.saturating_sub(self.acquired_at);
             permits.flows.borrow_mut().record_latency(self.holder.flow, latency);
             permits.release_and_serve(now, self.holder);
@@ -349,93 +350,185 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// Returns this thread's permits for the call's group; `None` if calls are not limited.
-fn permits_for<'a>(
-    cx: &'a UpstreamContext,
-    request: &UpstreamRequest<'_>,
-) -> Option<&'a GroupPermits> {
-    cx.permits[request.group].as_deref()
+/// One thread's permits of all groups.
+pub(crate) struct Permits {
+    thread: Rc<ThreadResources>,
+    /// The permits of each group, in the order of the configuration; `None` if calls are not
+    /// limited.
+    groups: Vec<Option<Rc<GroupPermits>>>,
 }
 
-/// Returns a permit if one is available without a wait.
-pub(crate) fn try_acquire<'a>(
-    cx: &'a UpstreamContext,
-    request: &UpstreamRequest<'_>,
-) -> Option<Permit<'a>> {
-    let permits = permits_for(cx, request);
-    let is_admitted = permits.is_none_or(|permits| permits.admits(cx.now(), Holder::of(request)));
-    is_admitted.then(|| acquire_over_limit(cx, request))
-}
+impl Permits {
+    /// Returns the permits of a thread. `limits` has the limit and the counters of each group. A
+    /// group whose limit survives a reload keeps its permits in `previous`.
+    pub(super) fn new<'a>(
+        thread: &Rc<ThreadResources>,
+        config: &Config,
+        limits: impl Iterator<Item = (Option<&'a Arc<ConcurrencyLimit>>, &'a Arc<GroupCounters>)>,
+        previous: Option<&Permits>,
+    ) -> Permits {
+        let groups = limits.map(|(limit, counts)| {
+            let mut previous_permits =
+                previous.into_iter().flat_map(|previous| &previous.groups).flatten();
+            let kept_permits = previous_permits.find(|permits| permits.belong_to(limit)).cloned();
+            kept_permits.or_else(|| GroupPermits::new(config, limit, counts))
+        });
+        Permits { groups: groups.collect(), thread: Rc::clone(thread) }
+    }
 
-/// Waits in the queue for a permit.
-///
-/// # Errors
-/// [`FailureKind::Overloaded`] if the call is shed.
-pub(crate) async fn acquire<'a>(
-    cx: &'a UpstreamContext,
-    request: &UpstreamRequest<'_>,
-) -> Result<Permit<'a>, Failure> {
-    let holder = Holder::of(request);
-    let Some(permits) = permits_for(cx, request) else {
-        return Ok(Permit::new(cx, None, holder));
-    };
-    let state = Cell::new(WaiterState::Waiting);
-    let waiter = Rc::new(Waiter { holder, state, waker: RefCell::new(None) });
-    permits.flows.borrow_mut().record_wait(request.class, request.flow);
-    let queue_entry = Rc::clone(&waiter);
-    let pushed =
-        permits.queue.borrow_mut().push(cx.now(), request.class, request.flow, queue_entry);
-    let key = match pushed {
-        PushResult::Queued(key) => key,
-        // The queue was full, so this call displaced another call.
-        PushResult::Replaced(key, (displaced, class)) => {
-            permits.shed(&displaced, class, Shed::Displaced);
-            key
-        }
-        // The queue is full, and all calls in it have a higher class.
-        PushResult::Full(_) => {
-            permits.counts.shed[request.class][Shed::Full].add(1);
-            return Err(build_overload_failure(cx, permits));
-        }
-    };
-    permits.counts.queued.add(1);
-    let now = cx.now();
-    // A permit may be available at once, for this call or for a call that was queued earlier.
-    permits.admit_waiters(now);
-    if matches!(waiter.state.get(), WaiterState::Waiting) {
-        let latency = permits.flows.borrow().typical_latency();
-        permits.limit.update(|limiter| limiter.record_wait(now, latency));
-        // `record_wait` may have raised the limit.
+    /// Returns this thread's permits for the call's group; `None` if calls are not limited.
+    fn of(&self, request: &UpstreamRequest<'_>) -> Option<&GroupPermits> {
+        self.groups[request.group].as_deref()
+    }
+
+    /// Returns a permit if one is available without a wait.
+    pub(crate) fn try_acquire(&self, request: &UpstreamRequest<'_>) -> Option<Permit<'_>> {
+        let (permits, now) = (self.of(request), self.thread.clock.now());
+        let is_admitted = permits.is_none_or(|permits| permits.admits(now, Holder::of(request)));
+        is_admitted.then(|| self.acquire_over_limit(request))
+    }
+
+    /// Waits in the queue for a permit.
+    ///
+    /// # Errors
+    /// [`FailureKind::Overloaded`] if the call is shed.
+    pub(crate) async fn acquire(
+        &self,
+        request: &UpstreamRequest<'_>,
+    ) -> Result<Permit<'_>, Failure> {
+        let (thread, holder) = (&*self.thread, Holder::of(request));
+        let Some(permits) = self.of(request) else {
+            return Ok(Permit::new(thread, None, holder));
+        };
+        let state = Cell::new(WaiterState::Waiting);
+        let waiter = Rc::new(Waiter { holder, state, waker: RefCell::new(None) });
+        permits.flows.borrow_mut().record_wait(request.class, request.flow);
+        let queue_entry = Rc::clone(&waiter);
+        let pushed = permits.queue.borrow_mut().push(
+            thread.clock.now(),
+            request.class,
+            request.flow,
+            queue_entry,
+        );
+        let key = match pushed {
+            PushResult::Queued(key) => key,
+            // The queue was full, so this call displaced another call.
+            PushResult::Replaced(key, (displaced, class)) => {
+                permits.shed(&displaced, class, Shed::Displaced);
+                key
+            }
+            // The queue is full, and all calls in it have a higher class.
+            PushResult::Full(_) => {
+                permits.counts.shed[request.class][Shed::Full].add(1);
+                return Err(self.overload_failure(permits));
+            }
+        };
+        permits.counts.queued.add(1);
+        let now = thread.clock.now();
+        // A permit may be available at once, for this call or for a call that was queued earlier.
         permits.admit_waiters(now);
-    }
-    let mut queued_call = QueuedCall { cx, permits, waiter: &waiter, key };
-    let deadline = request.deadline.min(cx.instant() + permits.queue_timeout);
-    let resolved = poll_fn(|task| match waiter.state.get() {
-        WaiterState::Waiting => {
-            *waiter.waker.borrow_mut() = Some(task.waker().clone());
-            Poll::Pending
+        if matches!(waiter.state.get(), WaiterState::Waiting) {
+            let latency = permits.flows.borrow().typical_latency();
+            permits.limit.update(|limiter| limiter.record_wait(now, latency));
+            // `record_wait` may have raised the limit.
+            permits.admit_waiters(now);
         }
-        WaiterState::Admitted | WaiterState::Done => Poll::Ready(()),
-    });
-    let timed_out = tokio::time::timeout_at(deadline, resolved).await.is_err();
-    cx.tick();
-    if timed_out && matches!(waiter.state.get(), WaiterState::Waiting) {
-        queued_call.give_up();
-        permits.counts.shed[request.class][Shed::Late].add(1);
-    }
-    match waiter.state.get() {
-        WaiterState::Admitted => {
-            waiter.state.set(WaiterState::Done);
-            Ok(Permit::new(cx, Some(permits), holder))
+        let mut queued_call = QueuedCall { thread, permits, waiter: &waiter, key };
+        let deadline = request.deadline.min(thread.clock.instant() + permits.queue_timeout);
+        let resolved = poll_fn(|task| match waiter.state.get() {
+            WaiterState::Waiting => {
+                *waiter.waker.borrow_mut() = Some(task.waker().clone());
+                Poll::Pending
+            }
+            WaiterState::Admitted | WaiterState::Done => Poll::Ready(()),
+        });
+        let timed_out = tokio::time::timeout_at(deadline, resolved).await.is_err();
+        thread.clock.tick();
+        if timed_out && matches!(waiter.state.get(), WaiterState::Waiting) {
+            queued_call.give_up();
+            permits.counts.shed[request.class][Shed::Late].add(1);
         }
-        WaiterState::Waiting | WaiterState::Done => Err(build_overload_failure(cx, permits)),
+        match waiter.state.get() {
+            WaiterState::Admitted => {
+                waiter.state.set(WaiterState::Done);
+                Ok(Permit::new(thread, Some(permits), holder))
+            }
+            WaiterState::Waiting | WaiterState::Done => Err(self.overload_failure(permits)),
+        }
+    }
+
+    /// Lends the permit of a call to other calls. The call takes the permit back even if this
+    /// exceeds the limit, because a started call must not wait for a permit again.
+    pub(crate) fn lend(&self, request: &UpstreamRequest<'_>) -> LentPermit<'_> {
+        let (permits, holder) = (self.of(request), Holder::of(request));
+        if let Some(permits) = permits {
+            permits.release_and_serve(self.thread.clock.now(), holder);
+        }
+        LentPermit { permits, holder }
+    }
+
+    /// Returns a permit at once, even if the permit exceeds the limit.
+    pub(crate) fn acquire_over_limit(&self, request: &UpstreamRequest<'_>) -> Permit<'_> {
+        let (permits, holder) = (self.of(request), Holder::of(request));
+        if let Some(permits) = permits {
+            permits.hold(holder);
+        }
+        Permit::new(&self.thread, permits, holder)
+    }
+
+    /// Returns true if the upstreams of the call's group are overloaded. Hedges and retries would
+    /// then add load.
+    pub(crate) fn is_saturated(&self, request: &UpstreamRequest<'_>) -> bool {
+        let permits = self.of(request);
+        permits.is_some_and(|permits| permits.limit.saturated.load(Ordering::Relaxed))
+    }
+
+    /// Returns true if calls wait for permits of this group, or have waited recently.
+    pub(crate) fn is_crowded(&self, request: &UpstreamRequest<'_>) -> bool {
+        self.of(request).is_some_and(GroupPermits::is_crowded)
+    }
+
+    /// Returns true if [`Permits::is_crowded`] is true for any group.
+    pub(crate) fn is_any_crowded(&self) -> bool {
+        self.groups.iter().flatten().any(|permits| permits.is_crowded())
+    }
+
+    /// Returns the epoch of the limit; 0 if calls are not limited. An attempt reads the epoch at
+    /// its start, so that its latency counts for the limit that applied at the start.
+    pub(crate) fn epoch(&self, request: &UpstreamRequest<'_>) -> u32 {
+        let permits = self.of(request);
+        permits.map_or(0, |permits| permits.limit.epoch.load(Ordering::Relaxed))
+    }
+
+    /// Records the latency of a response to a call that was sent in `epoch`. Does nothing if no
+    /// calls wait and none have recently waited.
+    pub(crate) fn record_response(
+        &self,
+        request: &UpstreamRequest<'_>,
+        epoch: u32,
+        latency: Duration,
+    ) {
+        let permits = self.of(request).filter(|permits| permits.is_crowded());
+        let Some(permits) = permits else { return };
+        let now = self.thread.clock.now();
+        let queue = if permits.is_queueing() { permits.limit.queued_calls() } else { 0 };
+        let sample = ResponseSample { epoch, flow: request.flow, latency, queue };
+        permits.limit.update(|limiter| limiter.record_response(now, sample));
+    }
+
+    /// Returns the failure of a shed call.
+    fn overload_failure(&self, permits: &GroupPermits) -> Failure {
+        let retry_after =
+            Duration::from_secs(1 + self.thread.random.next() % RETRY_AFTER_SECONDS_MAX);
+        let kind = FailureKind::Overloaded { status: permits.status };
+        Failure { retry_after: Some(retry_after), ..Failure::ours(kind) }
     }
 }
 
 /// A call in the queue. If the client disconnects, this value is dropped, and the call leaves the
 /// queue.
 struct QueuedCall<'a> {
-    cx: &'a UpstreamContext,
+    thread: &'a ThreadResources,
     permits: &'a GroupPermits,
     waiter: &'a Waiter,
     key: QueueKey,
@@ -460,17 +553,11 @@ impl Drop for QueuedCall<'_> {
             WaiterState::Waiting => self.give_up(),
             // The call was admitted, but was dropped before its task took the permit.
             WaiterState::Admitted => {
-                self.permits.release_and_serve(self.cx.now(), self.waiter.holder)
+                self.permits.release_and_serve(self.thread.clock.now(), self.waiter.holder)
             }
             WaiterState::Done => {}
         }
     }
-}
-
-fn build_overload_failure(cx: &UpstreamContext, permits: &GroupPermits) -> Failure {
-    let retry_after = Duration::from_secs(1 + cx.random() % RETRY_AFTER_SECONDS_MAX);
-    let kind = FailureKind::Overloaded { status: permits.status };
-    Failure { retry_after: Some(retry_after), ..Failure::ours(kind) }
 }
 
 /// A permit that is lent to other calls. When this guard is dropped, the lender holds it again.
@@ -486,66 +573,4 @@ impl Drop for LentPermit<'_> {
             permits.hold(self.holder);
         }
     }
-}
-
-/// Lends the permit of a call to other calls. The call takes the permit back even if this exceeds
-/// the limit, because a started call must not wait for a permit again.
-pub(crate) fn lend<'a>(cx: &'a UpstreamContext, request: &UpstreamRequest<'_>) -> LentPermit<'a> {
-    let (permits, holder) = (permits_for(cx, request), Holder::of(request));
-    if let Some(permits) = permits {
-        permits.release_and_serve(cx.now(), holder);
-    }
-    LentPermit { permits, holder }
-}
-
-/// Returns a permit at once, even if the permit exceeds the limit.
-pub(crate) fn acquire_over_limit<'a>(
-    cx: &'a UpstreamContext,
-    request: &UpstreamRequest<'_>,
-) -> Permit<'a> {
-    let (permits, holder) = (permits_for(cx, request), Holder::of(request));
-    if let Some(permits) = permits {
-        permits.hold(holder);
-    }
-    Permit::new(cx, permits, holder)
-}
-
-/// Returns true if the upstreams of the call's group are overloaded. Hedges and retries would then
-/// add load.
-pub(crate) fn is_saturated(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> bool {
-    let permits = permits_for(cx, request);
-    permits.is_some_and(|permits| permits.limit.saturated.load(Ordering::Relaxed))
-}
-
-/// Returns true if calls wait for permits of this group, or have waited recently.
-pub(crate) fn is_crowded(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> bool {
-    permits_for(cx, request).is_some_and(GroupPermits::is_crowded)
-}
-
-/// Returns true if [`is_crowded`] is true for any group.
-pub(crate) fn is_any_crowded(cx: &UpstreamContext) -> bool {
-    cx.permits.iter().flatten().any(|permits| permits.is_crowded())
-}
-
-/// Returns the epoch of the limit; 0 if calls are not limited. An attempt reads the epoch at its
-/// start, so that its latency counts for the limit that applied at the start.
-pub(crate) fn epoch(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> u32 {
-    let permits = permits_for(cx, request);
-    permits.map_or(0, |permits| permits.limit.epoch.load(Ordering::Relaxed))
-}
-
-/// Records the latency of a response to a call that was sent in `epoch`. Does nothing if no calls
-/// wait and none have recently waited.
-pub(crate) fn record_response(
-    cx: &UpstreamContext,
-    request: &UpstreamRequest<'_>,
-    epoch: u32,
-    latency: Duration,
-) {
-    let permits = permits_for(cx, request).filter(|permits| permits.is_crowded());
-    let Some(permits) = permits else { return };
-    let now = cx.now();
-    let queue = if permits.is_queueing() { permits.limit.queued_calls() } else { 0 };
-    let sample = ResponseSample { epoch, flow: request.flow, latency, queue };
-    permits.limit.update(|limiter| limiter.record_response(now, sample));
 }

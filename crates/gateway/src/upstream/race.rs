@@ -8,18 +8,17 @@
 //!   further attempt starts at once. It is not charged to any budget, because a lost upstream does
 //!   no work for the call.
 //!
-//! Second opinions (`fetch.rs`) about old blocks are also sent at a time. All of them are awaited.
+//! Second opinions (`attempts.rs`) about old blocks are also sent at a time. All of them are awaited.
 //!
 //! An upstream has *stalled* if it has calls in flight but responds to none (`policy/stall.rs`).
 //! The race marks a stalled upstream as *suspected*. When a further attempt starts, the earlier
 //! attempts continue, because their upstreams may still respond.
 //!
 //! A *permit* allows one call to be in flight (`overload.rs`). A call lends its permit to other
-//! calls while all its attempts wait at lost upstreams. `cx.now()` and `cx.instant()` return the
-//! time of the last `cx.tick()`.
+//! calls while all its attempts wait at lost upstreams. `upstreams.now()` and `upstreams.instant()`
+//! return the time of the last `upstreams.tick()`.
 
 use std::pin::{Pin, pin};
-use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -31,11 +30,11 @@ use wire::method::Repeat;
 
 use crate::call::UpstreamRequest;
 use crate::policy::hedge;
-use crate::upstream::fetch::Attempts;
-use crate::upstream::overload::{self, LentPermit, Permit};
+use crate::upstream::attempts::Attempts;
+use crate::upstream::overload::{LentPermit, Permit};
 use crate::upstream::rank::pick_better;
 use crate::upstream::send::{Attempt, run_attempt};
-use crate::upstream::thread::UpstreamContext;
+use crate::upstream::thread::Upstreams;
 
 /// Upper limit of attempts in one race. Without a limit, a call that stalls each upstream it
 /// reaches would stall the whole group.
@@ -44,8 +43,8 @@ const ATTEMPTS_MAX: usize = 4;
 /// Shortest interval between two checks whether a race needs another attempt.
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
-/// Longest interval between two checks whether a race needs another attempt. At each check, the race
-/// uses what other calls have taught meanwhile about latencies and lost upstreams.
+/// Longest interval between two checks whether a race needs another attempt. At each check, the
+/// race uses what other calls have taught meanwhile about latencies and lost upstreams.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(50);
 
 /// Time to the next search for another upstream after none was available.
@@ -77,19 +76,21 @@ pub(super) async fn race(
     deadline: Instant,
     delay: Duration,
 ) -> (Attempt, Duration) {
-    let (cx, request, new_connection) = (attempts.cx, attempts.request, attempts.reconnected);
-    let began = cx.now();
-    let mut first_attempt = pin!(run_attempt(cx, upstream, request, deadline, new_connection));
-    let check_at = cx.instant() + delay.min(CHECK_INTERVAL_MAX);
+    let (upstreams, request, new_connection) =
+        (attempts.upstreams, attempts.request, attempts.reconnected);
+    let began = upstreams.now();
+    let mut first_attempt =
+        pin!(run_attempt(upstreams, upstream, request, deadline, new_connection));
+    let check_at = upstreams.instant() + delay.min(CHECK_INTERVAL_MAX);
     tokio::select! {
         biased;
-        attempt = &mut first_attempt => return (attempt, cx.now().saturating_sub(began)),
+        attempt = &mut first_attempt => return (attempt, upstreams.now().saturating_sub(began)),
         () = tokio::time::sleep_until(check_at) => {}
     }
     let future: Pin<Box<dyn Future<Output = Attempt> + '_>> = Box::pin(first_attempt);
     let racer = Racer { upstream, started_at: began, is_hedge: false, future, _permit: None };
     let race = Race {
-        cx,
+        upstreams,
         request,
         delay,
         usual_delay: Duration::ZERO,
@@ -105,7 +106,7 @@ pub(super) async fn race(
 
 /// The state of a race.
 struct Race<'a> {
-    cx: &'a Rc<UpstreamContext>,
+    upstreams: &'a Upstreams,
     request: &'a UpstreamRequest<'a>,
     /// Time from the start of an attempt to the start of the next hedge.
     delay: Duration,
@@ -133,25 +134,25 @@ impl Race<'_> {
         attempts: &mut Attempts<'_>,
         mut check_at: Instant,
     ) -> (Attempt, Duration) {
-        let topology = &self.cx.topology;
+        let topology = &self.upstreams.topology;
         loop {
             // The notification is enabled before the checks, so that the loss of an upstream during
             // the checks wakes this task.
-            let mut upstream_lost = pin!(topology.registry.lost_upstream.notified());
+            let mut upstream_lost = pin!(topology.process.lost_upstream.notified());
             upstream_lost.as_mut().enable();
-            if self.cx.tick().saturating_duration_since(check_at) > THREAD_STALL_MIN {
+            if self.upstreams.tick().saturating_duration_since(check_at) > THREAD_STALL_MIN {
                 // This thread has stalled. Responses that arrived meanwhile may still be unread, so
                 // no upstream is suspected now.
-                check_at = self.cx.instant() + CHECK_INTERVAL_MIN;
+                check_at = self.upstreams.instant() + CHECK_INTERVAL_MIN;
             } else {
                 self.start_due_attempts(attempts);
-                check_at = self.cx.instant() + self.time_to_next_check();
+                check_at = self.upstreams.instant() + self.time_to_next_check();
             }
             tokio::select! {
                 biased;
                 (racer, finished) = next_finished(&mut self.racers) => {
                     if finished.verdict.is_response() || self.racers.is_empty() {
-                        self.cx.counters.hedges_won.add(u64::from(racer.is_hedge));
+                        self.upstreams.counters.hedges_won.add(u64::from(racer.is_hedge));
                         attempts.cancelled =
                             self.racers.iter().map(|racer| racer.upstream).collect();
                         return (finished, self.measure_latency(&racer));
@@ -171,19 +172,19 @@ impl Race<'_> {
     /// upstreams does not count.
     fn measure_latency(&self, winner: &Racer<'_>) -> Duration {
         let others = self.racers.iter();
-        let waiting = others.filter(|racer| !self.cx.topology.is_lost(racer.upstream));
+        let waiting = others.filter(|racer| !self.upstreams.topology.is_lost(racer.upstream));
         let started_at =
             waiting.map(|racer| racer.started_at).fold(winner.started_at, Duration::min);
-        let now = self.cx.now();
+        let now = self.upstreams.now();
         let attempt_time = now.saturating_sub(winner.started_at);
         hedge::cap_latency(now.saturating_sub(started_at), attempt_time, self.usual_delay)
     }
 
-    /// Reads the patience and the delay of hedges again. Other calls may have taught both since this
-    /// call began.
+    /// Reads the patience and the delay of hedges again. Other calls may have taught both since
+    /// this call began.
     fn update_delays(&mut self) {
         let (mut hedge, weight) =
-            (self.cx.hedges[self.request.group].borrow_mut(), self.request.weight());
+            (self.upstreams.hedges[self.request.group].borrow_mut(), self.request.weight());
         self.patience = hedge.patience(weight);
         let usual_delay = hedge.delay(weight);
         self.usual_delay = usual_delay.unwrap_or_default();
@@ -199,13 +200,14 @@ impl Race<'_> {
     /// Marks stalled upstreams as suspected, and starts an attempt if one is due.
     fn start_due_attempts(&mut self, attempts: &mut Attempts<'_>) {
         self.update_delays();
-        let (cx, topology, now) = (self.cx, &self.cx.topology, self.cx.now());
+        let (upstreams, topology, now) =
+            (self.upstreams, &self.upstreams.topology, self.upstreams.now());
         // True if every attempt waits at a lost upstream.
         let mut all_lost = true;
         for racer in &self.racers {
-            let silence = cx.upstreams[racer.upstream].silence.get();
+            let silence = upstreams.local[racer.upstream].silence.get();
             if silence.suspect_at(racer.started_at, self.patience) <= now {
-                let random = cx.random();
+                let random = upstreams.random();
                 topology.update_health(racer.upstream, |health, now| health.suspect(now, random));
             }
             all_lost &= topology.is_lost(racer.upstream);
@@ -221,7 +223,7 @@ impl Race<'_> {
         if !all_still_lost {
             self.lent_permit = None;
         } else if self.lent_permit.is_none() {
-            self.lent_permit = Some(overload::lend(cx, self.request));
+            self.lent_permit = Some(upstreams.permits.lend(self.request));
         }
     }
 
@@ -229,31 +231,31 @@ impl Race<'_> {
     /// flight waits at a lost upstream. If `all_lost` is false, the new attempt is a hedge, which
     /// is charged to the hedge budget.
     fn start_attempt(&mut self, attempts: &mut Attempts<'_>, all_lost: bool) {
-        let (cx, request, now) = (self.cx, self.request, self.cx.now());
+        let (upstreams, request, now) = (self.upstreams, self.request, self.upstreams.now());
         let is_hedge = !all_lost;
-        let hedging_is_on = cx.topology.config.groups[request.group].hedge.is_some();
-        if is_hedge && (!hedging_is_on || overload::is_saturated(cx, request)) {
+        let hedging_is_on = upstreams.topology.config.groups[request.group].hedge.is_some();
+        if is_hedge && (!hedging_is_on || upstreams.permits.is_saturated(request)) {
             return self.postpone_hedge(now);
         }
         let Ok(upstream) = attempts.chooser().choose_now() else {
             self.hedge_at = now + NO_UPSTREAM_PAUSE;
             return;
         };
-        if is_hedge && !cx.hedges[request.group].borrow_mut().try_charge() {
+        if is_hedge && !upstreams.hedges[request.group].borrow_mut().try_charge() {
             return self.postpone_hedge(now);
         }
         let permit = if is_hedge {
-            cx.counters.hedges.add(1);
-            Some(overload::acquire_over_limit(cx, request))
+            upstreams.counters.hedges.add(1);
+            Some(upstreams.permits.acquire_over_limit(request))
         } else {
-            cx.counters.retries.add(1);
+            upstreams.counters.retries.add(1);
             None
         };
         attempts.tried.push(upstream);
-        let timeout = cx.topology.config.groups[request.group].attempt_deadline;
-        let deadline = request.deadline.min(cx.instant() + timeout);
+        let timeout = upstreams.topology.config.groups[request.group].attempt_deadline;
+        let deadline = request.deadline.min(upstreams.instant() + timeout);
         let new_connection = false;
-        let future = Box::pin(run_attempt(cx, upstream, request, deadline, new_connection));
+        let future = Box::pin(run_attempt(upstreams, upstream, request, deadline, new_connection));
         self.racers.push(Racer { upstream, started_at: now, is_hedge, future, _permit: permit });
         self.started_attempts += 1;
         self.hedge_wait = self.delay;
@@ -269,10 +271,11 @@ impl Race<'_> {
     /// Returns the time until an upstream becomes suspect or a hedge is due, but at least
     /// [`CHECK_INTERVAL_MIN`] and at most [`CHECK_INTERVAL_MAX`].
     fn time_to_next_check(&self) -> Duration {
-        let (cx, now) = (self.cx, self.cx.now());
-        let waiting = self.racers.iter().filter(|racer| !cx.topology.is_lost(racer.upstream));
+        let (upstreams, now) = (self.upstreams, self.upstreams.now());
+        let waiting =
+            self.racers.iter().filter(|racer| !upstreams.topology.is_lost(racer.upstream));
         let suspect_times = waiting.map(|racer| {
-            let silence = cx.upstreams[racer.upstream].silence.get();
+            let silence = upstreams.local[racer.upstream].silence.get();
             silence.suspect_at(racer.started_at, self.patience)
         });
         let next_at = suspect_times.chain([self.hedge_at]).min().unwrap_or(self.hedge_at);
@@ -285,25 +288,25 @@ impl Attempts<'_> {
     /// attempt. `best` is the best attempt so far. The first upstream is charged to the budget
     /// already.
     pub(super) async fn ask_at_once(&mut self, mut best: Attempt) -> Attempt {
-        let (cx, request, began) = (self.cx, self.request, self.cx.now());
+        let (upstreams, request, began) = (self.upstreams, self.request, self.upstreams.now());
         let timeout = self.second_opinion_timeout.unwrap_or_default();
-        let deadline = request.deadline.min(cx.instant() + timeout);
+        let deadline = request.deadline.min(upstreams.instant() + timeout);
         let mut opinions = FuturesUnordered::new();
         while self.attempt_count <= self.group().retries_max {
             let Some(upstream) = self.chooser().choose_second_opinion() else { break };
-            if !opinions.is_empty() && !cx.second_opinions.borrow_mut().withdraw(began) {
+            if !opinions.is_empty() && !upstreams.second_opinions.borrow_mut().withdraw(began) {
                 break;
             }
             self.attempt_count += 1;
             self.tried.push(upstream);
-            cx.counters.second_opinions.add(1);
-            opinions.push(run_attempt(cx, upstream, request, deadline, false));
+            upstreams.counters.second_opinions.add(1);
+            opinions.push(run_attempt(upstreams, upstream, request, deadline, false));
         }
         while let Some(mut attempt) = opinions.next().await {
-            self.assess(&mut attempt, cx.now().saturating_sub(began));
+            self.assess(&mut attempt, upstreams.now().saturating_sub(began));
             self.record(&attempt);
             if attempt.stale_connection {
-                opinions.push(run_attempt(cx, attempt.upstream, request, deadline, true));
+                opinions.push(run_attempt(upstreams, attempt.upstream, request, deadline, true));
                 continue;
             }
             let is_certain = attempt.verdict.is_response();

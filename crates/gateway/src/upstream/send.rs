@@ -15,25 +15,21 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use wire::call::{call_bytes, write_call};
+use wire::node_error::{MethodKind, NodeError};
 use wire::quantity::Decimal;
-use wire::response::{Outcome, Response, parse_response};
+use wire::response::Outcome;
 
 use crate::call::failure::{Failure, FailureKind, Sent, describe};
 use crate::call::{CacheDecision, Payload, UpstreamRequest};
 use crate::metrics::label::AttemptOutcome;
-use crate::policy::classify::{CallOutcome, Fault, HealthImpact, MethodKind, Verdict, classify};
+use crate::policy::classify::{CallOutcome, Fault, HealthImpact, Verdict, classify};
 use crate::policy::complete::DoubtedResponse;
 use crate::trace::context::{ActiveSpan, TraceContext};
 use crate::trace::span::SpanKind;
+use crate::upstream::exchange::{Body, DEPTH_MAX, ExchangeError, HttpResponse, parse_response_to};
 use crate::upstream::multiplexed_connection::MultiplexedConnection;
 use crate::upstream::multiplexed_pool::{MultiplexedPool, NoConnection};
-use crate::upstream::overload;
-use crate::upstream::post::{Body, ExchangeError, HttpResponse, post};
-use crate::upstream::thread::UpstreamContext;
-
-/// Maximum JSON nesting of responses: the maximum of the wire crate. The trace of a transaction can
-/// nest 1024 calls, and each call adds a few levels.
-pub(crate) const DEPTH_MAX: usize = wire::json::DEPTH_CEILING;
+use crate::upstream::thread::Upstreams;
 
 /// The recorded latency of a failed attempt is its duration plus this factor times the upstream's
 /// average latency.
@@ -52,36 +48,36 @@ pub(crate) struct Attempt {
     pub(crate) failure: Failure,
     /// True if the attempt failed because a reused connection was closed without a response.
     pub(crate) stale_connection: bool,
-    /// Why the response may be incomplete; `None` if nothing indicates that. `fetch.rs` sets this
-    /// field.
+    /// Why the response may be incomplete; `None` if nothing indicates that. `attempts.rs` sets
+    /// this field.
     pub(crate) doubted_response: Option<DoubtedResponse>,
     /// The decision whether the response may be cached; `None` if the attempt failed or the method
-    /// is never cached. `fetch.rs` sets this field.
+    /// is never cached. `attempts.rs` sets this field.
     pub(crate) cache_decision: Option<Box<CacheDecision>>,
 }
 
 /// Runs one attempt until `deadline` at the latest. If `new_connection` is true, opens a connection
 /// instead of reusing an idle connection. Dropping the future closes its HTTP/1.1 connection.
 pub(crate) async fn run_attempt(
-    cx: &Rc<UpstreamContext>,
+    upstreams: &Upstreams,
     upstream: usize,
     request: &UpstreamRequest<'_>,
     deadline: Instant,
     new_connection: bool,
 ) -> Attempt {
-    cx.attempt_started(upstream);
+    upstreams.attempt_started(upstream);
     // The epoch identifies the concurrency limit that applies at the start of the attempt.
-    let epoch = overload::epoch(cx, request);
-    let began = cx.now();
-    let mut guard = AttemptGuard { cx, upstream, began, latency: None };
-    let mut span = begin_span(cx, upstream, request);
+    let epoch = upstreams.permits.epoch(request);
+    let began = upstreams.now();
+    let mut guard = AttemptGuard { upstreams, upstream, began, latency: None };
+    let mut span = begin_span(upstreams, upstream, request);
     let trace = span.as_ref().map(|span| span.context()).or(request.trace.as_ref());
-    let call = OutgoingCall { cx, upstream, request, trace, deadline, new_connection };
+    let call = OutgoingCall { upstreams, upstream, request, trace, deadline, new_connection };
     let exchanged = call.exchange().await;
-    cx.tick();
+    upstreams.tick();
     let attempt = match exchanged {
         Ok((id, response)) => {
-            cx.upstreams[upstream].record_response(cx.now());
+            upstreams.local[upstream].record_response(upstreams.now());
             classify_response(upstream, request, &id, response)
         }
         Err(error) => classify_error(upstream, error),
@@ -91,15 +87,15 @@ pub(crate) async fn run_attempt(
         Verdict::RateLimited { .. } => AttemptOutcome::RateLimited,
         _ => AttemptOutcome::Ok,
     };
-    let elapsed = cx.now().saturating_sub(began);
-    let counters = &cx.counters.upstreams[upstream];
+    let elapsed = upstreams.now().saturating_sub(began);
+    let counters = &upstreams.counters.upstreams[upstream];
     counters.record_attempt(outcome, elapsed);
     if let Some(span) = &mut span {
         counters.latency.set_exemplar(elapsed, span.context().trace_id());
-        describe_attempt(cx, span, &attempt, outcome);
+        describe_attempt(upstreams, span, &attempt, outcome);
     }
     if attempt.verdict.is_response() || attempt.verdict == Verdict::UnknownError {
-        overload::record_response(cx, request, epoch, elapsed);
+        upstreams.permits.record_response(request, epoch, elapsed);
     }
     guard.latency = Some(match attempt.verdict {
         // The balancer must not prefer an upstream that fails fast. The balancer must not avoid
@@ -108,18 +104,20 @@ pub(crate) async fn run_attempt(
         Verdict::UpstreamFault(fault)
             if fault.health_impact() == HealthImpact::Always && !attempt.stale_connection =>
         {
-            let average = cx.upstreams[upstream].latency.get().estimate();
+            let average = upstreams.local[upstream].latency.get().estimate();
             let penalized = average.saturating_mul(FAILED_LATENCY_FACTOR).saturating_add(elapsed);
             // The timeout of the attempt caps the latency. Without a cap, consecutive failures
             // would multiply the average latency without limit.
-            penalized.min((deadline + elapsed).saturating_duration_since(cx.instant()))
+            penalized.min((deadline + elapsed).saturating_duration_since(upstreams.instant()))
         }
         // Other faults and unknown errors do not show the upstream's latency, so no latency is
         // recorded.
         Verdict::UpstreamFault(_) | Verdict::UnknownError => Duration::ZERO,
         // An upstream that does not have something responds faster than one that has it, so a
         // negative response does not count as speed.
-        _ if is_negative(&attempt) && elapsed < cx.upstreams[upstream].latency.get().estimate() => {
+        _ if is_negative(&attempt)
+            && elapsed < upstreams.local[upstream].latency.get().estimate() =>
+        {
             Duration::ZERO
         }
         _ => elapsed,
@@ -134,26 +132,26 @@ fn is_negative(attempt: &Attempt) -> bool {
 
 /// Begins the trace span of an attempt; `None` if the request is not sampled.
 fn begin_span(
-    cx: &UpstreamContext,
+    upstreams: &Upstreams,
     upstream: usize,
     request: &UpstreamRequest<'_>,
 ) -> Option<Box<ActiveSpan>> {
     let name = request.method_row.map_or("attempt", |method| method.name);
-    let mut span = request.trace.as_ref()?.begin(SpanKind::Client, name, || cx.random())?;
-    let config = &cx.topology.config;
+    let mut span = request.trace.as_ref()?.begin(SpanKind::Client, name, || upstreams.random())?;
+    let config = &upstreams.topology.config;
     span.set("rpc.system", "jsonrpc");
     if request.method_row.is_some() {
         span.set("rpc.method", name);
     }
     span.set("weir.chain", &config.chains[request.chain].name);
     span.set("weir.group", &config.groups[request.group].name);
-    span.set("weir.upstream", &cx.topology.upstreams[upstream].config.name);
+    span.set("weir.upstream", &upstreams.topology.upstreams[upstream].config.name);
     Some(span)
 }
 
 /// Adds the outcome of an attempt to its span. A cancelled attempt has no outcome.
 fn describe_attempt(
-    cx: &UpstreamContext,
+    upstreams: &Upstreams,
     span: &mut ActiveSpan,
     attempt: &Attempt,
     outcome: AttemptOutcome,
@@ -164,7 +162,7 @@ fn describe_attempt(
     // The payload is omitted, because the upstream's text may contain a secret.
     span.fail(match attempt.payload {
         Some(_) => "the upstream responded with an error".to_owned(),
-        None => describe(attempt.failure.kind, &cx.topology.config).message.to_owned(),
+        None => describe(attempt.failure.kind, &upstreams.topology.config).message.to_owned(),
     });
 }
 
@@ -172,7 +170,7 @@ fn describe_attempt(
 /// faster, the attempt is dropped early, and its duration so far is recorded. Without this record,
 /// a slow upstream that loses every race would keep its old, low latency.
 struct AttemptGuard<'a> {
-    cx: &'a UpstreamContext,
+    upstreams: &'a Upstreams,
     upstream: usize,
     /// When the attempt began.
     began: Duration,
@@ -184,19 +182,19 @@ struct AttemptGuard<'a> {
 impl Drop for AttemptGuard<'_> {
     fn drop(&mut self) {
         let latency = self.latency.unwrap_or_else(|| {
-            self.cx.tick();
-            self.cx.now().saturating_sub(self.began)
+            self.upstreams.tick();
+            self.upstreams.now().saturating_sub(self.began)
         });
         if !latency.is_zero() {
-            self.cx.upstreams[self.upstream].observe_latency(self.cx.now(), latency);
+            self.upstreams.local[self.upstream].observe_latency(self.upstreams.now(), latency);
         }
-        self.cx.attempt_ended(self.upstream);
+        self.upstreams.attempt_ended(self.upstream);
     }
 }
 
 /// A call that is sent to one upstream.
 struct OutgoingCall<'a> {
-    cx: &'a Rc<UpstreamContext>,
+    upstreams: &'a Upstreams,
     upstream: usize,
     request: &'a UpstreamRequest<'a>,
     /// The trace context to send: the context of the attempt's span, or the client's context if the
@@ -212,18 +210,18 @@ impl OutgoingCall<'_> {
     /// that the call was sent with.
     async fn exchange(&self) -> Result<(Decimal, HttpResponse), ExchangeError> {
         let not_connected = ExchangeError::new(FailureKind::Connect, Sent::No);
-        let (cx, request) = (self.cx, self.request);
-        let Some(pool) = &cx.upstreams[self.upstream].multiplexed else {
+        let (upstreams, request) = (self.upstreams, self.request);
+        let Some(pool) = &upstreams.local[self.upstream].multiplexed else {
             return self.exchange_http().await;
         };
-        let has_http = cx.topology.upstreams[self.upstream].config.http().is_some();
+        let has_http = upstreams.topology.upstreams[self.upstream].config.http().is_some();
         if !pool.accepts(request) {
             if has_http {
                 return Box::pin(self.exchange_http()).await;
             }
             return Err(ExchangeError::new(FailureKind::CallTooLarge, Sent::No));
         }
-        let connection = match pool.get(request, cx.instant()) {
+        let connection = match pool.get(request, upstreams.instant()) {
             // One connection was lost already. The multiplexed connections may be dead too, so the
             // call goes over a new HTTP connection.
             Some(_) if self.new_connection && has_http => None,
@@ -249,15 +247,16 @@ impl OutgoingCall<'_> {
         pool: &MultiplexedPool,
         connection: &Rc<MultiplexedConnection>,
     ) -> Option<Result<(Decimal, HttpResponse), ExchangeError>> {
-        let (cx, request) = (self.cx, self.request);
+        let (upstreams, request) = (self.upstreams, self.request);
         let _call_guard = pool.call_guard();
         let params = request.params.as_deref();
-        let call = connection.call(&request.method_name, params, cx.instant(), self.deadline)?;
-        cx.counters.upstreams[self.upstream].multiplexed_calls.add(1);
+        let call =
+            connection.call(&request.method_name, params, upstreams.instant(), self.deadline)?;
+        upstreams.counters.upstreams[self.upstream].multiplexed_calls.add(1);
         match call.await {
             Ok((id, body)) => {
                 pool.record_response(request, body.len());
-                if body.len() > cx.topology.config.groups[request.group].response_bytes_max {
+                if body.len() > upstreams.topology.config.groups[request.group].response_bytes_max {
                     return Some(Err(ExchangeError::new(FailureKind::TooLarge, Sent::Yes)));
                 }
                 Some(Ok((id, HttpResponse::from_message(body))))
@@ -270,18 +269,18 @@ impl OutgoingCall<'_> {
     /// Sends the call over HTTP. If the batcher accepts the call, it is sent in a batch, else
     /// alone.
     async fn exchange_http(&self) -> Result<(Decimal, HttpResponse), ExchangeError> {
-        let (cx, upstream, deadline) = (self.cx, self.upstream, self.deadline);
-        let batcher = cx.upstreams[upstream].batcher.as_ref();
-        if let Some(batcher) = batcher.filter(|_| !self.new_connection) {
+        let (upstreams, upstream, deadline) = (self.upstreams, self.upstream, self.deadline);
+        let local = &upstreams.local[upstream];
+        let bytes_max = upstreams.topology.config.groups[self.request.group].response_bytes_max;
+        if let Some(batcher) = local.batcher.as_ref().filter(|_| !self.new_connection) {
             // Boxed, so that the future of a call without a batch stays small.
-            let batched = Box::pin(batcher.send(cx, upstream, self.request, deadline)).await;
+            let batched = Box::pin(batcher.send(self.request, deadline, bytes_max)).await;
             if let Some(batched) = batched {
                 return batched;
             }
         }
-        let body = SingleCall { id: Decimal::new(cx.next_id()), call: self };
-        let bytes_max = cx.topology.config.groups[self.request.group].response_bytes_max;
-        let response = post(cx, upstream, &body, deadline, self.new_connection, bytes_max).await?;
+        let body = SingleCall { id: Decimal::new(upstreams.thread.next_id()), call: self };
+        let response = local.http.post(&body, deadline, self.new_connection, bytes_max).await?;
         Ok((body.id, response))
     }
 }
@@ -344,9 +343,8 @@ fn classify_response(
         Some(Outcome::Error { raw, code, message, data }) => {
             let (code, method) = (*code, MethodKind::new(&request.method_name, request.repeat()));
             let has_hex_data = data.is_some_and(|data| data.starts_with(b"\"0x"));
-            let outcome =
-                CallOutcome::Error { status, retry_after, code, message, has_hex_data, method };
-            (outcome, Some(Payload::Error(body.slice_ref(raw))))
+            let error = NodeError { status, code, message, has_hex_data, method };
+            (CallOutcome::Error { error, retry_after }, Some(Payload::Error(body.slice_ref(raw))))
         }
         None => (CallOutcome::Http { status, retry_after }, None),
     };
@@ -365,18 +363,4 @@ fn classify_response(
         doubted_response: None,
         cache_decision: None,
     }
-}
-
-/// Parses the response to the call with this id; `None` if `body` is no response to this call. An
-/// error with the id `null` counts as a response. Upstreams send such an error if they cannot read
-/// the id of a call (JSON-RPC 2.0, section 5).
-pub(crate) fn parse_response_to<'a>(
-    id: &Decimal,
-    body: &'a [u8],
-    depth_max: usize,
-) -> Option<Response<'a>> {
-    let response = parse_response(body, depth_max).ok()?;
-    let is_error_without_id =
-        response.id == b"null" && matches!(response.outcome, Outcome::Error { .. });
-    (is_error_without_id || response.id == id.as_bytes()).then_some(response)
 }

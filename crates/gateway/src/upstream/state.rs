@@ -1,6 +1,5 @@
-//! The state of an upstream that all threads share: its health, its unsupported methods, and how to
-//! connect to it. This file also builds the request lines and headers of HTTP requests to the
-//! upstream.
+//! The state of an upstream that all threads share: its health, its avoided methods, and how to
+//! connect to it.
 //!
 //! An upstream that fails is *ejected*: it gets calls only as a last resort until it is
 //! *readmitted*. The *served chain* is the branch of blocks that clients see. A chain's *view* is a
@@ -11,15 +10,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use settings::url::NodeUrl;
 use tokio::sync::Notify;
 
 use crate::config;
 use crate::config::Config;
+use crate::policy::avoided_methods::AvoidedMethods;
 use crate::policy::complete::Depth;
 use crate::policy::cordon::Cordon;
 use crate::policy::heads::{ChainView, UpstreamView};
-use crate::policy::health::{HealthSettings, UnsupportedMethods, UpstreamHealth};
+use crate::policy::health::{HealthSettings, UpstreamHealth};
 use crate::upstream::connector::Connector;
 use crate::upstream::fault::UpstreamFault;
 
@@ -37,16 +36,13 @@ pub(crate) struct UpstreamState {
     /// numbers are used.
     pub(crate) cache_number: u16,
     pub(crate) connector: Connector,
-    /// The request line and headers of each call over HTTP/1.1. They end with `Content-Length: `;
-    /// the sender appends the length.
-    pub(crate) call_head: Vec<u8>,
     /// The health, which decides when the upstream is ejected and readmitted.
     pub(crate) health: Arc<Mutex<UpstreamHealth>>,
     /// Notified when a call fails, the upstream stops responding, or its cordon changes. The
     /// upstream is then polled at once.
     pub(crate) poll_now: Arc<Notify>,
-    /// Methods that the upstream has recently rejected as unsupported.
-    pub(crate) unsupported: Arc<Mutex<UnsupportedMethods>>,
+    /// Methods for which the balancer avoids the upstream.
+    pub(crate) avoided_methods: Arc<Mutex<AvoidedMethods>>,
     /// Greatest distance below the newest block at which the upstream has returned logs, in blocks.
     pub(crate) logs_depth: Arc<Mutex<Depth>>,
     /// True if the upstream serves another chain than configured.
@@ -81,10 +77,9 @@ impl UpstreamState {
             instance_id,
             cache_number,
             connector,
-            call_head: build_call_head(upstream),
             poll_now: Arc::default(),
             health: Arc::new(Mutex::new(health)),
-            unsupported: Arc::default(),
+            avoided_methods: Arc::default(),
             logs_depth: Arc::default(),
             serves_other_chain: Arc::default(),
             cordon: Arc::default(),
@@ -161,7 +156,7 @@ impl UpstreamState {
         self.health = Arc::clone(&previous.health);
         self.health.lock().reconfigure(build_health_settings(&config.health));
         self.poll_now = Arc::clone(&previous.poll_now);
-        self.unsupported = Arc::clone(&previous.unsupported);
+        self.avoided_methods = Arc::clone(&previous.avoided_methods);
         self.logs_depth = Arc::clone(&previous.logs_depth);
         self.serves_other_chain = Arc::clone(&previous.serves_other_chain);
         self.fault = Arc::clone(&previous.fault);
@@ -171,45 +166,6 @@ impl UpstreamState {
     pub(crate) fn is_same_as(&self, previous: &UpstreamState) -> bool {
         self.instance_id == previous.instance_id
     }
-}
-
-/// Returns the request line and headers of a call over HTTP/1.1, up to and including
-/// `Content-Length: `.
-pub(super) fn build_call_head(upstream: &config::upstream::Upstream) -> Vec<u8> {
-    let close = if upstream.keep_alive { "" } else { "Connection: close\r\n" };
-    let headers = format!("Content-Type: application/json\r\nAccept: application/json\r\n{close}");
-    let mut head = build_request_head("POST", &upstream.url, &headers, upstream);
-    head.extend_from_slice(b"Content-Length: ");
-    head
-}
-
-/// Returns the start of a request to one of the upstream's addresses: the request line,
-/// `more_headers` and the configured headers. Credentials in the address override a configured
-/// `authorization` header.
-pub(super) fn build_request_head(
-    method: &str,
-    url: &NodeUrl,
-    more_headers: &str,
-    upstream: &config::upstream::Upstream,
-) -> Vec<u8> {
-    let (target, authority) = (url.target(), url.authority());
-    let first_lines = format!("{method} {target} HTTP/1.1\r\nHost: {authority}\r\n{more_headers}");
-    let mut head = first_lines.into_bytes();
-    let mut add_header = |name: &[u8], value: &[u8]| {
-        for part in [name, b": ", value, b"\r\n"] {
-            head.extend_from_slice(part);
-        }
-    };
-    let authorization = url.authorization();
-    if let Some(value) = authorization {
-        add_header(b"Authorization", value.as_bytes());
-    }
-    for (name, value) in &upstream.headers {
-        if *name != http::header::AUTHORIZATION || authorization.is_none() {
-            add_header(name.as_str().as_bytes(), value.as_bytes());
-        }
-    }
-    head
 }
 
 fn build_health_settings(config: &config::health::Health) -> HealthSettings {

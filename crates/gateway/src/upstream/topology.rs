@@ -7,20 +7,21 @@
 //! the request rate. A reload builds a new topology (`topology/build.rs`), while calls in flight
 //! still use the old one.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use crate::config::Config;
 use crate::policy::choose::TierOrder;
 use crate::policy::cordon::{Cordon, Member};
 use crate::policy::heads::ChainView;
 use crate::policy::health::{EjectReason, HealthEvent, HealthState, UpstreamHealth, select_usable};
+use crate::process::Process;
 use crate::upstream::chain::ChainState;
 use crate::upstream::overload::ConcurrencyLimit;
-use crate::upstream::registry::Registry;
 use crate::upstream::state::UpstreamState;
 
 mod build;
@@ -41,10 +42,30 @@ pub(crate) struct Topology {
     /// The groups, in the order of the configuration.
     pub(crate) groups: Vec<GroupState>,
     /// The state that all configurations of the process share.
-    pub(crate) registry: Arc<Registry>,
+    pub(crate) process: Arc<Process>,
     /// The index of each upstream in the configuration, by its `cache_number`; `None` for removed
     /// upstreams.
     by_number: Vec<Option<usize>>,
+    /// The topologies in use, which all topologies of the process share.
+    in_use: Arc<TopologiesInUse>,
+}
+
+/// The topologies in use: the newest topology, and older topologies that calls in flight still use.
+/// Locked briefly, and never on the path of a call.
+#[derive(Default)]
+struct TopologiesInUse(Mutex<Vec<Weak<Topology>>>);
+
+impl TopologiesInUse {
+    /// Adds a topology and removes unused topologies.
+    fn add(&self, topology: &Arc<Topology>) {
+        let mut in_use = self.0.lock();
+        in_use.retain(|topology| topology.strong_count() > 0);
+        in_use.push(Arc::downgrade(topology));
+    }
+
+    fn list(&self) -> Vec<Arc<Topology>> {
+        self.0.lock().iter().filter_map(Weak::upgrade).collect()
+    }
 }
 
 /// The state of one group.
@@ -82,7 +103,7 @@ impl Topology {
 
     /// Returns the time since the process started. All policies use this clock.
     pub(crate) fn now(&self) -> Duration {
-        self.registry.now()
+        self.process.now()
     }
 
     /// Changes the health of an upstream, logs the resulting event and acts on it. Returns the
@@ -133,7 +154,7 @@ impl Topology {
         self.renew_candidates(state.config.chain);
         if matches!(event, HealthEvent::Suspected | HealthEvent::Ejected { .. }) {
             // This makes calls that wait at this upstream start another attempt.
-            self.registry.lost_upstream.notify_waiters();
+            self.process.lost_upstream.notify_waiters();
         }
         Some(event)
     }
@@ -213,7 +234,7 @@ impl Topology {
     /// state changes. Also called with each poll, because nothing reports the end of a pause.
     pub(crate) fn renew_candidates(&self, chain: usize) {
         let chain = &self.chains[chain];
-        for topology in self.registry.in_use() {
+        for topology in self.in_use.list() {
             if let Some(chain_index) = topology.chain_index(chain) {
                 topology.renew_own_candidates(chain_index);
             }

@@ -453,7 +453,7 @@ impl WatchedChain {
         let topology = self.topology();
         let upstream = &topology.upstreams[self.find_upstream(&topology, view_index)];
         if upstream.in_view(&view).is_some_and(|upstream_view| upstream_view.consistent) {
-            upstream.confirm(began.saturating_duration_since(topology.registry.started));
+            upstream.confirm(began.saturating_duration_since(topology.process.started));
         }
     }
 

@@ -18,13 +18,18 @@ impl Table {
     /// All tables.
     pub const ALL: [Table; 3] = [Table::Blocks, Table::Transactions, Table::Logs];
 
-    /// Returns the name of the table and of its file.
+    /// Returns the name of the table.
     pub fn name(self) -> &'static str {
         match self {
             Table::Blocks => "blocks",
             Table::Transactions => "transactions",
             Table::Logs => "logs",
         }
+    }
+
+    /// Returns the name of the table's file.
+    pub fn file_name(self) -> String {
+        format!("{}.parquet", self.name())
     }
 
     pub(super) fn columns(self) -> &'static [Column] {

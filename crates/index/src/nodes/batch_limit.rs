@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use wire::node_error::{self, ErrorKind, MethodKind, NodeError, read_batch_limit};
+
 use super::CallError;
 
 /// What is known about the number of calls that a node accepts in one batch. Copies share it. It is
@@ -58,30 +60,16 @@ impl BatchLimit {
 
 /// Returns the number of calls that an error states as the maximum of a batch; `Some(None)` if it
 /// rejects a batch without a number. Returns `None` for all other errors.
-///
-/// The phrases are from geth (`rpc/errors.go`: "batch too large"), erigon ("batch limit 100
-/// exceeded"), besu ("Number of requests exceeds max batch size") and providers ("Batch of more
-/// than 3 requests are not allowed on free tier", "The batch request was too large").
 fn read_rejection(error: &CallError) -> Option<Option<usize>> {
-    let text = match error {
-        CallError::Rejected(error) => &error.message,
-        CallError::Status { text, .. } => text,
+    let (status, code, message) = match error {
+        CallError::Rejected(error) => (200, error.code, &error.message),
+        CallError::Status { status, text, .. } => (*status, 0, text),
         CallError::Transport(_) | CallError::Malformed(_) => return None,
     };
-    let text = text.to_ascii_lowercase();
-    let phrases = ["too large", "limit", "more than", "exceed", "too many", "not allowed", "size"];
-    if !text.contains("batch") || !phrases.iter().any(|phrase| text.contains(phrase)) {
-        return None;
-    }
-    // Only the number after one of these words is the maximum. A number before, such as a code or
-    // a status, is not.
-    let after = ["more than ", "limit ", "limit of ", "limit: ", "max ", "maximum ", "size "];
-    let number = after.iter().find_map(|word| {
-        let (_, rest) = text.split_once(word)?;
-        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        digits.parse().ok()
-    });
-    Some(number)
+    let method = MethodKind::Other;
+    let error = NodeError { status, code, message, has_hex_data: false, method };
+    let is_batch = node_error::classify(&error) == ErrorKind::BatchTooLarge;
+    is_batch.then(|| read_batch_limit(message))
 }
 
 #[cfg(test)]

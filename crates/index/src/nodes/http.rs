@@ -1,10 +1,10 @@
 //! Calls over HTTP/1.1 with a persistent connection.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::crypto::aws_lc_rs;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use wire::retry_after::parse_retry_after;
 
 use super::endpoint::{Endpoint, Header};
 use super::{CONNECT_TIMEOUT, CallError, EXCHANGE_TIMEOUT, MESSAGE_BYTES_MAX, excerpt};
@@ -55,8 +55,7 @@ impl HttpConnection {
         let retry_after = response
             .headers()
             .get("retry-after")
-            .and_then(|value| value.to_str().ok()?.trim().parse().ok())
-            .map(Duration::from_secs);
+            .and_then(|value| parse_retry_after(value.as_bytes()));
         let body = response.body_mut().with_config().limit(MESSAGE_BYTES_MAX).read_to_vec();
         let body = body.map_err(transport_error)?;
         if status != 200 {

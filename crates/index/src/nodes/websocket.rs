@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConnection, StreamOwned};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Message, WebSocket};
@@ -97,16 +97,12 @@ fn connect_tls(
     stream: TcpStream,
 ) -> Result<StreamOwned<ClientConnection, TcpStream>, CallError> {
     let roots = match &node.roots {
-        None => crate::tls::public_roots(),
+        None => wire::tls::public_roots(),
         Some(certificates) => {
-            let mut roots = RootCertStore::empty();
-            for root in certificates.iter() {
-                roots.add(root.clone()).map_err(transport_error)?;
-            }
-            roots
+            wire::tls::build_roots(certificates.iter().cloned()).map_err(transport_error)?
         }
     };
-    let config = crate::tls::client_config(roots).map_err(transport_error)?;
+    let config = wire::tls::build_client(roots).map_err(transport_error)?;
     let name = ServerName::try_from(node.url.host().to_owned()).map_err(transport_error)?;
     let connection = ClientConnection::new(Arc::new(config), name).map_err(transport_error)?;
     Ok(StreamOwned::new(connection, stream))

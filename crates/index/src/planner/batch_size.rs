@@ -3,9 +3,11 @@
 //! Nodes and providers limit batches and log ranges in different ways and with different error
 //! messages. The sync therefore learns the limit: the number of blocks grows while requests
 //! succeed. When a node rejects a request as too large, the number drops to the limit in the error
-//! message. If the message states no limit, the number is halved.
+//! message. If the message states no limit below the number, the number is halved.
 
 use std::time::Duration;
+
+use wire::node_error::{self, MethodKind, NodeError, read_range_limits};
 
 #[cfg(test)]
 mod tests;
@@ -75,102 +77,32 @@ impl BatchSize {
         self.blocks = blocks_max.min(2 * self.blocks).clamp(1, self.learned_limit);
     }
 
-    /// Records that a node rejected a request for this number of blocks. A stated limit that is not
-    /// below this number is ignored.
-    pub fn record_rejection(&mut self, blocks: u64, rejection: SizeRejection) {
+    /// Records that a node rejected a request for this number of blocks. Stated limits that are not
+    /// below this number are ignored.
+    pub fn record_rejection(&mut self, blocks: u64, rejection: &SizeRejection) {
         self.successes = 0;
-        let half = (blocks / 2).max(1);
-        let stated_limit = rejection.stated_limit.filter(|limit| *limit < blocks);
-        let limit = stated_limit.map_or(half, |limit| limit.max(1));
+        let stated_limits = rejection.stated_limits.iter().copied();
+        let stated_limit = stated_limits.filter(|limit| (1..blocks).contains(limit)).max();
+        let limit = stated_limit.unwrap_or(blocks / 2).max(1);
         self.learned_limit = self.learned_limit.min(limit);
         self.blocks = self.blocks.min(self.learned_limit);
     }
 }
 
 /// A node's rejection of a request as too large.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SizeRejection {
-    /// The maximum number of blocks, if the error message states one.
-    pub stated_limit: Option<u64>,
+    /// The numbers of the error message that may be the maximum number of blocks. A message may
+    /// also state other numbers, such as that of the requested blocks.
+    pub stated_limits: Vec<u64>,
 }
 
 /// Parses the error of a node. Returns `None` if the error does not reject a request as too large.
-/// For example, "block range is too wide" rejects the size of a request, and "request rate limited"
-/// does not.
-///
-/// The phrases are from the error messages of geth (`rpc/errors.go`), erigon, Nethermind, and of
-/// providers: Infura, Alchemy, QuickNode, Ankr, BlastAPI, PublicNode, dRPC.
-pub fn parse_size_rejection(code: i64, message: &str) -> Option<SizeRejection> {
-    let text = message.to_ascii_lowercase();
-    let range_phrases = [
-        "block range",
-        "blocks range",
-        "range limit",
-        "range is too",
-        "blocks distance",
-        "limited to",
-        "ranges over",
-        "range must not exceed",
-        "retry with the range",
-    ];
-    let size_phrases = [
-        "more than",
-        "too large",
-        "too many",
-        "size exceeded",
-        "exceeds the",
-        "limit exceeded",
-        "limit",
-        "batch",
-        "too big",
-        "exceeds max",
-        "query timed out",
-        "query timeout",
-    ];
-    let is_about_range = range_phrases.iter().any(|phrase| text.contains(phrase));
-    // Smaller requests do not help against a rate limit.
-    let is_about_rate = ["rate", "per second", "requests", "throttl", "capacity"]
-        .iter()
-        .any(|phrase| text.contains(phrase));
-    let is_about_batch = text.contains("batch");
-    if is_about_rate && !is_about_range && !is_about_batch {
-        return None;
-    }
-    // -32005 is "limit exceeded" (EIP-1474).
-    let is_about_size = size_phrases.iter().any(|phrase| text.contains(phrase));
-    if !is_about_range && !is_about_size && code != -32005 {
-        return None;
-    }
-    let stated_limit = is_about_range.then(|| find_stated_limit(&text)).flatten();
-    Some(SizeRejection { stated_limit })
-}
-
-/// Returns the number of blocks that an error message states: the length of a range such as
-/// `[0x10, 0x1f]` or `with the range 16-31`, or the only number of the message. Returns `None` if the message has no number
-/// or several numbers, or if its range is malformed.
-fn find_stated_limit(text: &str) -> Option<u64> {
-    if let Some((_, rest)) = text.split_once("[0x") {
-        let (from, rest) = rest.split_once(',')?;
-        let to = rest.trim().strip_prefix("0x")?;
-        let to: String = to.chars().take_while(char::is_ascii_hexdigit).collect();
-        let from = u64::from_str_radix(from.trim(), 16).ok()?;
-        return u64::from_str_radix(&to, 16).ok()?.checked_sub(from)?.checked_add(1);
-    }
-    if let Some((_, rest)) = text.split_once("with the range ") {
-        let (from, rest) = rest.split_once('-')?;
-        let to: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        return to.parse::<u64>().ok()?.checked_sub(from.parse().ok()?)?.checked_add(1);
-    }
-    let mut numbers = text
-        .split(|character: char| !(character.is_ascii_alphanumeric() || character == ','))
-        .filter_map(|word| {
-            let word = word.replace(',', "");
-            let (digits, factor) = match word.strip_suffix('k') {
-                Some(digits) => (digits, 1000),
-                None => (word.as_str(), 1),
-            };
-            digits.parse::<u64>().ok()?.checked_mul(factor)
-        });
-    let number = numbers.next()?;
-    numbers.next().is_none().then_some(number)
+/// `status` is the HTTP status of the response.
+pub fn parse_size_rejection(status: u16, code: i64, message: &str) -> Option<SizeRejection> {
+    let method = MethodKind::Other;
+    let error = NodeError { status, code, message, has_hex_data: false, method };
+    node_error::classify(&error)
+        .is_size()
+        .then(|| SizeRejection { stated_limits: read_range_limits(message) })
 }

@@ -64,9 +64,7 @@ pub enum StoreError {
     #[error("{path}: {error}")]
     File { path: PathBuf, error: std::io::Error },
     /// The server cannot be reached or does not respond, or the connection was lost.
-    #[error(
-        "{location}: {reason}; committed blocks are safe, and the next sync continues after them"
-    )]
+    #[error("{location}: {reason}")]
     Unreachable {
         location: Location,
         /// Description of the failure.

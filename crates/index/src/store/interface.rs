@@ -234,7 +234,8 @@ pub trait WriteRows {
     fn append(&mut self, blocks: &[NewBlock], finalized: u64) -> Result<(), StoreError>;
 
     /// Deletes the blocks above `last`. `keys` are the posting keys of the logs in these blocks.
-    /// The method shortens the posting lists of these keys.
+    /// The method shortens the posting lists of these keys. If later blocks were finalized, `last`
+    /// becomes the last finalized block.
     fn rewind(&mut self, last: u64, keys: &BTreeSet<PostingKey>) -> Result<(), StoreError>;
 
     /// Merges posting lists within a limited number of rows, in one transaction. `from` is the key

@@ -10,8 +10,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use settings::value::{Database, DatabaseUrl};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
@@ -155,23 +153,9 @@ fn is_local(client: &Config) -> bool {
 /// Returns a TLS configuration that trusts the certificates of a file, or the certificates that
 /// browsers trust.
 fn tls_config(roots_path: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, String> {
-    let roots = match roots_path {
-        None => crate::tls::public_roots(),
-        Some(path) => {
-            let to_message =
-                |reason: &dyn fmt::Display| format!("sslrootcert {}: {reason}", path.display());
-            let mut roots = rustls::RootCertStore::empty();
-            let certificates =
-                CertificateDer::pem_file_iter(path).map_err(|error| to_message(&error))?;
-            for certificate in certificates {
-                let certificate = certificate.map_err(|error| to_message(&error))?;
-                roots.add(certificate).map_err(|error| to_message(&error))?;
-            }
-            if roots.is_empty() {
-                return Err(to_message(&"it contains no certificate"));
-            }
-            roots
-        }
+    let describe_error = |reason| match roots_path {
+        Some(path) => format!("sslrootcert {}: {reason}", path.display()),
+        None => reason,
     };
-    crate::tls::client_config(roots).map(Arc::new).map_err(|error| error.to_string())
+    wire::tls::build_verifying_client(roots_path).map(Arc::new).map_err(describe_error)
 }

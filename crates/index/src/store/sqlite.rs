@@ -74,6 +74,26 @@ impl Sqlite {
         Ok(Sqlite::new(connection, path, None))
     }
 
+    /// Deletes the file and the files beside it, unless it has metadata.
+    pub(super) fn delete_uninitialized(path: &Path) -> Result<(), StoreError> {
+        let store = Sqlite::open(path, Settings::default())?;
+        if store.metadata()?.is_some() {
+            return Ok(());
+        }
+        // The lock file is the last, so that no other writer creates the index meanwhile.
+        for suffix in ["", "-wal", "-shm", ".lock"] {
+            let path = schema::path_with_suffix(path, suffix);
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(StoreError::File { path, error });
+                }
+                _ => {}
+            }
+        }
+        drop(store);
+        Ok(())
+    }
+
     fn new(connection: Connection, path: &Path, lock: Option<File>) -> Sqlite {
         let (page_cache, last_readings) = (PageCache::default(), [0; 3]);
         Sqlite { connection, path: path.to_owned(), page_cache, last_readings, _lock: lock }

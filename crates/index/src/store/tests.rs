@@ -105,7 +105,7 @@ fn an_index_reads_what_was_appended() {
 }
 
 #[test]
-fn the_finalized_block_never_moves_back_and_is_always_stored() {
+fn only_a_rewind_moves_the_finalized_block_back() {
     test_backends::each(|backend| {
         let mut store = open(backend.location("index"), Settings::default()).unwrap();
         store.initialize(&metadata(), &[]).unwrap();
@@ -120,6 +120,9 @@ fn the_finalized_block_never_moves_back_and_is_always_stored() {
         assert_eq!(finalized(&*store), Some(9));
         store.append(&blocks(10..=12), 4).unwrap();
         assert_eq!(finalized(&*store), Some(9), "no node reported later blocks as final");
+        store.rewind(7, &BTreeSet::new()).unwrap();
+        store.append(&blocks(8..=12), 4).unwrap();
+        assert_eq!(finalized(&*store), Some(7), "the new blocks are not final");
     });
 }
 

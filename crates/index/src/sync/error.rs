@@ -8,9 +8,12 @@ use crate::store::StoreError;
 /// The reason why a sync cannot continue. Blocks that were written before are safe.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// The store failed.
+    /// The connection to the server of the index was lost or could not be opened.
+    #[error("{0}; committed blocks are safe, and the next sync continues after them")]
+    Unreachable(StoreError),
+    /// The store failed in another way.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
     /// The index cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -26,4 +29,13 @@ pub enum SyncError {
     /// The index and the nodes, or the index and the options, contradict each other.
     #[error("{0}")]
     Mismatch(String),
+}
+
+impl From<StoreError> for SyncError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unreachable { .. } => SyncError::Unreachable(error),
+            error => SyncError::Store(error),
+        }
+    }
 }

@@ -17,6 +17,7 @@ use crate::fragments::BlockHeader;
 use crate::harmony;
 use crate::nodes::{Call, CallError, Client, Responses, RpcError};
 use crate::planner::batch_size::{SizeRejection, parse_size_rejection};
+use crate::planner::verification::unverifiable_transactions;
 use crate::store::NewBlock;
 use crate::verify::{self, Level};
 
@@ -29,6 +30,9 @@ pub(super) struct FetchPlan {
     /// The hash of block 0.
     genesis_hash: [u8; 32],
     level: Level,
+    /// True if the chain is known for transactions that cannot be verified. Of blocks with such
+    /// transactions, only the headers are verified.
+    has_unverifiable_transactions: bool,
     /// True if the receipts of a block are requested with one call. False once a node has rejected
     /// that call as unsupported.
     receipts_together: AtomicBool,
@@ -40,7 +44,13 @@ impl FetchPlan {
         let (contents, genesis_hash) = (metadata.contents, metadata.chain.genesis_hash);
         // Harmony's hashes cannot be recomputed. The metadata of the index records that.
         let level = if contents.hmyv2 { Level::Off } else { options.verify };
-        FetchPlan { contents, genesis_hash, level, receipts_together: AtomicBool::new(true) }
+        FetchPlan {
+            contents,
+            genesis_hash,
+            level,
+            has_unverifiable_transactions: unverifiable_transactions(&metadata.chain).is_some(),
+            receipts_together: AtomicBool::new(true),
+        }
     }
 }
 
@@ -72,9 +82,25 @@ pub(super) enum FetchError {
          without the proof of their transactions"
     )]
     Unverifiable { number: u64, reason: String },
+    /// The chain has no block at this height, as Filecoin in a null round.
+    #[error("block {number}: {reason}; an index cannot hold a chain that skips heights")]
+    SkippedHeight { number: u64, reason: String },
     /// The compression failed.
     #[error(transparent)]
     Compression(#[from] CompressionError),
+}
+
+impl FetchError {
+    /// Returns the block that the error is about; `None` if it is about the whole exchange.
+    pub(super) fn block(&self) -> Option<u64> {
+        match self {
+            FetchError::Missing { number, .. }
+            | FetchError::Contradiction { number, .. }
+            | FetchError::Unverifiable { number, .. }
+            | FetchError::SkippedHeight { number, .. } => Some(*number),
+            FetchError::Call(_) | FetchError::TooLarge { .. } | FetchError::Compression(_) => None,
+        }
+    }
 }
 
 /// The result of a fetch.
@@ -186,7 +212,11 @@ impl FetchPlan {
         if header.number != number {
             let other = header.number;
             let reason = format!("block.number: is {other}, but {number} was requested");
-            return Err(contradiction(reason));
+            // Some nodes return the block below a skipped height.
+            return Err(match other + 1 == number {
+                true => FetchError::SkippedHeight { number, reason },
+                false => contradiction(reason),
+            });
         }
         if number == 0 && header.hash != self.genesis_hash {
             let reason = "block.hash: differs from that of the chain's genesis block".to_owned();
@@ -196,11 +226,22 @@ impl FetchPlan {
             return Ok(());
         }
         let has_full_transactions = self.requests_full_transactions();
-        verify::verify_all(raw.block, has_full_transactions, raw.receipts, raw.logs, self.level)
-            .map_err(|error| match error.is_unverifiable() {
-                true => FetchError::Unverifiable { number, reason: error.to_string() },
-                false => contradiction(error.to_string()),
-            })
+        let verify = |logs, level| {
+            verify::verify_all(raw.block, has_full_transactions, raw.receipts, logs, level)
+        };
+        let mut result = verify(raw.logs, self.level);
+        // The logs of unverifiable transactions are not in the header's bloom, so without
+        // transactions the logs seem to be wrong.
+        if self.has_unverifiable_transactions
+            && let Err(error) = &result
+            && (error.is_unverifiable() || !has_full_transactions)
+        {
+            result = verify(None, Level::Headers);
+        }
+        result.map_err(|error| match error.is_unverifiable() {
+            true => FetchError::Unverifiable { number, reason: error.to_string() },
+            false => contradiction(error.to_string()),
+        })
     }
 }
 
@@ -289,15 +330,19 @@ fn call_with_retries(client: &mut Client, calls: &[Call]) -> Result<Responses, C
 /// Returns the raw result of the call with this index. `number` is the block that errors name.
 fn read_result(responses: &Responses, index: usize, number: u64) -> Result<&[u8], FetchError> {
     responses.result(index).map_err(|error| {
-        too_large_error(error)
-            .unwrap_or_else(|| FetchError::Missing { number, reason: error.to_string() })
+        let reason = error.to_string();
+        // "requested epoch was a null round (19)" (filecoin-project/lotus#12633).
+        if reason.contains("null round") {
+            return FetchError::SkippedHeight { number, reason };
+        }
+        too_large_error(error).unwrap_or(FetchError::Missing { number, reason })
     })
 }
 
 /// Returns [`FetchError::TooLarge`] if a node's error rejects the request as too large, or `None`
 /// for any other error.
 fn too_large_error(error: &RpcError) -> Option<FetchError> {
-    let rejection = parse_size_rejection(error.code, &error.message)?;
+    let rejection = parse_size_rejection(200, error.code, &error.message)?;
     Some(FetchError::TooLarge { rejection, reason: error.to_string() })
 }
 
@@ -306,19 +351,26 @@ fn too_large_error(error: &RpcError) -> Option<FetchError> {
 fn too_large_exchange(error: &CallError) -> Option<FetchError> {
     let rejection = match error {
         CallError::Rejected(rejected) => return too_large_error(rejected),
-        CallError::Status { status: 413, .. } => SizeRejection { stated_limit: None },
-        CallError::Status { status, text, .. } if *status != 429 && is_json(text) => {
-            parse_size_rejection(0, text)?
+        CallError::Status { status, text, .. } => {
+            // A page of HTML says nothing about the calls, its status may.
+            parse_size_rejection(*status, 0, error_message(text).unwrap_or_default())?
         }
         _ => return None,
     };
     Some(FetchError::TooLarge { rejection, reason: error.to_string() })
 }
 
-/// Returns true if a text begins as a JSON object or array. A page of HTML says nothing about the
-/// calls.
-fn is_json(text: &str) -> bool {
-    text.trim_start().starts_with(['{', '['])
+/// Returns the message of the first error in the beginning of a JSON body, which may be incomplete.
+/// Returns `None` for any other body. A page of HTML says nothing about the calls.
+fn error_message(body: &str) -> Option<&str> {
+    if !body.trim_start().starts_with(['{', '[']) {
+        return None;
+    }
+    let (_, value) = body.split_once("\"message\"")?;
+    let text = value.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    let is_quoted = |(end, _): &(usize, &str)| !text[..*end].ends_with('\\');
+    let end = text.match_indices('"').find(is_quoted).map_or(text.len(), |(end, _)| end);
+    Some(&text[..end])
 }
 
 /// Returns the raw logs of an array in order, each with the hash of its block. Skips elements

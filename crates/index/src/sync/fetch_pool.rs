@@ -17,6 +17,9 @@ use crate::nodes::Client;
 use crate::planner::batch_size::BatchSize;
 use crate::store::NewBlock;
 
+#[cfg(test)]
+mod tests;
+
 /// Maximum number of blocks by which a claimed block is ahead of the next block to be taken.
 const AHEAD_BLOCKS_MAX: u64 = 16 * COMMIT_BLOCKS as u64;
 /// Workers pause while this number of bytes of compressed rows waits to be written.
@@ -66,8 +69,10 @@ struct RunState {
     fetched_bytes: usize,
     /// True if the workers must end.
     is_ended: bool,
-    /// The first error of a worker.
-    failure: Option<SyncError>,
+    /// The error of a worker, and the first block that it could not fetch. Workers that fetch lower
+    /// blocks continue, and replace the error if they fail too. So the error always names the lowest
+    /// block that fails.
+    failure: Option<(u64, SyncError)>,
 }
 
 impl FetchPool {
@@ -151,15 +156,15 @@ impl Run<'_> {
     /// stopped.
     ///
     /// # Errors
-    /// Returns the first error of a worker.
+    /// Returns the error of a worker, once all lower blocks have been taken.
     fn take_next(&self) -> Result<Option<Vec<NewBlock>>, SyncError> {
         let mut state = self.state.lock();
         let mut waited = Duration::ZERO;
         loop {
-            if let Some(error) = state.failure.take() {
+            let next = state.next;
+            if let Some((_, error)) = state.failure.take_if(|(from, _)| *from == next) {
                 return Err(error);
             }
-            let next = state.next;
             if next > state.last || self.nodes.is_stopped() {
                 return Ok(None);
             }
@@ -178,9 +183,10 @@ impl Run<'_> {
         }
     }
 
-    /// Returns true if the workers must end.
-    fn is_over(&self, state: &RunState) -> bool {
-        state.is_ended || state.failure.is_some() || self.nodes.is_stopped()
+    /// Returns true if the worker that fetches the blocks from `from` on must end.
+    fn is_over(&self, state: &RunState, from: u64) -> bool {
+        let is_above_failure = state.failure.as_ref().is_some_and(|(failed, _)| *failed < from);
+        state.is_ended || is_above_failure || self.nodes.is_stopped()
     }
 
     /// Claims a range of blocks for a worker, as many as one request may ask for. Waits while too
@@ -188,10 +194,10 @@ impl Run<'_> {
     fn claim(&self) -> Option<(u64, u64)> {
         let mut state = self.state.lock();
         loop {
-            if self.is_over(&state) || state.first_unclaimed > state.last {
+            let from = state.first_unclaimed;
+            if self.is_over(&state, from) || from > state.last {
                 return None;
             }
-            let from = state.first_unclaimed;
             let is_within_limits =
                 from < state.next + AHEAD_BLOCKS_MAX && state.fetched_bytes < AHEAD_BYTES_MAX;
             // The block that the sync takes next is claimed even beyond the limits. Otherwise the
@@ -214,9 +220,13 @@ impl Run<'_> {
         self.changed.notify_all();
     }
 
-    /// Records an error that ends the run.
-    fn fail(&self, error: SyncError) {
-        self.state.lock().failure.get_or_insert(error);
+    /// Records the error of a worker that cannot fetch the blocks from `from` on. The run ends when
+    /// it reaches them.
+    fn fail(&self, from: u64, error: SyncError) {
+        let mut state = self.state.lock();
+        if state.failure.as_ref().is_none_or(|(failed, _)| from < *failed) {
+            state.failure = Some((from, error));
+        }
         self.changed.notify_all();
     }
 }
@@ -235,9 +245,9 @@ impl Worker {
                     }
                     // The next attempt requests fewer blocks, or calls another node.
                     Ok(None) => {}
-                    Err(error) => return run.fail(error),
+                    Err(error) => return run.fail(from, error),
                 }
-                if run.is_over(&run.state.lock()) {
+                if run.is_over(&run.state.lock(), from) {
                     return;
                 }
             }
@@ -268,7 +278,7 @@ impl Worker {
         let started = Instant::now();
         match fetch(client, &mut self.compressor, run.plan, (from, to)) {
             Ok(FetchedBlocks { blocks, bytes, duration }) => {
-                run.nodes.record_success(node);
+                run.nodes.record_fetch(node, (from, to));
                 run.batch_size.lock().record_success(blocks.len() as u64, bytes, duration);
                 Ok(Some(blocks))
             }
@@ -285,7 +295,7 @@ impl Worker {
     ///
     /// # Errors
     /// Fails if the blocks cannot be compressed, or if the only node has a block that cannot be
-    /// verified.
+    /// verified or skips a height.
     fn handle_failure(
         &mut self,
         run: &Run<'_>,
@@ -293,12 +303,12 @@ impl Worker {
         (from, to): (u64, u64),
         error: FetchError,
     ) -> Result<(), SyncError> {
-        let reason = error.to_string();
+        let (block, reason) = (error.block(), error.to_string());
         match error {
             FetchError::TooLarge { rejection, .. } if to > from => {
                 let mut batch_size = run.batch_size.lock();
                 let previous_blocks = batch_size.blocks();
-                batch_size.record_rejection(to - from + 1, rejection);
+                batch_size.record_rejection(to - from + 1, &rejection);
                 let blocks = batch_size.blocks();
                 if blocks < previous_blocks {
                     run.nodes.observer.on_event(&Event::BatchReduced { blocks, reason });
@@ -306,8 +316,10 @@ impl Worker {
                 return Ok(());
             }
             FetchError::Compression(error) => return Err(error.into()),
-            // Without another node, no repetition can prove the block.
-            FetchError::Unverifiable { .. } if run.nodes.len() == 1 => {
+            // Without another node, no repetition can prove the block or find it.
+            FetchError::Unverifiable { .. } | FetchError::SkippedHeight { .. }
+                if run.nodes.len() == 1 =>
+            {
                 return Err(SyncError::Mismatch(reason));
             }
             // No reorg can explain a contradiction at or below the finalized block, so the node is
@@ -316,9 +328,9 @@ impl Worker {
                 run.nodes.remove(node, &reason);
             }
             FetchError::Call(error) => {
-                run.nodes.record_failure(node, &reason, started, error.retry_after())
+                run.nodes.record_failure(node, (None, &reason), started, error.retry_after())
             }
-            _ => run.nodes.record_failure(node, &reason, started, None),
+            _ => run.nodes.record_failure(node, (block, &reason), started, None),
         }
         self.next_node = node + 1;
         Ok(())

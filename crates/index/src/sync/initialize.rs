@@ -41,10 +41,11 @@ pub(super) fn initialize(
 ) -> Result<Option<Metadata>, SyncError> {
     let samples = Samples::fetch(options, nodes)?;
     let dictionaries = samples.train_dictionaries();
+    let (level, hmyv2) = (options.verify, options.contents.hmyv2);
     let mut metadata = Metadata {
+        verification: verification::initial_record(level, hmyv2, &chain),
         chain,
         contents: options.contents,
-        verification: verification::initial_record(options.verify, options.contents.hmyv2),
         differing_forms: Vec::new(),
         untested_forms: Vec::new(),
     };
@@ -75,7 +76,7 @@ pub(super) fn prepare(
     nodes: &NodePool<'_>,
 ) -> Result<Metadata, SyncError> {
     if let Some(lower_record) =
-        verification::downgraded_record(&metadata.verification, options.verify)
+        verification::downgraded_record(&metadata.verification, options.verify, &metadata.chain)
     {
         store.set_verification(&lower_record)?;
         metadata.verification = lower_record;

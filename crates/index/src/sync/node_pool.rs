@@ -21,6 +21,9 @@ use crate::planner::backoff::Backoff;
 use crate::planner::range::Tip;
 use crate::postings::BLOCK_NUMBER_MAX;
 
+#[cfg(test)]
+pub(super) mod tests;
+
 /// Maximum number of attempts to identify the chain of a node when the sync starts. If all attempts
 /// fail, the sync starts without the node, and identifies the node's chain before it calls the
 /// node.
@@ -65,8 +68,12 @@ struct NodeState {
     removal_reason: Option<String>,
     /// True if the chain of the node could not be identified yet.
     is_unidentified: bool,
-    /// The error of the last failed call, as text.
+    /// The error of the last failed call, as text. An error about a block is replaced by an error
+    /// about a higher block only once the lower block has been fetched.
     last_error: Option<String>,
+    /// The block that `last_error` names; `None` if it names none, or if the block has been fetched
+    /// since.
+    missing_block: Option<u64>,
 }
 
 /// The node to call.
@@ -175,18 +182,31 @@ impl<'a> NodePool<'a> {
         *self.succeeded_at.lock() = Instant::now();
     }
 
-    /// Records the failure of a call that started at `started`. `requested_pause` is the pause that
-    /// the node requested; `None` if it requested none. Reports the node if this is its first pause
-    /// since a success.
+    /// Records that a node returned the blocks of this range.
+    pub(super) fn record_fetch(&self, index: usize, (from, to): (u64, u64)) {
+        self.record_success(index);
+        for node in &self.nodes {
+            node.state.lock().missing_block.take_if(|block| (from..=to).contains(block));
+        }
+    }
+
+    /// Records the failure of a call that started at `started`. `block` is the block that `reason`
+    /// names; `None` if it names none. `requested_pause` is the pause that the node requested;
+    /// `None` if it requested none. Reports the node if this is its first pause since a success.
     pub(super) fn record_failure(
         &self,
         index: usize,
-        reason: &str,
+        (block, reason): (Option<u64>, &str),
         started: Instant,
         requested_pause: Option<Duration>,
     ) {
         let mut state = self.nodes[index].state.lock();
-        state.last_error = Some(reason.to_owned());
+        // Workers are ahead of the first missing block, so blocks above it may fail after it.
+        let is_above_missing_block = state.missing_block.zip(block).is_some_and(|(a, b)| a < b);
+        if !is_above_missing_block {
+            state.last_error = Some(reason.to_owned());
+            state.missing_block = block;
+        }
         let started = started.saturating_duration_since(self.started);
         if state.backoff.record_failure(started, self.started.elapsed(), requested_pause) {
             let reason = reason.to_owned();
@@ -230,7 +250,7 @@ impl<'a> NodePool<'a> {
                 Ok(Err(reason)) => read_error.insert(reason).clone(),
                 Err(error) => error.to_string(),
             };
-            self.record_failure(index, &reason, started, None);
+            self.record_failure(index, (None, &reason), started, None);
             self.pause(IDENTIFY_PAUSE);
         }
         Err(read_error)
@@ -261,9 +281,9 @@ impl<'a> NodePool<'a> {
                 return true;
             }
             Ok(Ok(node_chain)) => self.remove(index, &describe_wrong_chain(&node_chain)),
-            Ok(Err(reason)) => self.record_failure(index, &reason, started, None),
+            Ok(Err(reason)) => self.record_failure(index, (None, &reason), started, None),
             Err(error) => {
-                self.record_failure(index, &error.to_string(), started, error.retry_after())
+                self.record_failure(index, (None, &error.to_string()), started, error.retry_after())
             }
         }
         false
@@ -314,7 +334,7 @@ impl<'a> NodePool<'a> {
                 Ok(Err(reason)) => (reason, None),
                 Err(error) => (error.to_string(), error.retry_after()),
             };
-            self.record_failure(index, &reason, started, requested_pause);
+            self.record_failure(index, (None, &reason), started, requested_pause);
             first_index = index + 1;
         }
     }

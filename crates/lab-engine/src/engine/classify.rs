@@ -6,6 +6,7 @@
 use lab_model::plan::RecordedRequest;
 use lab_model::record::Class;
 use wire::json::DEPTH_CEILING;
+use wire::method::ResultForm;
 use wire::quantity::parse_decimal;
 use wire::response::{
     Outcome, Response, ResponseError, Responses, parse_response, parse_responses,
@@ -20,14 +21,14 @@ pub(crate) struct CallOutcome {
     pub(crate) class: Class,
     /// Code of the JSON-RPC error; `None` if the response is no JSON-RPC error.
     pub(crate) code: Option<i64>,
-    /// True if the result is null.
-    pub(crate) null: bool,
+    /// Form of the result; `None` without a result.
+    pub(crate) form: Option<ResultForm>,
 }
 
 impl CallOutcome {
     /// Returns an outcome of this class without an error code.
     pub(crate) const fn of(class: Class) -> CallOutcome {
-        CallOutcome { class, code: None, null: false }
+        CallOutcome { class, code: None, form: None }
     }
 
     /// Classifies a JSON-RPC response. A result with an HTTP error status counts as an HTTP error,
@@ -36,7 +37,8 @@ impl CallOutcome {
         match outcome {
             Outcome::Result(_) if status >= 400 => by_status(status),
             Outcome::Result(result) => {
-                CallOutcome { null: *result == b"null", ..CallOutcome::of(Class::Ok) }
+                let form = Some(ResultForm::of(result));
+                CallOutcome { form, ..CallOutcome::of(Class::Ok) }
             }
             Outcome::Error { code, .. } => {
                 CallOutcome { code: Some(*code), ..CallOutcome::of(Class::RpcError) }

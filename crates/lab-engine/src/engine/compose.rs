@@ -77,6 +77,17 @@ pub(crate) struct RequestKey {
     pub(crate) step: u16,
 }
 
+/// The current request of a worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) key: RequestKey,
+    /// Index of the stage among all stages of the plan.
+    pub(crate) stage: u16,
+    pub(crate) kind: RequestKind,
+    /// Number of calls, at least 1.
+    pub(crate) calls: usize,
+}
+
 impl RequestKey {
     /// Returns the index of the transaction, in a scenario with transactions.
     pub(crate) fn transaction(self) -> u32 {
@@ -437,17 +448,13 @@ impl CallWriter {
     /// Checks that there is at least one value to draw from.
     fn check_values(&self, mix: &str, draw: &Draw) -> Result<(), EngineFault> {
         let missing = match draw {
-            Draw::BlockHash if self.chain.block_hashes.is_empty() => "block hashes",
-            Draw::TransactionHash if self.chain.transaction_hashes.is_empty() => {
-                "transaction hashes"
-            }
-            Draw::Address(listed) if listed.is_empty() && self.chain.addresses.is_empty() => {
-                "addresses"
-            }
-            Draw::OneOf(texts) if texts.is_empty() => "texts",
-            _ => return Ok(()),
+            Draw::OneOf(texts) if texts.is_empty() => Some("texts"),
+            _ => self.chain.missing_values(draw),
         };
-        Err(EngineFault::MissingValues { mix: mix.to_owned(), missing })
+        match missing {
+            Some(missing) => Err(EngineFault::MissingValues { mix: mix.to_owned(), missing }),
+            None => Ok(()),
+        }
     }
 
     /// Writes a call with this id and random parameters.

@@ -4,6 +4,8 @@
 //! Setting and removing a deadline takes constant time. A worker has at most one deadline, so the
 //! memory depends only on the number of workers. Times are nanoseconds since the start of the run.
 
+/// A stop extends deadlines if it takes at least the timeout divided by this.
+const EXTENSION_PARTS: u64 = 10;
 /// Id that marks the end of a queue.
 const NO_WORKER: u32 = u32::MAX;
 /// Index that marks a worker without a deadline.
@@ -19,6 +21,8 @@ struct Entry {
     /// Worker after this one in the queue, or [`NO_WORKER`].
     next: u32,
     expires_at: u64,
+    /// Time by which [`Deadlines::extend`] has extended the deadline.
+    extended_ns: u64,
 }
 
 /// A queue of workers in the order of their deadlines.
@@ -43,7 +47,13 @@ pub(crate) struct Deadlines {
 impl Deadlines {
     /// Creates one queue per timeout, in the order of `timeouts_ns`.
     pub(crate) fn new(workers: usize, timeouts_ns: &[u64]) -> Deadlines {
-        let unset = Entry { queue: NO_QUEUE, previous: NO_WORKER, next: NO_WORKER, expires_at: 0 };
+        let unset = Entry {
+            queue: NO_QUEUE,
+            previous: NO_WORKER,
+            next: NO_WORKER,
+            expires_at: 0,
+            extended_ns: 0,
+        };
         let queue = |&timeout_ns: &u64| Queue { first: NO_WORKER, last: NO_WORKER, timeout_ns };
         Deadlines { entries: vec![unset; workers], queues: timeouts_ns.iter().map(queue).collect() }
     }
@@ -58,6 +68,7 @@ impl Deadlines {
             previous: last,
             next: NO_WORKER,
             expires_at: now.saturating_add(timeout_ns),
+            extended_ns: 0,
         };
         if last == NO_WORKER {
             self.queues[queue].first = worker;
@@ -87,14 +98,33 @@ impl Deadlines {
         self.entries[worker as usize].queue = NO_QUEUE;
     }
 
-    /// Removes the first worker of a queue and returns it with its deadline. Returns `None` if no
-    /// deadline of the queue has passed.
+    /// Extends the deadlines of a queue by a time in which the thread was stopped, which is not a
+    /// delay of the server. Does nothing if the stop is short compared with the timeout.
+    pub(crate) fn extend(&mut self, queue: usize, stopped_ns: u64, now: u64) {
+        let Queue { first, timeout_ns, .. } = self.queues[queue];
+        if stopped_ns < timeout_ns / EXTENSION_PARTS {
+            return;
+        }
+        let mut worker = first;
+        while worker != NO_WORKER {
+            let entry = &mut self.entries[worker as usize];
+            // A deadline that was set in the stop is extended by less.
+            let latest_ns = now.saturating_add(timeout_ns).saturating_sub(entry.expires_at);
+            let extension_ns = stopped_ns.min(latest_ns);
+            entry.expires_at += extension_ns;
+            entry.extended_ns += extension_ns;
+            worker = entry.next;
+        }
+    }
+
+    /// Removes the first worker of a queue and returns it with its deadline, without extensions.
+    /// Returns `None` if no deadline of the queue has passed.
     pub(crate) fn take_expired(&mut self, queue: usize, now: u64) -> Option<(u32, u64)> {
         let expires_at = self.earliest(queue)?;
         let first = self.queues[queue].first;
         (expires_at <= now).then(|| {
             self.remove(first);
-            (first, expires_at)
+            (first, expires_at - self.entries[first as usize].extended_ns)
         })
     }
 

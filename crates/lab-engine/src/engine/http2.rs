@@ -18,12 +18,12 @@ use lab_model::plan::Target;
 use lab_model::record::Traffic;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use wire::retry_after::parse_retry_after;
 
 use super::EngineFault;
 use super::body::{Body, ReceivedBody};
 use super::compose::{AGENT, host_header};
 use super::connection::{Connection, PIECE_BYTES, ReadResult};
-use super::reader;
 use super::world::Socket;
 
 /// Flow-control window of a stream, in bytes. A large window does not limit the throughput.
@@ -89,6 +89,8 @@ pub(crate) enum Progress {
     TooLong,
     /// The stream or the connection has ended.
     Broken,
+    /// The server has not processed the request, so it can be sent again.
+    Unprocessed,
 }
 
 impl<S: Socket> Session<S> {
@@ -169,11 +171,13 @@ impl Exchange {
             Some(body) => body,
             None => match Pin::new(&mut self.response).poll(&mut context) {
                 Poll::Pending => return Progress::Incomplete,
+                Poll::Ready(Err(error)) if is_unprocessed(&error) => {
+                    return Progress::Unprocessed;
+                }
                 Poll::Ready(Err(_)) => return Progress::Broken,
                 Poll::Ready(Ok(response)) => {
                     let value = response.headers().get(header::RETRY_AFTER);
-                    let retry_after =
-                        value.and_then(|value| reader::parse_retry_after(value.as_bytes()));
+                    let retry_after = value.and_then(|value| parse_retry_after(value.as_bytes()));
                     self.head = Some((response.status().as_u16(), retry_after));
                     self.body.insert(response.into_body())
                 }
@@ -202,6 +206,14 @@ impl Exchange {
     pub(crate) fn received(&self) -> ReceivedBody<'_> {
         self.received.received()
     }
+}
+
+/// Returns true if the server has not processed the stream. A GOAWAY frame names the last stream that
+/// the server may process (RFC 9113, 6.8), and h2 reports a remote GOAWAY only to later streams. The
+/// server has not processed a refused stream either (8.7).
+fn is_unprocessed(error: &h2::Error) -> bool {
+    let is_refused = error.reason() == Some(h2::Reason::REFUSED_STREAM);
+    error.is_remote() && (error.is_go_away() || is_refused)
 }
 
 /// Returns a request with the URI and the header fields of every request, except Content-Length.

@@ -6,9 +6,10 @@
 //! `crates/lab-engine/src/engine/classify.rs` interprets the body.
 
 use std::mem::MaybeUninit;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use memchr::memmem;
+use wire::retry_after::parse_retry_after;
 
 use super::body::{Body, ReceivedBody, TooLong};
 
@@ -345,16 +346,6 @@ fn parse_keep_alive(value: &[u8], default: bool) -> bool {
         value.split(|&byte| byte == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(word))
     };
     if contains(b"close") { false } else { default || contains(b"keep-alive") }
-}
-
-/// Parses Retry-After: seconds, or a date (RFC 9110, 10.2.3). A date in the past gives zero.
-/// Returns `None` if the value is invalid.
-pub(crate) fn parse_retry_after(value: &[u8]) -> Option<Duration> {
-    if let Some(seconds) = parse_number(value) {
-        return Some(Duration::from_secs(seconds as u64));
-    }
-    let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
-    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
 impl Chunks {

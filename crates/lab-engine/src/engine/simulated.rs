@@ -1,4 +1,5 @@
-//! A simulated network and server for the engine, with virtual time.
+//! A simulated network and server for the engine, with virtual time. Only tests and `cargo xtask
+//! sim` have it, by the feature `sim`.
 //!
 //! The engine's real loop runs on this network. A seed determines every byte, delay and fault, so
 //! the same seed gives the same run, byte for byte. The server speaks HTTP/1.1 without TLS.
@@ -13,16 +14,19 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use lab_model::plan::Plan;
 use lab_model::record::Class;
 use memchr::memmem;
 use rustix::event::epoll::{Event, EventData, EventFlags};
 
-use super::EngineFault;
 use super::rng::Rng;
-use super::thread::EngineThread;
+use super::thread::{EVENTS_MAX, EngineThread, ThreadArgs};
 use super::world::{Socket, World};
+use super::{Engine, EngineFault, build_peer};
+use crate::chain::ChainFacts;
 
 const MICROSECOND_NS: u64 = 1_000;
 /// Size of a socket's send buffer in bytes.
@@ -71,14 +75,24 @@ impl Network {
         Network(Rc::new(RefCell::new(NetworkState {
             now: 0,
             rng: Rng::new(seed, 0, 0, 0),
-            timeout_ns: super::thread::pace::nanos(timeout),
+            timeout_ns: super::time::nanos(timeout),
             faults,
             endpoints: Vec::new(),
             queue: BinaryHeap::new(),
             event_count: 0,
             ready: VecDeque::new(),
             counts: ServerCounts::default(),
+            pause: None,
         })))
+    }
+
+    /// Stops the engine's thread for `length` once the run has reached `at`. The network and the
+    /// server continue meanwhile. `readings` is the number of times that the thread still reads its
+    /// clock before the stop; `None` stops it in its next wait.
+    pub fn pause_client(&self, at: Duration, readings: Option<u64>, length: Duration) {
+        let nanos = super::time::nanos;
+        let pause = Pause { at: nanos(at), readings, length: nanos(length) };
+        self.0.borrow_mut().pause = Some(pause);
     }
 
     /// Returns the counts so far.
@@ -87,30 +101,45 @@ impl Network {
     }
 }
 
-/// An engine thread on the simulated network. Its owner runs the passes of its loop one by one.
-pub(crate) struct SteppedThread {
-    /// `None` once the thread has ended.
-    thread: Option<EngineThread<Network>>,
-    /// Buffer for the events of one pass.
-    events: Vec<Event>,
-}
-
-impl SteppedThread {
-    /// Wraps a thread that has not run yet.
-    pub(crate) fn new(thread: EngineThread<Network>) -> SteppedThread {
-        SteppedThread { thread: Some(thread), events: Vec::new() }
-    }
-
-    /// Runs one pass of the loop. The last pass also hands over the last interval of counts.
-    /// Returns false if the thread had ended before this call.
-    pub(crate) fn step(&mut self) -> bool {
-        let Some(thread) = &mut self.thread else { return false };
-        // A simulated wait cannot fail.
-        let continues = thread.run_once(&mut self.events).is_ok_and(|continues| continues);
-        if !continues && let Some(thread) = self.thread.take() {
-            thread.end();
-        }
-        true
+impl Engine {
+    /// Starts a simulated run with one thread and virtual time. Each call of [`Engine::next`]
+    /// advances the run to its next interval.
+    ///
+    /// # Errors
+    /// Fails if the plan needs something that the engine or the chain's facts lack.
+    pub fn simulated(
+        plan: Arc<Plan>,
+        chain: &Arc<ChainFacts>,
+        network: &Network,
+    ) -> Result<Engine, EngineFault> {
+        let (mut engine, filled_sender, samples_sender) = Engine::new(&plan, 1);
+        // The simulated network ignores the address of a connect.
+        let ignored_address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let args = ThreadArgs {
+            plan: &plan,
+            chain,
+            addresses: &[ignored_address],
+            peer: &Arc::new(build_peer(&plan)?),
+            shared: &Arc::clone(&engine.shared),
+            index: 0,
+            threads: 1,
+            filled: filled_sender,
+            spare: engine.add_spare_channel(&plan, 0),
+            samples: samples_sender,
+        };
+        let mut running = Some(EngineThread::new(args, network.clone())?);
+        let mut events = Vec::new();
+        engine.step = Some(Box::new(move || {
+            let Some(thread) = &mut running else { return false };
+            // A simulated wait cannot fail.
+            let continues = thread.run_once(&mut events).is_ok_and(|continues| continues);
+            // The last pass also hands over the last interval of counts.
+            if !continues && let Some(thread) = running.take() {
+                thread.end();
+            }
+            true
+        }));
+        Ok(engine)
     }
 }
 
@@ -131,6 +160,18 @@ struct NetworkState {
     /// Numbers of the connections whose events [`World::wait`] must still report.
     ready: VecDeque<usize>,
     counts: ServerCounts,
+    /// The pause of the engine's thread that is still to come.
+    pause: Option<Pause>,
+}
+
+/// A pause of the engine's thread.
+struct Pause {
+    /// Time at which it is due, in nanoseconds.
+    at: u64,
+    /// Number of clock readings between `at` and the pause; `None` if it begins in a wait.
+    readings: Option<u64>,
+    /// Length in nanoseconds.
+    length: u64,
 }
 
 /// An event on the client's end of a connection.
@@ -396,8 +437,19 @@ impl World for Network {
     type Socket = SimSocket;
 
     fn now(&mut self) -> u64 {
-        let mut net = self.0.borrow_mut();
+        let net = &mut *self.0.borrow_mut();
         net.now += net.rng.between(1, CLOCK_READ_MAX_NS);
+        if let Some(Pause { at, readings: Some(readings), length }) = &mut net.pause
+            && *at <= net.now
+        {
+            match readings.checked_sub(1) {
+                Some(remaining) => *readings = remaining,
+                None => {
+                    net.now += *length;
+                    net.pause = None;
+                }
+            }
+        }
         net.now
     }
 
@@ -454,9 +506,17 @@ impl World for Network {
             let delay_max_ns =
                 if net.draw(stall_rate) { STALL_DELAY_MAX_NS } else { WAKE_DELAY_MAX_NS };
             net.now = wait_end.min(next_event) + net.rng.between(1, delay_max_ns);
+            let woken_at = net.now;
+            let is_due = |pause: &mut Pause| pause.readings.is_none() && pause.at <= woken_at;
+            if let Some(pause) = net.pause.take_if(is_due) {
+                net.now += pause.length;
+                // The signal that continues a stopped thread interrupts its wait without events.
+                return Ok(());
+            }
             net.apply_due();
         }
-        while let Some(number) = net.ready.pop_front() {
+        while events.len() < EVENTS_MAX {
+            let Some(number) = net.ready.pop_front() else { break };
             let endpoint = &mut net.endpoints[number];
             let flags = std::mem::replace(&mut endpoint.flags, EventFlags::empty());
             if let Some(token) = endpoint.token {

@@ -10,6 +10,7 @@
 //! - `call.rs` sends calls and classifies responses.
 //! - `read.rs` reads responses.
 //! - `dial.rs` opens and closes connections.
+//! - `lateness.rs` measures how late the thread itself was.
 //! - `h2_pool.rs` shares HTTP/2 connections among workers.
 //! - `websocket_calls.rs` sends and receives WebSocket messages.
 //!
@@ -28,23 +29,26 @@ use rustix::event::epoll;
 use rustix::thread::set_current_timer_slack;
 
 use super::classify::CallOutcome;
-use super::compose::{Composer, RequestKey, RequestKind};
+use super::compose::{Composer, Request, RequestKey, RequestKind};
 use super::connection::{Connection, PIECE_BYTES, Peer, Phase};
 use super::deadlines::Deadlines;
 use super::thread_recorder::{Gauges, ThreadRecorder};
+use super::time::nanos;
 use super::transactions::TransactionQueue;
 use super::world::{WAKEUP, World};
 use super::{EngineFault, Sample, Shared};
 use crate::chain::ChainFacts;
 use call::SampleSender;
 use h2_pool::H2Pool;
+use lateness::Lateness;
 use pace::ScenarioState;
 use websocket_calls::WebSocketCalls;
 
 mod call;
 pub(crate) mod dial;
 mod h2_pool;
-pub(crate) mod pace;
+mod lateness;
+mod pace;
 mod read;
 mod websocket_calls;
 
@@ -63,7 +67,7 @@ const SPIN_INITIAL_NS: u64 = 50_000;
 /// Minimum wait that counts as idle time. A shorter wait is only the time of the system call.
 const IDLE_MIN_NS: u64 = 2_000;
 /// Maximum number of events that one pass of the loop handles.
-const EVENTS_MAX: usize = 256;
+pub(super) const EVENTS_MAX: usize = 256;
 
 // Indexes of the queues of [`Deadlines`].
 
@@ -129,17 +133,6 @@ enum WorkerState {
     AwaitingResponse,
 }
 
-/// The current request of a worker.
-#[derive(Clone, Copy, Debug)]
-struct Request {
-    key: RequestKey,
-    /// Index of the stage among all stages of the plan.
-    stage: u16,
-    kind: RequestKind,
-    /// Number of calls, at least 1.
-    calls: usize,
-}
-
 /// A worker (k6: VU), which runs one iteration at a time. Over HTTP/1.1 and WebSockets it has its
 /// own connection. Each pooled HTTP/2 connection has an entry of this type too (`h2_pool.rs`).
 struct Worker<S> {
@@ -166,6 +159,12 @@ struct Worker<S> {
     ready_at: u64,
     /// Time when the call was sent. While the worker connects, the time when the connect began.
     sent_at: u64,
+    /// Number of times that the request was sent again, because the server had not processed it.
+    retries: u32,
+    /// How much later the call was sent, or its connection opened, because of this thread.
+    late_ns: u64,
+    /// The turn in which the worker last could read or write: the turn's look at the sockets.
+    advanced_in_turn: u64,
     /// Methods of the calls in a batch.
     methods: Vec<u16>,
     /// Body of the request if the call is sampled for the comparison with the reference node.
@@ -210,6 +209,7 @@ pub(crate) struct EngineThread<W: World> {
     pool: Option<H2Pool<W::Socket>>,
     /// The shared state of all WebSockets; `None` for HTTP.
     websocket: Option<WebSocketCalls>,
+    lateness: Lateness,
     /// The current values. The recorder stores them at the end of each interval.
     gauges: Gauges,
 }
@@ -225,11 +225,8 @@ impl<W: World> EngineThread<W> {
         let mut workers = Vec::new();
         // The timeout of each queue of [`Deadlines`], in the order of constants such as
         // `RESPONSE_QUEUE`. The timeout of a queue of pauses is the length of the pause.
-        let mut timeouts = vec![
-            pace::nanos(plan.target.timeout),
-            pace::nanos(plan.target.connect_timeout),
-            BACK_OFF_NS,
-        ];
+        let mut timeouts =
+            vec![nanos(plan.target.timeout), nanos(plan.target.connect_timeout), BACK_OFF_NS];
         for (index, scenario) in plan.scenarios.iter().enumerate() {
             let first_id = workers.len();
             let threads = pace::assigned_threads(scenario, args.threads);
@@ -237,7 +234,7 @@ impl<W: World> EngineThread<W> {
                 pace::worker_indexes(scenario, args.index, threads)
                     .map(|worker_index| Worker::new(index, worker_index)),
             );
-            timeouts.push(pace::nanos(scenario.pause));
+            timeouts.push(nanos(scenario.pause));
             let log = args.shared.transactions.as_ref();
             let transactions = plan.mixes[scenario.mix].transactions().zip(log);
             scenarios.push(ScenarioState::new(
@@ -254,7 +251,7 @@ impl<W: World> EngineThread<W> {
             let pooled_count = h2_pool::pooled_max(workers.len());
             workers.extend((0..pooled_count).map(|_| Worker::new(0, 0)));
         }
-        let (stages, methods) = (plan.stages().count(), plan.methods.len());
+        let (stages, methods) = (plan.stages().count(), &plan.methods);
         let mut composer = Composer::new(plan, args.chain)?;
         composer.log_transactions(args.shared.transactions.as_ref());
         Ok(EngineThread {
@@ -267,7 +264,7 @@ impl<W: World> EngineThread<W> {
             reuse: plan.connections.reuse,
             response_bytes_max: plan.target.response_bytes_max,
             scenarios,
-            stage_ends: plan.spans().map(|(_, _, span)| pace::nanos(span.to)).collect(),
+            stage_ends: plan.spans().map(|(_, _, span)| nanos(span.to)).collect(),
             deadlines: Deadlines::new(workers.len(), &timeouts),
             workers,
             composer,
@@ -279,6 +276,7 @@ impl<W: World> EngineThread<W> {
             read_queue: VecDeque::new(),
             pool,
             websocket: WebSocketCalls::new(&plan.target)?,
+            lateness: Lateness::default(),
             gauges: Gauges::default(),
         })
     }
@@ -314,6 +312,7 @@ impl<W: World> EngineThread<W> {
             self.clock.world.wait(events, timeout)?;
             events.clear();
         }
+        // A thread that starts late has its first gap.
         self.clock.read();
         Ok(())
     }
@@ -349,6 +348,7 @@ impl<W: World> EngineThread<W> {
     /// Counts the queued iterations and returns all gauges.
     fn update_gauges(&mut self) -> Gauges {
         self.gauges.queued = self.scenarios.iter().map(ScenarioState::queued).sum();
+        self.end_burst();
         self.gauges
     }
 
@@ -362,7 +362,8 @@ impl<W: World> EngineThread<W> {
         };
         // The time since the last clock reading was work, not idle time.
         let wait_started = self.clock.read();
-        self.clock.world.wait(events, wake_at.saturating_sub(wait_started))?;
+        let late_ns = self.sleep(events, wait_started, wake_at)?;
+        self.end_turn(wait_started, late_ns, events.len());
         // A wake-up time in the past without work means that the thread spins.
         if events.is_empty() && wake_at <= wait_started && !has_work {
             self.clock.world.yield_now();
@@ -372,8 +373,8 @@ impl<W: World> EngineThread<W> {
         if now - wait_started > IDLE_MIN_NS || (events.is_empty() && !has_work) {
             self.recorder.idle_ns += now - wait_started;
         }
-        if events.is_empty() && wake_at > wait_started {
-            self.adjust_spin(now.saturating_sub(wake_at));
+        if events.is_empty() && wake_at > wait_started && now >= wake_at {
+            self.adjust_spin(now - wake_at);
         }
         Ok(())
     }
@@ -417,6 +418,9 @@ impl<W: World> EngineThread<W> {
             }
             return;
         };
+        if connection.phase != Phase::Open {
+            worker.late_ns += self.lateness.of_event(self.clock.now);
+        }
         match connection.phase {
             Phase::Connecting => self.on_connected(worker_id),
             Phase::Handshaking => self.continue_handshake(worker_id),
@@ -425,6 +429,7 @@ impl<W: World> EngineThread<W> {
                     epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
                 );
                 if flags.contains(epoll::EventFlags::OUT) {
+                    worker.advanced_in_turn = self.lateness.polled_at;
                     // After a write error, the next read reports the end of the connection.
                     let _ignored = connection.flush(&mut self.recorder.interval.traffic);
                     self.send_pong(worker_id);
@@ -436,16 +441,18 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Fails the requests and connects whose deadline has passed.
+    /// Fails the requests and connects whose deadline has passed. A response that arrived before
+    /// its deadline, but while the thread was stopped, is read first: only deadlines before the last
+    /// look at the sockets count.
     fn fail_expired(&mut self) {
+        let polled_at = self.lateness.polled_at;
         while let Some((worker_id, expired_at)) =
-            self.deadlines.take_expired(RESPONSE_QUEUE, self.clock.now)
+            self.deadlines.take_expired(RESPONSE_QUEUE, polled_at)
         {
             self.close_connection(worker_id);
             self.fail_request(worker_id, Class::Timeout, expired_at);
         }
-        while let Some((worker_id, expired_at)) =
-            self.deadlines.take_expired(DIAL_QUEUE, self.clock.now)
+        while let Some((worker_id, expired_at)) = self.deadlines.take_expired(DIAL_QUEUE, polled_at)
         {
             let connection = self.workers[worker_id as usize].connection.as_ref();
             let phase = connection.map(|connection| connection.phase);
@@ -490,6 +497,9 @@ impl<S> Worker<S> {
             call_scheduled_at: 0,
             ready_at: 0,
             sent_at: 0,
+            retries: 0,
+            late_ns: 0,
+            advanced_in_turn: 0,
             methods: Vec::new(),
             sample: None,
         }

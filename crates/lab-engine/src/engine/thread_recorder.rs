@@ -10,11 +10,13 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 use std::time::Duration;
 
-use lab_model::record::{Interval, Slot, to_nanos};
+use lab_model::record::{GAP_MIN_NS, Interval, Slot, to_nanos};
 use rustix::time::{ClockId, clock_gettime};
+use wire::method::{Method, ResultForm, find_in_any_family};
 
 use super::classify::CallOutcome;
 use super::compose::RequestKind;
+use super::time::nanos;
 
 /// Length of an interval, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
@@ -36,8 +38,8 @@ pub(crate) struct ThreadRecorder {
     pub(crate) interval: Interval,
     /// Number of stages of the plan.
     stages: usize,
-    /// Number of methods of the plan.
-    methods: usize,
+    /// For each method of the plan: its row in a method table, which has the form of its results.
+    rows: Vec<Option<&'static Method>>,
     /// Takes the completed intervals.
     filled: SyncSender<Interval>,
     /// Returns emptied intervals for reuse.
@@ -57,14 +59,14 @@ impl ThreadRecorder {
     pub(crate) fn new(
         thread: usize,
         stages: usize,
-        methods: usize,
+        methods: &[Box<str>],
         filled: SyncSender<Interval>,
         spare: Receiver<Interval>,
     ) -> ThreadRecorder {
         ThreadRecorder {
-            interval: Interval::new(thread, stages, methods),
+            interval: Interval::new(thread, stages, methods.len()),
             stages,
-            methods,
+            rows: methods.iter().map(|name| find_in_any_family(name)).collect(),
             filled,
             spare,
             reserve: None,
@@ -91,10 +93,30 @@ impl ThreadRecorder {
     ) {
         let slot = Slot { stage, method, class: outcome.class };
         self.interval.record(slot, latency_ns, service_ns);
-        self.interval.nulls[usize::from(method)] += u64::from(outcome.null);
+        if let Some(form) = outcome.form {
+            let method = usize::from(method);
+            self.interval.nulls[method] += u64::from(form == ResultForm::Null);
+            let is_wrong = self.rows[method].is_some_and(|row| !row.allows(form));
+            self.interval.wrong_types[method] += u64::from(is_wrong);
+        }
         if let Some(code) = outcome.code {
             self.interval.record_code(method, code);
         }
+    }
+
+    /// Counts a call that the generator itself delayed by `late_ns`. The call must have been
+    /// recorded with this latency. A short delay does not count.
+    pub(crate) fn record_delay(&mut self, slot: Slot, latency_ns: u64, late_ns: u64) {
+        if late_ns >= GAP_MIN_NS {
+            let least_ns = latency_ns.saturating_sub(late_ns);
+            self.interval.record_delayed(slot, latency_ns, least_ns);
+        }
+    }
+
+    /// Returns the time for which this thread was runnable but had no core, since its start. Returns
+    /// 0 if the kernel does not report it.
+    pub(crate) fn run_delay_ns(&self) -> u64 {
+        self.cost.as_ref().and_then(ThreadCost::read_run_delay).map_or(0, nanos)
     }
 
     /// Counts a call that ended after its stage. `slot` is the call's stage, method and class.
@@ -152,7 +174,7 @@ impl ThreadRecorder {
     fn take_empty(&mut self) -> Interval {
         let thread = self.interval.thread;
         let reused = self.reserve.take().or_else(|| self.spare.try_recv().ok());
-        reused.unwrap_or_else(|| Interval::new(thread, self.stages, self.methods))
+        reused.unwrap_or_else(|| Interval::new(thread, self.stages, self.rows.len()))
     }
 
     /// Hands over the last interval. Blocks until the channel has room.

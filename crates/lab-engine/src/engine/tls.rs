@@ -1,20 +1,14 @@
 //! Converts the TLS settings of a plan for rustls. `crates/lab-engine/src/engine/connection.rs`
 //! runs the handshakes.
 
-use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
 use lab_model::plan::{HttpVersion, Target, Tls, TlsVersion};
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    CipherSuite, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    SupportedCipherSuite, version,
-};
+use rustls::pki_types::ServerName;
+use rustls::{CipherSuite, ClientConfig, RootCertStore, SupportedCipherSuite, version};
 
 use super::EngineFault;
 use super::connection::Peer;
@@ -49,11 +43,10 @@ fn build_config(settings: &Tls, http: HttpVersion) -> Result<ClientConfig, Engin
         Some(TlsVersion::Tls12) => vec![&version::TLS12],
         Some(TlsVersion::Tls13) => vec![&version::TLS13],
     };
-    let accept_any = Arc::new(AcceptAnyCertificate { provider: Arc::clone(&provider) });
     let builder =
         ClientConfig::builder_with_provider(provider).with_protocol_versions(&versions)?;
     let mut config = if settings.insecure {
-        builder.dangerous().with_custom_certificate_verifier(accept_any).with_no_client_auth()
+        wire::tls::accept_any_certificate(builder)
     } else {
         let anchors = read_anchors(settings.ca.as_deref())?;
         builder.with_root_certificates(anchors).with_no_client_auth()
@@ -70,22 +63,13 @@ fn build_config(settings: &Tls, http: HttpVersion) -> Result<ClientConfig, Engin
     Ok(config)
 }
 
-/// Returns the trust anchors of Mozilla's list, and the trust anchors in the plan's file.
+/// Returns the public root certificates and those in the plan's file.
 fn read_anchors(file: Option<&Path>) -> Result<RootCertStore, EngineFault> {
-    let mut anchors = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    let Some(path) = file else { return Ok(anchors) };
-    let fault = |reason: &dyn Display| EngineFault::Anchors {
-        path: path.to_owned(),
-        reason: reason.to_string(),
-    };
-    let mut certificates =
-        CertificateDer::pem_file_iter(path).map_err(|error| fault(&error))?.peekable();
-    if certificates.peek().is_none() {
-        return Err(fault(&"the file has no certificate"));
-    }
-    for certificate in certificates {
-        let certificate = certificate.map_err(|error| fault(&error))?;
-        anchors.add(certificate).map_err(|error| fault(&error))?;
+    let mut anchors = wire::tls::public_roots();
+    if let Some(path) = file {
+        wire::tls::read_certificates(path)
+            .and_then(|certificates| wire::tls::add_roots(&mut anchors, certificates))
+            .map_err(|reason| EngineFault::Anchors { path: path.to_owned(), reason })?;
     }
     Ok(anchors)
 }
@@ -134,49 +118,6 @@ fn openssl_name(iana: &str) -> String {
     let cipher =
         cipher.replace("AES_", "AES").replace("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305");
     format!("{exchange}-{cipher}").replace('_', "-")
-}
-
-/// Accepts any server certificate, for plans with `tls_insecure`.
-#[derive(Debug)]
-struct AcceptAnyCertificate {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for AcceptAnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use rustix::net::{
 };
 
 use super::EngineFault;
-use super::thread::pace;
+use super::time::nanos;
 
 /// Event token of the [`Wakeup`].
 pub(crate) const WAKEUP: u64 = u64::MAX;
@@ -151,11 +151,11 @@ impl World for System {
     type Socket = TcpStream;
 
     fn now(&mut self) -> u64 {
-        pace::nanos(Instant::now().saturating_duration_since(self.origin))
+        nanos(Instant::now().saturating_duration_since(self.origin))
     }
 
     fn until_start(&mut self) -> u64 {
-        pace::nanos(self.origin.saturating_duration_since(Instant::now()))
+        nanos(self.origin.saturating_duration_since(Instant::now()))
     }
 
     fn connect(&mut self, address: SocketAddr) -> io::Result<TcpStream> {

@@ -2,14 +2,13 @@
 //! time in which tasks waited for it. Version 2 of cgroups is supported in full. Many hosts still
 //! have version 1. There, only the CPU quota and the limits of memory and disk are supported.
 //!
-//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`. In the name of a
-//! metric, `*` stands for the name of a group of processes (`process.rs`).
-//!
 //! A controller limits one kind of resource. Version 2 has one hierarchy of folders for all
 //! controllers, and version 1 has a hierarchy for each controller. A limit can be set at any level
 //! of a hierarchy, so all levels from the process's cgroup up to the level below the root are read.
 //! The sample reports the lowest CPU quota. For memory and for disk, it reports the limit with the
 //! highest utilization (<https://docs.kernel.org/admin-guide/cgroup-v2.html>).
+//!
+//! `host.rs` explains `host!`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

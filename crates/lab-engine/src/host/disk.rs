@@ -2,13 +2,12 @@
 //! devices (loop, ram) and optical drives. Includes stacked devices (dm, md), and the devices below
 //! them.
 //!
-//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`. In the name of a
-//! metric, `*` stands for the name of the device.
-//!
 //! The formulas are in <https://docs.kernel.org/admin-guide/iostats.html>. Since version 5.0, the
 //! kernel measures utilization in clock ticks, so the reported utilization can be too low. A device
 //! that serves requests in parallel may take more load even at a utilization of 100 %. Therefore
 //! the analysis of bottlenecks also uses the queue length and the pressure.
+//!
+//! `host.rs` explains `host!`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

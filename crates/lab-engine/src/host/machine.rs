@@ -2,8 +2,7 @@
 //! is the share of time in which tasks waited for it. `disk.rs` and `network.rs` sample the
 //! devices, and `process.rs` samples the processes.
 //!
-//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`, for example
-//! `cpu_user`.
+//! `host.rs` explains `host!`.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,7 @@
 //! Samples network devices and the TCP stack: bytes, drops, retransmits, refused connections and
 //! memory. `sockets.rs` samples single sockets.
 //!
-//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`. In the name of a
-//! metric, `*` stands for the name of the device.
+//! `host.rs` explains `host!`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -5,8 +5,7 @@
 //! the target, or the plan names it. The name of the group is part of the metric names.
 //! `threads.rs` reads the threads, and `cgroup.rs` the limits.
 //!
-//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`. In the name of a
-//! metric, `*` stands for the name of the group.
+//! `host.rs` explains `host!`.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -32,6 +32,11 @@ pub(super) struct Socket {
     /// For a listener, the maximum length of its accept queue, or 0 if it is unknown. Always 0 for
     /// a socket that is no listener.
     pub(super) backlog: u32,
+    /// Number of sent bytes that the other side has not acknowledged. 0 for a listener, and if it is
+    /// unknown.
+    pub(super) unacknowledged: u32,
+    /// Smoothed round-trip time; `None` if the kernel does not report it.
+    pub(super) round_trip: Option<Duration>,
     /// `None` if the kernel does not report these times.
     pub(super) idle: Option<IdleTimes>,
 }
@@ -57,6 +62,11 @@ impl Socket {
     /// response at once.
     pub(super) fn is_unclear(&self) -> bool {
         self.unread == 0 && self.idle.is_some_and(|idle| idle.received == idle.sent)
+    }
+
+    /// Returns true if the socket received data in the last second.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.idle.is_some_and(|idle| idle.received < Duration::from_secs(1))
     }
 
     /// Returns true if the socket has unread data, or if its last activity was to receive data. Its
@@ -199,11 +209,15 @@ fn parse_socket(bytes: &[u8]) -> Option<Socket> {
         remote: address_at(6, 24)?,
         inode: u64::from(u32_at(bytes, 68)?),
         unread: u32_at(bytes, 56)?,
-        backlog: u32_at(bytes, 60)?,
+        backlog: 0,
+        unacknowledged: 0,
+        round_trip: None,
         idle: None,
     };
-    if socket.state != State::Listen {
-        socket.backlog = 0;
+    let send_queue = u32_at(bytes, 60)?;
+    match socket.state {
+        State::Listen => socket.backlog = send_queue,
+        _ => socket.unacknowledged = send_queue,
     }
     // The attributes follow the struct. Each begins with its length and its kind.
     let mut attributes = bytes.get(72..)?;
@@ -212,6 +226,7 @@ fn parse_socket(bytes: &[u8]) -> Option<Socket> {
         let Some(content) = attributes.get(4..length) else { break };
         if kind == INFO {
             socket.idle = parse_idle_times(content);
+            socket.round_trip = parse_round_trip(content);
         }
         attributes = attributes.get(length.next_multiple_of(4)..).unwrap_or(&[]);
     }
@@ -223,6 +238,13 @@ fn parse_socket(bytes: &[u8]) -> Option<Socket> {
 fn parse_idle_times(info: &[u8]) -> Option<IdleTimes> {
     let time_at = |offset| Some(Duration::from_millis(u64::from(u32_at(info, offset)?)));
     Some(IdleTimes { sent: time_at(44)?, received: time_at(52)? })
+}
+
+/// Parses `tcpi_rtt` of a `struct tcp_info`, which is in microseconds. Returns `None` if the struct
+/// is too short, or if no round trip was measured yet.
+fn parse_round_trip(info: &[u8]) -> Option<Duration> {
+    let micros = u32_at(info, 68).filter(|micros| *micros > 0)?;
+    Some(Duration::from_micros(u64::from(micros)))
 }
 
 /// Returns the number at an offset, in this host's byte order. Returns `None` beyond the end.
@@ -255,6 +277,8 @@ fn read_proc() -> io::Result<Vec<Socket>> {
         inode: entry.inode,
         unread: entry.rx_queue,
         backlog: 0,
+        unacknowledged: entry.tx_queue,
+        round_trip: None,
         idle: None,
     };
     Ok(entries.map(socket).collect())

@@ -9,8 +9,7 @@
 //! connection carries several calls at once (HTTP/2). A connection is unclear if its times do not
 //! show which side must act next.
 //!
-//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`, for example
-//! `ports_used`.
+//! `host.rs` explains `host!`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -94,11 +93,14 @@ impl TargetSockets {
         };
         let mut search_duration = Duration::ZERO;
         self.add_ports(&sockets, values);
+        self.add_round_trips(&sockets, values);
         if self.local {
             let search_started = Instant::now();
             self.search(now, &sockets, processes);
             search_duration = search_started.elapsed();
             self.add_inbound(&sockets, values);
+            let own_inodes = find::read_socket_inodes(std::process::id());
+            self.add_other_clients(&sockets, &own_inodes, values);
             self.add_outbound(&sockets, processes, values);
         }
         // The search has its own interval, so its duration does not count as cost of this reading.
@@ -129,6 +131,43 @@ impl TargetSockets {
         values.add(host!("ports_share"), share(used, available));
     }
 
+    /// Adds the mean round-trip time of this host's connections to the target. A queue on the way to
+    /// the target makes it longer.
+    fn add_round_trips(&self, sockets: &[Socket], values: &mut Values) {
+        let used = sockets.iter().filter(|socket| {
+            socket.remote == self.target && socket.state == State::Established && socket.is_in_use()
+        });
+        let times: Vec<f64> = used
+            .filter_map(|socket| socket.round_trip)
+            .map(|time| time.as_secs_f64() * 1e3)
+            .collect();
+        if !times.is_empty() {
+            values
+                .add(host!("target.round_trip_ms"), times.iter().sum::<f64>() / times.len() as f64);
+        }
+    }
+
+    /// Adds the number of connections of other clients to the target that are in use. `own_inodes` are
+    /// the inodes of this process's sockets. A target in this process has both ends of each
+    /// connection, so it has no other clients.
+    fn add_other_clients(
+        &self,
+        sockets: &[Socket],
+        own_inodes: &BTreeSet<u64>,
+        values: &mut Values,
+    ) {
+        let is_own = |socket: &&Socket| own_inodes.contains(&socket.inode);
+        let own: BTreeSet<SocketAddr> =
+            sockets.iter().filter(is_own).map(|socket| socket.local).collect();
+        let others = sockets.iter().filter(|socket| {
+            socket.local == self.target
+                && socket.state == State::Established
+                && socket.is_in_use()
+                && !own.contains(&socket.remote)
+        });
+        values.add(host!("target.connections_other"), count(others));
+    }
+
     /// Adds the values of the connections from clients to the target.
     fn add_inbound(&mut self, sockets: &[Socket], values: &mut Values) {
         let listeners = sockets.iter().filter(|socket| find::is_listener(socket, self.target));
@@ -149,6 +188,8 @@ impl TargetSockets {
         // A connection that was not accepted yet belongs to no process and has no inode.
         let accepted = || connections().filter(|socket| socket.inode != 0);
         values.add(host!("target.unread_in"), count(accepted().filter(|socket| socket.unread > 0)));
+        let unacknowledged = accepted().filter(|socket| socket.unacknowledged > 0);
+        values.add(host!("target.unacknowledged_in"), count(unacknowledged));
         self.has_times |= connections().any(|socket| socket.idle.is_some());
         if self.has_times {
             let waiting = accepted().filter(|socket| socket.owes_response());

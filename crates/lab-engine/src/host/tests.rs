@@ -2,6 +2,7 @@
 //! time.
 
 use lab_model::metrics::host::HostMetric;
+use test_support::wait::WAIT_TIMEOUT;
 
 use super::*;
 
@@ -9,12 +10,12 @@ fn watch() -> Watch {
     Watch { interval: Duration::from_millis(100), pids: Vec::new(), node_exporter: None }
 }
 
-/// Collects samples until `enough` returns true. Panics after ten seconds.
+/// Collects samples until `enough` returns true. Panics after [`WAIT_TIMEOUT`].
 fn until(watcher: &mut Watcher, enough: impl Fn(&[HostSample]) -> bool) -> Vec<HostSample> {
     let start = Instant::now();
     let mut samples = Vec::new();
     while !enough(&samples) {
-        assert!(start.elapsed() < Duration::from_secs(10), "{samples:?}");
+        assert!(start.elapsed() < WAIT_TIMEOUT, "{samples:?}");
         samples.extend(watcher.take());
         thread::park_timeout(Duration::from_millis(5)); // Sleeps: between two looks.
     }

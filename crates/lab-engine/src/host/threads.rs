@@ -1,12 +1,11 @@
 //! Samples the threads of watched processes: the busiest threads, and the waits for a core or a
 //! disk.
 //!
-//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`. In the name of a
-//! metric, `*` stands for the name of a group of processes or of a thread.
-//!
 //! `/proc/PID/task/*/schedstat` has three numbers: nanoseconds on a core, nanoseconds for which the
 //! thread was runnable but no core was free, and time slices. The second number shows directly that
 //! a process lacks CPU (<https://docs.kernel.org/scheduler/sched-stats.html>).
+//!
+//! `host.rs` explains `host!`.
 
 use std::collections::BTreeMap;
 use std::fs;

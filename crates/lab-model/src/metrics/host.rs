@@ -243,6 +243,12 @@ pub const METRICS: &[HostMetric] = host_metrics! {
     "target.waiting_in" Count: "accepted connections on which a client waits for a response";
     "target.unclear_in" Count:
         "accepted connections whose last send and last receive share a clock tick, so that a client may wait";
+    "target.unacknowledged_in" Count:
+        "accepted connections on which the target has sent bytes that the client has not acknowledged";
+    "target.round_trip_ms" Milliseconds:
+        "mean round-trip time of the connections of this host to the target that were used in the last second";
+    "target.connections_other" Count:
+        "connections to the target of other clients than this load generator that were used in the last second";
     "target.connections_out" Count: "connections of the target to servers behind it";
     "target.waiting_out" Count: "outgoing connections on which the target waits for a response";
     "target.unclear_out" Count:

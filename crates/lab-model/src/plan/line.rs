@@ -189,15 +189,18 @@ impl UrlOptions {
         }
     }
 
-    /// Suggests a shipped mix if `--mix` names neither a shipped mix nor a file.
+    /// Lists the shipped mixes if `--mix` names neither a shipped mix nor a file.
     fn suggest_mix(&self, mut problems: Diagnostics) -> Diagnostics {
         let names: Vec<_> = shipped::names().collect();
-        let Some(nearest_name) = self.mix.as_deref().and_then(|mix| find_nearest_name(mix, &names))
-        else {
-            return problems;
+        let Some(mix) = self.mix.as_deref() else { return problems };
+        let suggestion = match find_nearest_name(mix, &names) {
+            Some(nearest_name) => format!("did you mean {nearest_name}? Shipped mixes"),
+            None => "shipped mixes".to_owned(),
         };
+        let known = names.join(", ");
         for problem in problems.list.iter_mut().filter(|problem| problem.key == "--mix") {
-            problem.message = format!("{}; did you mean {nearest_name}?", problem.message);
+            let message = &problem.message;
+            problem.message = format!("{message}; {suggestion}: {known}");
         }
         problems
     }

@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use settings::find_nearest_name;
 use wire::family::Family;
 use wire::method::methods_of;
 
@@ -402,6 +403,15 @@ fn check_methods(plan: &Plan, warnings: &mut Vec<String>) {
     }
     let unknown = select_names(&|name| find_row(name).is_none());
     if !unknown.is_empty() {
+        let known: Vec<&str> = families
+            .iter()
+            .flat_map(|family| methods_of(*family).methods().map(|row| row.name))
+            .collect();
+        let with_suggestion = |name: &String| match find_nearest_name(name, &known) {
+            Some(nearest_name) => format!("{name} (did you mean {nearest_name}?)"),
+            None => name.clone(),
+        };
+        let unknown: Vec<String> = unknown.iter().map(with_suggestion).collect();
         let families: Vec<_> = families.iter().map(|family| family.as_str()).collect();
         let (unknown, families) = (list_names(&unknown), families.join(", "));
         warnings.push(format!("unknown methods for {families}: {unknown}"));

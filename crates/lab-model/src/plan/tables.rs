@@ -20,16 +20,11 @@ use settings::{Key, Location};
 use super::params::Params;
 use super::threshold_table::Thresholds;
 use super::values::{
-    Address, Bodies, Cipher, Delayed, Families, Headers, MethodName, Reused, SubscriptionKind,
-    TargetUrl, Url, WebSocketUrl,
+    Address, Bodies, Cipher, Delayed, Families, HOUR, Headers, MINUTE, MethodName, Reused, SECOND,
+    SubscriptionKind, TargetUrl, Url, WEEK, WebSocketUrl,
 };
 use super::{HttpVersion, Model, TlsVersion};
 
-// Limits of durations are in milliseconds.
-const SECOND: u64 = 1000;
-const MINUTE: u64 = 60 * SECOND;
-const HOUR: u64 = 3600 * SECOND;
-pub(super) const WEEK: u64 = 7 * 24 * HOUR;
 /// Longest time that histograms record, in milliseconds. It equals `record::TIME_MAX_NS`.
 const TIME_MAX: u64 = 600 * SECOND;
 const GIB: u64 = 1 << 30;
@@ -170,8 +165,8 @@ settings::table! {
         batch: Once<BatchTable> = described "no batches";
         /// Maximum number of iterations. The scenario ends early if it reaches this number.
         iterations: Integer<1, 1_000_000_000_000> = described "no limit";
-        /// Maximum time that iterations in flight or in the queue may continue after the
-        /// scenario's end.
+        /// Maximum time that iterations in flight may continue after the scenario's end. Iterations
+        /// that are still queued then are dropped and counted.
         grace: Period<0, TIME_MAX> = "30s";
     }
 }
@@ -351,6 +346,12 @@ settings::table! {
         /// Maximum share of the time in which the load generator's threads were ready to run, but
         /// had no core. Above it, other processes on the machine distort the numbers.
         waited_share_max: Share = "0.1";
+        /// Maximum share of a latency percentile that the load generator itself may have caused,
+        /// because it was stopped, had no core, or sent late. A percentile is marked if both this
+        /// limit and `scheduling_delay_p99_max` are exceeded. The numbers are invalid if that is
+        /// the median or the 95th percentile. The default is the smallest difference that a
+        /// comparison of single runs reports.
+        generator_share_max: Share = "0.1";
     }
 }
 

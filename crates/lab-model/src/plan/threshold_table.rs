@@ -10,10 +10,7 @@ use serde_json::json;
 use settings::value::{AnyString, Bool, Duration as Period, Json, Once};
 use settings::{Item, Location, Member, Reader, Scalar, Table, TableDoc, Tree, ValueType};
 
-use super::tables::WEEK;
-
-/// A second in milliseconds. Both parameters of `Period`, minimum and maximum, are in milliseconds.
-const SECOND: u64 = 1000;
+use super::values::{SECOND, WEEK};
 
 /// k6's names of a threshold's keys, each with its name in plans.
 const K6_KEYS: [(&str, &str); 4] = [

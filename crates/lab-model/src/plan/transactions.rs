@@ -49,8 +49,21 @@ pub struct Transactions {
     pub next: Vec<Option<u32>>,
     /// For each sender: the index of the first transaction.
     pub first_of_senders: Vec<u32>,
+    /// For each sender: its address and its nonces.
+    pub senders: Vec<Sender>,
     /// Chain id of the transactions. `None` if they are valid on every chain (before EIP-155).
     pub chain_id: Option<u64>,
+}
+
+/// The sender of some transactions of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// The address with `0x`.
+    pub address: String,
+    /// The first nonce.
+    pub first_nonce: u64,
+    /// Number of transactions. Their nonces have no gaps.
+    pub count: u64,
 }
 
 impl Transactions {
@@ -237,6 +250,12 @@ fn build(
     let mut order = vec![0; count];
     let mut next = vec![None; count];
     let mut first_of_senders = Vec::with_capacity(senders.len());
+    let describe = |sorted: &Vec<usize>| {
+        let first = &transactions[sorted[0]];
+        let address = first.sender.to_string();
+        Sender { address, first_nonce: first.nonce, count: sorted.len() as u64 }
+    };
+    let described = senders.iter().map(describe).collect();
     for sorted in senders {
         let mut positions = sorted.clone();
         positions.sort_unstable();
@@ -267,6 +286,7 @@ fn build(
         hashes: order.iter().map(|&index| transactions[index].hash).collect(),
         next,
         first_of_senders,
+        senders: described,
         chain_id,
     }
 }

@@ -22,6 +22,12 @@ mod tests;
 /// Maximum length of a method's name in bytes, as in `wire::call::Limits::DEFAULT`.
 const METHOD_BYTES_MAX: usize = 128;
 
+// Limits of durations are in milliseconds.
+pub(super) const SECOND: u64 = 1000;
+pub(super) const MINUTE: u64 = 60 * SECOND;
+pub(super) const HOUR: u64 = 3600 * SECOND;
+pub(super) const WEEK: u64 = 7 * 24 * HOUR;
+
 /// Maximum number of requests per connection.
 const REUSE_MAX: u64 = 1_000_000_000;
 

@@ -24,10 +24,23 @@ pub struct Row {
     pub failed_share: f64,
     /// Calls with HTTP status 429 / calls.
     pub limited_share: f64,
+    /// Calls whose result is null / calls. `None` in the row of a stage.
+    #[serde(default)]
+    pub null_share: Option<f64>,
+    /// Calls whose result has another JSON type than the method's results, or is null although
+    /// those never are / calls. Methods that no method table has count none. `None` in the row of a
+    /// stage.
+    #[serde(default)]
+    pub wrong_type_share: Option<f64>,
     /// Calls by class, which says how a call ended. Classes without calls are left out.
     pub classes: Vec<ClassRow>,
     /// Latency: time from a call's scheduled send to the end of its response, over all classes.
     pub latency: Quantiles,
+    /// Lower bounds of the latency's quantiles: the latency without the delays that the load
+    /// generator itself caused, because it was stopped or had no core. The true quantiles are
+    /// between these and `latency`. None if the generator delayed no call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_least: Option<Quantiles>,
     /// Service time: time from a call's actual send to the end of its response, over all classes.
     pub service: Quantiles,
     /// Codes of JSON-RPC errors, each with its number of calls.

@@ -269,6 +269,14 @@ pub struct ProbeRow {
     pub folder: Option<String>,
 }
 
+impl ProbeRow {
+    /// Returns true if more than 1 % of the calls failed or were rejected with status 429, so that
+    /// the rate of the results is notably below the rate of the calls.
+    pub fn has_few_results(&self) -> bool {
+        self.failed_share + self.limited_share > 0.01
+    }
+}
+
 /// The universal scalability law (Gunther, Guerrilla Capacity Planning, 2007):
 /// X(N) = λN ÷ (1 + σ(N−1) + κN(N−1)). X is the rate in iterations per second. N is the mean number
 /// of iterations in flight, as measured.

@@ -134,6 +134,8 @@ named! {
         Goodput = "goodput" | "results/s",
         /// Failed calls / calls.
         FailedShare = "failed_share" | "failed, %",
+        /// CPU milliseconds of the target's processes per HTTP request.
+        CpuPerRequest = "cpu_ms_per_request" | "CPU ms/request",
     }
 }
 

@@ -58,6 +58,9 @@ named! {
         Equal = "equal" | "EQUAL",
         /// At least one response differs.
         Different = "different" | "DIFFERENT",
+        /// No response differs whenever it is asked for, but some differ in some of three askings,
+        /// and the chain's movement does not explain that.
+        Unsteady = "unsteady" | "UNSTEADY",
         /// No difference was found, but some calls could not be compared, or there were no calls.
         CannotTell = "cannot-tell" | "CANNOT TELL",
     }
@@ -114,6 +117,9 @@ pub struct MethodRow {
     pub allowed: u64,
     /// Number of calls with at least one difference that is not allowed.
     pub different: u64,
+    /// Number of calls whose responses differ in some of three askings and are equal in others,
+    /// although the chain has not moved in between.
+    pub unsteady: u64,
     /// Number of calls that could not be compared. Neither server responded, or the responses
     /// differed while the servers had different newest blocks.
     pub unanswered: u64,
@@ -131,6 +137,8 @@ pub struct DifferenceRow {
     pub pointer: String,
     /// True if the difference counts in the verdict. False if it is allowed.
     pub counts: bool,
+    /// True if the difference went away when both servers were called again.
+    pub unsteady: bool,
     /// Name of the known habit that explains the difference, if there is one.
     pub habit: Option<String>,
     /// Number of calls with such a difference.

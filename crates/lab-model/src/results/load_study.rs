@@ -53,6 +53,20 @@ pub struct LoadStudyResult {
     pub warnings: Vec<String>,
 }
 
+impl LoadStudyResult {
+    /// Returns the verdict about all limits of ratios: broken if one is broken, otherwise "cannot
+    /// tell" if one cannot be told. `None` if the study has no limit.
+    pub fn ratio_verdict(&self) -> Option<RatioVerdict> {
+        let verdicts = || self.plans.iter().flat_map(|plan| &plan.ratios).map(|row| row.verdict);
+        let has = |verdict| verdicts().any(|other| other == verdict);
+        verdicts().next().map(|_| match () {
+            () if has(RatioVerdict::Broken) => RatioVerdict::Broken,
+            () if has(RatioVerdict::CannotTell) => RatioVerdict::CannotTell,
+            () => RatioVerdict::Kept,
+        })
+    }
+}
+
 // `named!` gives each variant its name in JSON, and a label for reports if the label differs.
 named! {
     /// Why a study ended.
@@ -150,9 +164,50 @@ pub struct PlanResult {
     pub comparison: CompareResult,
     /// The A/A control compared with the baseline. None if the study has no control.
     pub control: Option<CompareResult>,
+    /// The ratios to the baseline for which the study file sets a limit.
+    #[serde(default)]
+    pub ratios: Vec<RatioRow>,
     /// The widest confidence interval of the metric [`StudyDesign::precision_of`]: its half-width,
     /// as a share of the baseline's value. None if an interval is missing.
     pub precision: Option<f64>,
+}
+
+/// The ratio of one metric of a variant to the baseline, with its limit. The metric covers all
+/// methods.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RatioRow {
+    /// The variant's name.
+    pub variant: String,
+    /// The metric.
+    pub metric: Metric,
+    /// The baseline's value: the median over its runs. None if it is unknown.
+    pub a: Option<f64>,
+    /// The variant's value: the median over its runs. None if it is unknown.
+    pub b: Option<f64>,
+    /// Number of rounds in which both values are known. Only CPU time is known in rounds that the
+    /// load generator limited.
+    pub rounds: usize,
+    /// The variant's value / the baseline's. For goodput, the baseline's value / the variant's, so
+    /// a smaller ratio is always better.
+    pub ratio: Option<f64>,
+    /// 95 % confidence interval of the ratio. None if there are too few data.
+    pub interval: Option<(f64, f64)>,
+    /// The largest allowed ratio.
+    pub ratio_max: f64,
+    /// The verdict.
+    pub verdict: RatioVerdict,
+}
+
+named! {
+    /// The verdict about a ratio.
+    pub enum RatioVerdict {
+        /// The whole interval is at or below the limit.
+        Kept = "kept",
+        /// The whole interval is above the limit.
+        Broken = "broken",
+        /// The interval contains the limit, or is unknown.
+        CannotTell = "cannot-tell" | "cannot tell",
+    }
 }
 
 /// One round: a run of each variant under each plan or case.
@@ -198,9 +253,12 @@ pub struct StudyRunRow {
 pub struct RunCounts {
     /// Duration of the load in seconds.
     pub seconds: f64,
+    /// Duration of the load without the warm-up, in seconds. 0 in files of older versions.
+    #[serde(default)]
+    pub measured_seconds: f64,
     /// Number of HTTP requests that ended.
     pub requests: u64,
-    /// Number of HTTP requests with status 429.
+    /// Number of calls with HTTP status 429.
     pub limited: u64,
     /// Successful calls per second, without warm-up.
     pub goodput: f64,
@@ -212,9 +270,9 @@ pub struct RunCounts {
     pub p95_ms: f64,
     /// CPU seconds of the target's processes. None if they are unknown.
     pub server_cpu: Option<f64>,
-    /// Number of full TLS handshakes.
+    /// Number of full TLS handshakes, without warm-up.
     pub handshakes_full: u64,
-    /// Number of TLS handshakes that resumed a session.
+    /// Number of TLS handshakes that resumed a session, without warm-up.
     pub handshakes_resumed: u64,
     /// CPU limit of the variant's servers, if the case sets one.
     pub cpu_limit: Option<CpuLimit>,
@@ -278,7 +336,7 @@ pub struct CountRow {
     pub requests: f64,
     /// Successful calls per second.
     pub goodput: f64,
-    /// HTTP requests per second with status 429.
+    /// Calls with HTTP status 429 per second.
     pub limited: f64,
     /// Failed calls / calls.
     pub failed_share: f64,

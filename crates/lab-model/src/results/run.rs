@@ -52,6 +52,9 @@ pub struct RunResult {
     pub findings: Vec<String>,
     /// Warnings: doubts about the run first, advice about the plan last.
     pub warnings: Vec<String>,
+    /// Methods whose p99 a warning calls uncertain, because they have few calls.
+    #[serde(default)]
+    pub few_calls: Vec<String>,
     /// All calls together, without warm-up.
     pub overall: Row,
     /// Calls by method, without warm-up.
@@ -167,6 +170,10 @@ pub struct Second {
     /// Share of the time, 0 to 1, in which the load generator's threads were neither idle nor
     /// waiting.
     pub generator_busy: f64,
+    /// Longest time within the second, in milliseconds, in which a thread of the load generator did
+    /// not run although it should have. 0 if it is shorter than 1 ms.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub generator_gap_ms: f64,
     /// Number of calls in flight at the end of the second.
     pub in_flight: u64,
     /// Number of busy workers at the end of the second.
@@ -194,6 +201,15 @@ pub struct MethodSecond {
     pub p99_ms: f64,
     /// Largest latency.
     pub max_ms: f64,
+    /// Largest latency without the delays that the load generator itself caused. None if it delayed
+    /// no call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_least_ms: Option<f64>,
+}
+
+/// Returns true if a number is 0, so that the JSON need not contain it.
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 impl Second {
@@ -227,6 +243,20 @@ pub struct Generator {
     pub cpu_us_per_request: f64,
     /// Seconds for which the load generator's threads were ready to run, but had no core.
     pub run_delay: f64,
+    /// Gaps: times of at least 1 ms in which a thread of the load generator did not run although it
+    /// should have, because it was stopped or had no core.
+    #[serde(default)]
+    pub gaps: Quantiles,
+    /// Sum of the gaps, in seconds over all threads.
+    #[serde(default)]
+    pub gap_time: f64,
+    /// Largest share of a latency percentile that the load generator may have caused, 0 to 1. A
+    /// percentile of which it may have caused more is marked.
+    #[serde(default)]
+    pub share_max: f64,
+    /// The same as a time in milliseconds. A percentile is marked only if both limits are exceeded.
+    #[serde(default)]
+    pub delay_max_ms: f64,
     /// Time from an iteration's scheduled start to its end.
     pub iteration_time: Quantiles,
 }

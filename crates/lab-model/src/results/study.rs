@@ -33,8 +33,11 @@ pub struct StudyResult {
     pub align: Align,
     /// Number of blocks in a bin.
     pub bin: u64,
-    /// Time between two blocks of the chain, in seconds. It decides when a run is at the tip.
+    /// Time between two blocks of the chain, in seconds. It decides when a run is at the tip, unless
+    /// the log has the age of each block.
     pub block_time: f64,
+    /// Where the block time is from.
+    pub block_time_source: BlockTimeSource,
     /// True if stalls were subtracted from the times.
     pub stalls_subtracted: bool,
     /// True if the study ended early.
@@ -68,6 +71,18 @@ named! {
         Nodes = "nodes",
         /// Variants that the study ran itself.
         Runs = "runs",
+    }
+}
+
+named! {
+    /// Where the block time of a chain is from.
+    pub enum BlockTimeSource {
+        /// The user or the study file.
+        Given = "given",
+        /// The steady growth at the end of a run.
+        Measured = "measured",
+        /// The usual block time of such nodes or files, because no run shows it.
+        Assumed = "assumed",
     }
 }
 

@@ -53,4 +53,9 @@ pub struct SubscriptionRow {
     pub delay: Quantiles,
     /// Time from a block's timestamp to its arrival, by the clock of the load generator's host.
     pub age: Quantiles,
+    /// Longest time in milliseconds, of 1 ms or more, by which the load generator read notifications
+    /// late, because it was stopped, had no core, or was still reading. `delay` and `age` can be too
+    /// long by as much.
+    #[serde(default)]
+    pub generator_gap_ms: f64,
 }

@@ -11,9 +11,10 @@
 //!    upstream of the target took the time.
 //! 2. Resources (`bottleneck/resource.rs`). The cause is the first resource that saturated before
 //!    the breach and that correlates with the load.
-//! 3. The target's software, if no resource saturated, the target was fully observed, and it had
+//! 3. A rate limit that rejected only a few calls.
+//! 4. The target's software, if no resource saturated, the target was fully observed, and it had
 //!    calls to work on.
-//! 4. Otherwise the cause is unknown.
+//! 5. Otherwise the cause is unknown.
 //!
 //! The macro `host!("…")` checks the name of a host metric at compile time. A `*` in a name stands
 //! for a process, thread or device; `.of(name)` replaces it.
@@ -55,8 +56,10 @@ pub fn find(result: &RunResult, validity: Validity, broken_at: Option<f64>) -> O
     let finding = exclude::check_generator(&context)
         .or_else(|| exclude::check_connections(&context, &saturated))
         .or_else(|| exclude::check_rate_limit(&context))
+        .or_else(|| exclude::check_link(&context, &saturated))
         .or_else(|| exclude::check_upstream(&context, &saturated))
         .or_else(|| resource::find_first(&context, &saturated))
+        .or_else(|| exclude::check_few_rejections(&context, &saturated))
         .or_else(|| resource::check_software(&context, &saturated))
         .unwrap_or_else(|| report_unknown(&context));
     Some(finding)

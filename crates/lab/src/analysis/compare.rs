@@ -13,7 +13,7 @@
 use lab_model::results::compare::{Difference, Metric};
 use lab_model::results::{Basis, ComparisonVerdict};
 
-use crate::analysis::statistics::series::estimate;
+use crate::analysis::statistics::series::{self, estimate};
 use crate::analysis::statistics::welch::Estimate;
 use crate::analysis::statistics::{Interval, mean, median, ranks, resample, variance, welch};
 
@@ -58,7 +58,7 @@ fn floor_of_one_run(metric: Metric) -> f64 {
     }
 }
 
-/// Returns the largest ratio of two single values that noise may explain, and the number of calls
+/// Returns the largest ratio of two values that noise may explain, and the number of calls
 /// that each run needs for this comparison. `None` for shares, which are judged by the number of
 /// calls.
 fn noise_limit(metric: Metric) -> Option<(f64, u64)> {
@@ -75,9 +75,11 @@ fn noise_limit(metric: Metric) -> Option<(f64, u64)> {
 pub struct Values {
     /// One value for each run.
     pub runs: Vec<f64>,
+    /// Start of each run, in seconds. Used only for pairs; empty if a start is unknown.
+    pub starts: Vec<f64>,
     /// The metric by second without the warm-up. Used only for a single run; empty if unknown.
     pub seconds: Vec<f64>,
-    /// Number of calls. Used only for a single run; `None` if unknown.
+    /// Number of calls of the run with the fewest; `None` if unknown.
     pub calls: Option<u64>,
 }
 
@@ -92,6 +94,19 @@ pub struct UnjudgedDifference {
     /// variant reach 0.008 at best, and a correction for ten metrics would raise 0.008 above the
     /// significance level.
     pub robust_p: Option<f64>,
+    /// True if all values of one variant differ from all values of the other by more than noise
+    /// between runs can explain.
+    pub is_far_apart: bool,
+}
+
+impl UnjudgedDifference {
+    /// Removes the test, because the values of the two variants have another meaning.
+    #[must_use]
+    pub fn without_test(mut self, basis: Basis) -> UnjudgedDifference {
+        (self.difference.interval, self.difference.p) = (None, None);
+        self.difference.basis = basis;
+        UnjudgedDifference { robust_p: None, is_far_apart: false, ..self }
+    }
 }
 
 /// Design of a comparison.
@@ -134,7 +149,8 @@ pub fn compare(
         verdict: ComparisonVerdict::CannotTell,
     };
     let test = if design.paired && x.len() == y.len() && min_runs >= 2 {
-        compare_pairs(&x, &y, design.bootstrap, random)
+        let drift = drift_within_pairs((&x, &y), (&a.starts, &b.starts));
+        compare_pairs(&x, &y, drift, design.bootstrap, random)
     } else if min_runs >= RANKS_MIN {
         compare_by_ranks(&x, &y)
     } else if min_runs >= 2 {
@@ -143,14 +159,16 @@ pub fn compare(
         compare_one_with_several(&x, &y)
     } else {
         let difference = compare_seconds(difference, a, b, design.spread);
-        return Some(UnjudgedDifference { difference, robust_p: None });
+        let is_far_apart = difference.interval.is_none() && are_far_apart(metric, a, b);
+        return Some(UnjudgedDifference { difference, robust_p: None, is_far_apart });
     };
     if let Some(test) = &test {
         difference.change = unscale_change(metric, test.change);
         difference.interval = test.interval.map(|interval| unscale_interval(metric, interval));
         (difference.p, difference.basis) = (Some(test.p), test.basis);
     }
-    Some(UnjudgedDifference { difference, robust_p: test.and_then(|test| test.robust_p) })
+    let robust_p = test.and_then(|test| test.robust_p);
+    Some(UnjudgedDifference { difference, robust_p, is_far_apart: are_far_apart(metric, a, b) })
 }
 
 /// The result of one statistical test. Changes are on the scale of [`scale`]. `interval` is `None`
@@ -165,46 +183,64 @@ struct TestResult {
 
 /// Applies Student's t to the differences of all pairs. Nominal 95 % intervals of Student's t
 /// contain the true value in 95 % of all cases. With six to ten pairs, intervals of a bootstrap
-/// alone contain it in only 70 to 86 % (`compare/tests/coverage.rs`).
+/// alone contain it in only 70 to 86 % (`compare/tests/coverage.rs`). `drift` has the part of the
+/// differences that a drift may explain.
 fn compare_pairs(
     x: &[f64],
     y: &[f64],
+    drift: Interval,
     bootstrap: bool,
     random: &mut dyn FnMut() -> u64,
 ) -> Option<TestResult> {
     let differences: Vec<f64> = x.iter().zip(y).map(|(x, y)| y - x).collect();
     // The mean of the differences is tested against 0.
     let exactly_zero = Estimate { mean: 0.0, variance: 0.0, freedom: f64::INFINITY };
-    let test = welch::difference(exactly_zero, Estimate::of(&differences)?);
-    let drift_bias = drift_within_pairs(x, y);
+    let estimate = Estimate::of(&differences)?;
+    let test = welch::difference(exactly_zero, estimate);
     let Interval { mut low, mut high } = test.interval;
     if let Some(resampled) =
         bootstrap.then(|| resample::bootstrap_mean(&differences, random)).flatten()
     {
         (low, high) = (low.min(resampled.low), high.max(resampled.high));
     }
-    let sign_p = (differences.len() >= SIGNS_MIN).then(|| resample::signs(&differences, random));
+    // The p-values are about the part that no drift within the pairs explains.
+    let explained = test.difference.clamp(drift.low, drift.high);
+    let unexplained = Estimate { mean: estimate.mean - explained, ..estimate };
+    let remaining: Vec<f64> = differences.iter().map(|value| value - explained).collect();
+    let sign_p = (differences.len() >= SIGNS_MIN).then(|| resample::signs(&remaining, random));
     Some(TestResult {
         change: test.difference,
-        interval: Some(Interval { low: low - drift_bias, high: high + drift_bias }),
-        p: test.p,
+        interval: Some(Interval { low: low - drift.high, high: high - drift.low }),
+        p: welch::difference(exactly_zero, unexplained).p,
         robust_p: sign_p.flatten(),
         basis: Basis::PairedRuns,
     })
 }
 
-/// Returns the bias that a drift over the session may add to the difference of every pair. The bias
-/// arises if one variant always runs first. The order of the runs is not known here, so the bias is
-/// always assumed. The bias is half of the drift from one pair to the next, or 0 if the pairs do
-/// not rise or fall with their order.
-fn drift_within_pairs(x: &[f64], y: &[f64]) -> f64 {
-    let levels: Vec<f64> = x.iter().zip(y).map(|(x, y)| f64::midpoint(*x, *y)).collect();
-    match (ranks::mann_kendall(&levels), levels.as_slice()) {
-        (Some(trend), [first, .., last]) if trend.p <= LEVEL => {
-            (last - first).abs() / (levels.len() - 1) as f64 / 2.0
-        }
-        _ => 0.0,
-    }
+/// Returns the mean difference that a drift over the session may cause between the runs of a pair.
+/// The interval always contains 0, because a drift may also happen between the pairs.
+///
+/// The drift per second, with its confidence interval, is estimated from the means of the pairs. It
+/// is multiplied by the mean time by which the second variant runs later. In the order A B B A that
+/// is about 0, in A B A B it is the time between two runs. If the starts are unknown, one variant may
+/// always run first, whichever it is.
+fn drift_within_pairs((x, y): (&[f64], &[f64]), (a, b): (&[f64], &[f64])) -> Interval {
+    let midpoints = |x: &[f64], y: &[f64]| -> Vec<f64> {
+        x.iter().zip(y).map(|(x, y)| f64::midpoint(*x, *y)).collect()
+    };
+    let has_starts = a.len() == x.len() && b.len() == y.len();
+    let (times, lag) = match has_starts {
+        true => (midpoints(a, b), mean(b).zip(mean(a)).map_or(0.0, |(b, a)| b - a)),
+        // In equal distances, a run is half the distance of two pairs after the other.
+        false => ((0..x.len()).map(|index| index as f64).collect(), 0.5),
+    };
+    let Some(slope) = series::slope(&times, &midpoints(x, y)) else {
+        return Interval { low: 0.0, high: 0.0 };
+    };
+    let (p, q) = (slope.low * lag, slope.high * lag);
+    let (low, high) = (p.min(q).min(0.0), p.max(q).max(0.0));
+    let widest = high.max(-low);
+    if has_starts { Interval { low, high } } else { Interval { low: -widest, high: widest } }
 }
 
 /// Compares several runs of each variant by the Mann–Whitney test and the Hodges–Lehmann shift.
@@ -275,12 +311,7 @@ fn compare_seconds(
         }
         None => (Basis::ValuesOnly, None),
     };
-    let Some((x, y)) = estimates else {
-        if are_far_apart(&difference, a, b) {
-            difference.basis = Basis::FarApart;
-        }
-        return difference;
-    };
+    let Some((x, y)) = estimates else { return difference };
     let test = welch::difference(x, y);
     difference.a = unscale_value(metric, x.mean);
     difference.b = unscale_value(metric, y.mean);
@@ -308,12 +339,18 @@ fn estimate_from_calls(values: &Values) -> Option<Estimate> {
     Some(Estimate { mean: share, variance, freedom })
 }
 
-/// Returns true if two single values differ by more than noise between runs can explain.
-fn are_far_apart(difference: &Difference, a: &Values, b: &Values) -> bool {
-    let Some((max_ratio, min_calls)) = noise_limit(difference.metric) else { return false };
+/// Returns true if all values of one variant differ from all values of the other by more than noise
+/// between runs can explain.
+fn are_far_apart(metric: Metric, a: &Values, b: &Values) -> bool {
+    let Some((min_ratio, min_calls)) = noise_limit(metric) else { return false };
     let has_enough_calls = |values: &Values| values.calls.is_some_and(|calls| calls >= min_calls);
-    let ratio = (1.0 + difference.change).max(LOGARITHM_MIN);
-    has_enough_calls(a) && has_enough_calls(b) && !(1.0 / max_ratio..=max_ratio).contains(&ratio)
+    let is_far_above = |low: &[f64], high: &[f64]| {
+        let largest = low.iter().copied().fold(LOGARITHM_MIN, f64::max);
+        high.iter().all(|value| *value > min_ratio * largest)
+    };
+    has_enough_calls(a)
+        && has_enough_calls(b)
+        && (is_far_above(&a.runs, &b.runs) || is_far_above(&b.runs, &a.runs))
 }
 
 /// Estimates the logarithm of a mean (delta method). `None` for a mean of 0 or below.
@@ -360,10 +397,16 @@ fn unscale_interval(metric: Metric, interval: Interval) -> (f64, f64) {
 pub fn judge_all(unjudged: Vec<UnjudgedDifference>) -> Vec<Difference> {
     let p_values: Vec<f64> = unjudged.iter().filter_map(|unjudged| unjudged.difference.p).collect();
     let mut corrected = ranks::holm(&p_values).into_iter();
-    let judge_one = |UnjudgedDifference { mut difference, robust_p }: UnjudgedDifference| {
+    let judge_one = |unjudged: UnjudgedDifference| {
+        let UnjudgedDifference { mut difference, robust_p, is_far_apart } = unjudged;
         let p = difference.p.and_then(|_| corrected.next());
         difference.p = p.map(|p| p.max(robust_p.unwrap_or(0.0)));
         difference.verdict = judge(&difference);
+        if is_far_apart && difference.verdict == ComparisonVerdict::CannotTell {
+            // The verdict is not from the test.
+            (difference.basis, difference.p) = (Basis::FarApart, None);
+            difference.verdict = judge(&difference);
+        }
         difference
     };
     unjudged.into_iter().map(judge_one).collect()

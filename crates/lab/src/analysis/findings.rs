@@ -6,9 +6,11 @@
 //! wait for each response; an open load starts calls at a planned rate. Advice about the plan is in
 //! `plan/lint.rs`; doubts about the generator are in `validity.rs`.
 
+use lab_engine::aggregate;
+use lab_model::metrics::host::host;
 use lab_model::plan::{Model, Plan};
 use lab_model::record::{Class, Totals};
-use lab_model::results::run::{Row, Second, StageRow};
+use lab_model::results::run::{HostSample, Row, Second, StageRow};
 use lab_model::results::subscription::SubscriptionRow;
 
 use crate::analysis::statistics::{mean, median, ranks};
@@ -47,13 +49,25 @@ const DRIFT_P: f64 = 0.05;
 pub enum Finding {
     /// Calls of a method fail.
     Failing { method: String, share: f64, failed: u64, calls: u64, class: Class },
+    /// Results of a method have another JSON type than the method's results, or are null although
+    /// those never are.
+    WrongType { method: String, share: f64, results: u64 },
     /// All successful calls of a method returned null.
     AllNull { method: String, nulls: u64 },
+    /// Some successful calls of a method returned null.
+    SomeNull { method: String, share: f64, nulls: u64 },
     /// The target stalled under a closed load.
     Stalled(Stalls),
     /// The latency medians of a method rose or fell under a steady load. The numbers are means of
     /// per-second medians, in the first and last third of the run.
     Drift { method: String, first_ms: f64, last_ms: f64 },
+    /// Calls waited for a free worker of the generator longer than for their responses. The times are
+    /// medians over all calls. The timeout counts from the send.
+    WaitedForWorker { latency_ms: f64, service_ms: f64, timeout_ms: f64 },
+    /// Other clients used the target during the run, on this many connections on average.
+    OtherClients { connections: f64 },
+    /// The server sent responses to calls a second time.
+    DuplicateResponses { responses: u64, requests: u64 },
     /// Connections of a subscription failed or ended. `reason` is the most frequent reason.
     Unsubscribed { name: String, ended: u64, connections: u64, reason: String },
     /// Connections of a subscription did not receive blocks or logs that others received.
@@ -82,6 +96,8 @@ pub struct FindingsInput<'a> {
     pub plan: &'a Plan,
     /// Totals without the warm-up.
     pub measured: &'a Totals,
+    /// Totals over all methods, without the warm-up.
+    pub overall: &'a Row,
     /// Totals by method, without the warm-up.
     pub methods: &'a [Row],
     /// Totals by stage.
@@ -90,20 +106,74 @@ pub struct FindingsInput<'a> {
     pub seconds: &'a [&'a Second],
     /// The subscriptions.
     pub subscriptions: &'a [SubscriptionRow],
+    /// Samples of the hosts over the run.
+    pub host: &'a [HostSample],
 }
 
 /// Returns all findings, most important first. `stalls` is the result of [`find_stalls`].
 pub fn find(input: FindingsInput<'_>, stalls: Option<&Stalls>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = input.methods.iter().filter_map(find_failing).collect();
-    findings.extend(input.methods.iter().filter_map(|row| find_all_null(input, row)));
+    findings.extend(input.methods.iter().filter_map(|row| find_wrong_type(input, row)));
+    findings.extend(input.methods.iter().filter_map(|row| find_nulls(input, row)));
     findings.extend(stalls.cloned().map(Finding::Stalled));
+    findings.extend(find_wait_for_worker(input));
+    findings.extend(find_other_clients(input.plan, input.host));
+    let traffic = &input.measured.traffic;
+    findings.extend((traffic.duplicates > 0).then_some(Finding::DuplicateResponses {
+        responses: traffic.duplicates,
+        requests: traffic.requests,
+    }));
     let is_steady = input.stages.windows(2).all(|pair| pair[0].level_to == pair[1].level_from)
         && input.stages.iter().all(|stage| stage.level_from == stage.level_to);
-    if is_steady {
+    if is_steady && !has_backlog(input) {
         findings.extend(input.methods.iter().filter_map(|row| find_drift(input, &row.method)));
     }
     findings.extend(input.subscriptions.iter().flat_map(find_in_subscription));
     findings
+}
+
+/// The load has a backlog if less than this share of the scheduled iterations ended before the end of
+/// the load. The latency then grows with the backlog.
+const ENDED_SHARE_MIN: f64 = 0.95;
+
+/// Returns true if iterations waited for a worker, or if many did not end in time. The latency then
+/// rises although the target responds as fast as before.
+fn has_backlog(input: FindingsInput<'_>) -> bool {
+    let iterations = aggregate::sum_iterations(input.measured);
+    let ended_in_time = iterations.ended.saturating_sub(iterations.ended_after_end);
+    input.seconds.iter().any(|second| second.waiting > 0)
+        || (ended_in_time as f64) < ENDED_SHARE_MIN * iterations.scheduled as f64
+}
+
+/// Other clients are reported if they use at least this many connections on average. A client that
+/// calls once in a while, such as a monitor, uses none most of the time.
+const OTHER_CONNECTIONS_MIN: f64 = 1.0;
+
+/// Returns a finding if other clients used a target on this host during the measured time.
+pub fn find_other_clients(plan: &Plan, host: &[HostSample]) -> Option<Finding> {
+    let (warmup, end) = (plan.warmup.as_secs_f64(), plan.duration().as_secs_f64());
+    // A connection counts for a second after its last use.
+    let is_measured = |sample: &&HostSample| sample.at > warmup + 1.0 && sample.at <= end;
+    let name = host!("target.connections_other").name;
+    let values = host.iter().filter(is_measured).flat_map(|sample| &sample.values);
+    let counts: Vec<f64> =
+        values.filter(|(metric, _)| metric == name).map(|(_, value)| *value).collect();
+    let connections = mean(&counts)?;
+    (connections >= OTHER_CONNECTIONS_MIN).then_some(Finding::OtherClients { connections })
+}
+
+/// Returns a finding if iterations waited in the generator, and calls waited there longer than for
+/// their responses.
+fn find_wait_for_worker(input: FindingsInput<'_>) -> Option<Finding> {
+    // Waits because the generator itself was stopped do not count.
+    let latency = input.overall.latency_least.unwrap_or(input.overall.latency);
+    let (latency_ms, service_ms) = (latency.p50_ms, input.overall.service.p50_ms);
+    let has_queue = input.seconds.iter().any(|second| second.waiting > 0);
+    (has_queue && latency_ms > 2.0 * service_ms).then_some(Finding::WaitedForWorker {
+        latency_ms,
+        service_ms,
+        timeout_ms: input.plan.target.timeout.as_secs_f64() * 1e3,
+    })
 }
 
 /// Returns the findings about a subscription.
@@ -144,16 +214,41 @@ fn find_failing(row: &Row) -> Option<Finding> {
     })
 }
 
-/// Returns a finding if all results of the method were null.
-fn find_all_null(input: FindingsInput<'_>, row: &Row) -> Option<Finding> {
+/// Returns the number of a row's method among the counts of each method of the plan.
+fn count_of(input: FindingsInput<'_>, counts: &[u64], row: &Row) -> Option<u64> {
     let index = input.plan.methods.iter().position(|name| **name == *row.method)?;
-    let nulls = *input.measured.nulls.get(index)?;
-    let ok = row.classes.iter().find(|class| class.class == Class::Ok)?;
-    (nulls >= CALLS_MIN && nulls == ok.calls)
-        .then(|| Finding::AllNull { method: row.method.clone(), nulls })
+    counts.get(index).copied()
 }
 
-/// Returns the stalls of the target. `None` if the target did not stall, if a scenario is open or
+/// Returns a finding if results of the method have a wrong type. One such result is enough: it is
+/// no matter of chance. If all results are null, [`find_nulls`] has the finding.
+fn find_wrong_type(input: FindingsInput<'_>, row: &Row) -> Option<Finding> {
+    let results = count_of(input, &input.measured.wrong_types, row)?;
+    if matches!(find_nulls(input, row), Some(Finding::AllNull { .. })) {
+        return None;
+    }
+    let share = results as f64 / row.calls.max(1) as f64;
+    (results > 0).then(|| Finding::WrongType { method: row.method.clone(), share, results })
+}
+
+/// Returns a finding if all results of the method were null, or a notable share of them. Results
+/// that must not be null have another finding.
+fn find_nulls(input: FindingsInput<'_>, row: &Row) -> Option<Finding> {
+    let nulls = count_of(input, &input.measured.nulls, row)?;
+    let ok = row.classes.iter().find(|class| class.class == Class::Ok)?;
+    let share = nulls as f64 / ok.calls as f64;
+    let method = row.method.clone();
+    match () {
+        () if nulls < CALLS_MIN => None,
+        () if nulls == ok.calls => Some(Finding::AllNull { method, nulls }),
+        () if count_of(input, &input.measured.wrong_types, row)? > 0 => None,
+        () if share >= FAILING_SHARE => Some(Finding::SomeNull { method, share, nulls }),
+        () => None,
+    }
+}
+
+/// Returns the stalls of the target. Neither calls that the generator itself delayed nor gaps of the generator of the same length
+/// show a stall. `None` if the target did not stall, if a scenario is open or
 /// has pauses, or if the run has too few seconds or requests.
 pub fn find_stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
     let is_unpaced = |scenario: &lab_model::plan::Scenario| {
@@ -168,13 +263,20 @@ pub fn find_stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
         seconds.iter().flat_map(|second| &second.methods).map(|method| method.p50_ms).collect();
     let median_requests = median(&counts)?;
     let stall_ms = (STALL_LATENCY_RATIO_MIN * median(&medians_ms)?).max(STALL_MS);
-    // A call that waited for the end of a stall may end in the next second.
+    // A call that waited for the end of a stall may end in the next second. Delays that the generator
+    // itself caused do not count.
     let longest_ms = |index: usize| {
         let both_seconds = seconds.iter().skip(index).take(2).flat_map(|second| &second.methods);
-        both_seconds.map(|method| method.max_ms).fold(0.0, f64::max)
+        both_seconds.map(|method| method.max_least_ms.unwrap_or(method.max_ms)).fold(0.0, f64::max)
     };
     let is_stalled = |(index, second): &(usize, &&Second)| {
-        requests(second) < STALLED_SHARE * median_requests && longest_ms(*index) >= stall_ms
+        let generator_ran = (1.0 - second.generator_gap_ms / 1e3).max(0.0);
+        // After a gap the workers send at once, which may make the target slow for as long.
+        let around = seconds.iter().skip(index.saturating_sub(1)).take(3);
+        let gap_ms = around.map(|second| second.generator_gap_ms).fold(0.0, f64::max);
+        requests(second) < STALLED_SHARE * median_requests * generator_ran
+            && longest_ms(*index) >= stall_ms
+            && longest_ms(*index) > gap_ms
     };
     let stalled: Vec<(usize, &&Second)> = seconds.iter().enumerate().filter(is_stalled).collect();
     // Number of requests that are missing in the stalled seconds, divided by the median number of

@@ -33,6 +33,12 @@ pub struct Habit {
     /// segments. Empty for all pointers.
     #[serde(default)]
     pointers: Vec<String>,
+    /// Patterns of pointers that the habit does not explain.
+    #[serde(default)]
+    except: Vec<String>,
+    /// Methods whose whole results the habit does not explain.
+    #[serde(default)]
+    except_methods: Vec<String>,
     /// Names of clients in lower case. At least one of the two servers must run one of these
     /// clients. Empty for all clients.
     #[serde(default)]
@@ -96,6 +102,9 @@ impl Habit {
         self.class == difference.class
             && is_empty_or_any(&self.methods, |pattern| matches_method(pattern, method))
             && is_empty_or_any(&self.pointers, is_pointer)
+            && !self.except.iter().any(is_pointer)
+            && !(difference.pointer == "/result"
+                && self.except_methods.iter().any(|pattern| matches_method(pattern, method)))
             && is_empty_or_any(&self.clients, is_client)
             && is_empty_or_any(&self.spellings, |spelling| difference.spelling == Some(*spelling))
             && is_empty_or_any(&self.present, |text| is_present(difference, text))

@@ -9,6 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lab_model::results::equal::DifferenceClass;
+use serde::Deserializer as _;
+use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
 use wire::response::{Outcome, parse_response};
 
@@ -40,6 +42,8 @@ pub struct AllowedDifferences {
 pub enum Side {
     /// The value as JSON text.
     Json(String),
+    /// The object has the member several times, with these values.
+    Repeated(Vec<String>),
     /// The response has no value there.
     Nothing,
     /// The response has an unordered array there. None of its elements equals the other side's
@@ -50,9 +54,14 @@ pub enum Side {
 }
 
 impl Side {
-    /// Returns the side of a value that may be missing.
-    fn of(value: Option<&RawValue>) -> Side {
-        value.map_or(Side::Nothing, |value| Side::Json(value.get().to_owned()))
+    /// Returns the side of a member with these values. A member that is missing has none, and a
+    /// repeated one has several.
+    fn of(values: &[&RawValue]) -> Side {
+        match values {
+            [] => Side::Nothing,
+            [value] => Side::Json(value.get().to_owned()),
+            _ => Side::Repeated(values.iter().map(|value| value.get().to_owned()).collect()),
+        }
     }
 }
 
@@ -110,20 +119,56 @@ fn parse_string(raw: &str) -> String {
     serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned())
 }
 
-/// The members of an object by name.
-type Members<'a> = BTreeMap<String, &'a RawValue>;
+/// The members of an object by name. A name that occurs several times has several values, because
+/// clients differ in the one that they use. Values that repeat an earlier one are left out.
+struct Members<'a>(BTreeMap<String, Vec<&'a RawValue>>);
 /// The pointer of a member, and its values in two objects.
-type MemberPair<'a> = (String, Option<&'a RawValue>, Option<&'a RawValue>);
+type MemberPair<'a> = (String, Vec<&'a RawValue>, Vec<&'a RawValue>);
+
+impl<'a> Members<'a> {
+    /// Parses an object. `None` if the text is not an object.
+    fn parse(raw: &'a str) -> Option<Members<'a>> {
+        let mut deserializer = serde_json::Deserializer::from_str(raw);
+        deserializer.deserialize_map(MembersVisitor).ok()
+    }
+}
+
+/// Collects the members of an object.
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members<'de>;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+        let mut members: BTreeMap<String, Vec<&RawValue>> = BTreeMap::new();
+        while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+            let values = members.entry(name).or_default();
+            let is_repetition = |other: &&RawValue| {
+                canonical(other.get(), DEPTH_MAX) == canonical(value.get(), DEPTH_MAX)
+            };
+            if !values.iter().any(is_repetition) {
+                values.push(value);
+            }
+        }
+        Ok(Members(members))
+    }
+}
 
 /// Returns the members of two objects in the order of their names. `None` if a text is not an
 /// object.
 fn member_pairs<'a>(left: &'a str, right: &'a str, pointer: &str) -> Option<Vec<MemberPair<'a>>> {
-    let parse = |raw| serde_json::from_str::<Members<'a>>(raw).ok();
-    let (left, right) = (parse(left)?, parse(right)?);
+    let (Members(left), Members(right)) = (Members::parse(left)?, Members::parse(right)?);
     let names: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
     let pair = |name: &String| {
         let member_pointer = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
-        (member_pointer, left.get(name).copied(), right.get(name).copied())
+        let values = |members: &BTreeMap<String, Vec<&'a RawValue>>| {
+            members.get(name).cloned().unwrap_or_default()
+        };
+        (member_pointer, values(&left), values(&right))
     };
     Some(names.into_iter().map(pair).collect())
 }
@@ -133,15 +178,17 @@ fn member_pairs<'a>(left: &'a str, right: &'a str, pointer: &str) -> Option<Vec<
 fn canonical(raw: &str, depth: usize) -> String {
     let raw = raw.trim();
     match kind(raw) {
-        '{' if depth < DEPTH_MAX => match serde_json::from_str::<Members<'_>>(raw) {
-            Ok(members) => {
-                let parts: Vec<_> = members
+        '{' if depth < DEPTH_MAX => match Members::parse(raw) {
+            Some(Members(members)) => {
+                let members = members
                     .iter()
-                    .map(|(name, value)| format!("{name:?}:{}", canonical(value.get(), depth + 1)))
+                    .flat_map(|(name, values)| values.iter().map(move |value| (name, value.get())));
+                let parts: Vec<_> = members
+                    .map(|(name, value)| format!("{name:?}:{}", canonical(value, depth + 1)))
                     .collect();
                 format!("{{{}}}", parts.join(","))
             }
-            Err(_) => raw.to_owned(),
+            None => raw.to_owned(),
         },
         '[' if depth < DEPTH_MAX => match serde_json::from_str::<Vec<&RawValue>>(raw) {
             Ok(values) => {

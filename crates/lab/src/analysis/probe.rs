@@ -119,7 +119,7 @@ pub struct FinishedCall<'a> {
     pub reason: &'a str,
 }
 
-/// A change of a target's state.
+/// A change of a target's state, or a warning about its plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// Index of the target.
@@ -152,6 +152,9 @@ pub enum Change {
     },
     /// The target lags no longer.
     CaughtUp,
+    /// The plan is not probed as it is written, such as without the calls for which the chain lacks
+    /// data.
+    Warned(String),
 }
 
 impl ProbeState {
@@ -160,6 +163,13 @@ impl ProbeState {
         let target = |name| TargetState { name, ..TargetState::default() };
         let targets = names.into_iter().map(target).collect();
         ProbeState { elapsed: Duration::ZERO, targets, rules, events: Vec::new() }
+    }
+
+    /// Records that a target was identified, with the warnings about the calls of its plan.
+    pub fn identify(&mut self, index: usize, facts: TargetFacts, warnings: Vec<String>) {
+        self.targets[index].facts = Some(facts);
+        let warned = |text| Event { target: index, change: Change::Warned(text) };
+        self.events.extend(warnings.into_iter().map(warned));
     }
 
     /// Records that a target could not be identified.

@@ -7,8 +7,8 @@
 //! - `sync/run.rs` analyses one run.
 //! - `sync/lead.rs` compares two runs.
 //! - `sync/bins.rs` computes rates by height.
-//! - `sync/pauses.rs` finds stalls, and the chain tip: the point from which a node only waits for
-//!   new blocks.
+//! - `sync/tip.rs` finds the chain tip: the point from which a node only waits for new blocks.
+//! - `sync/pauses.rs` finds stalls.
 //! - `sync/judge.rs` compares variants over all their runs.
 //!
 //! `study.rs` reads the files, and `wording/conclude.rs` writes the sentences. The tests check the
@@ -20,6 +20,7 @@ pub mod lead;
 pub mod pauses;
 pub mod run;
 mod sample;
+pub mod tip;
 
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use lab_engine::aggregate;
-use lab_model::metrics::{Collected, Counts, Kind, Selector};
+use lab_model::metrics::{Collected, Counts, Kind, Metric, Selector};
 use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
 use lab_model::plan::{Plan, Span};
 use lab_model::record::Totals;
@@ -37,6 +37,9 @@ pub struct Judge {
     collectors: Vec<Collector>,
     /// The states of the thresholds, in the order of the plan.
     thresholds: Vec<ThresholdState>,
+    /// Evaluates the same thresholds with the lower bounds of the latencies, which exclude the
+    /// delays that the generator itself caused.
+    least: Option<Box<Judge>>,
 }
 
 /// The outcome of one threshold.
@@ -51,6 +54,9 @@ pub struct ThresholdResult {
     /// whole run that did not abort the run, the share of these responses among all calls must also
     /// be outside the limit.
     pub is_server_fault: bool,
+    /// True if the threshold is about the latency, and would be broken even without the delays that
+    /// the generator itself caused.
+    pub breaks_without_delays: bool,
     /// Distance from the limit of a broken threshold to the observed value, in the threshold's
     /// unit. With `sustained`, the value stayed at least that far outside of the limit for the
     /// whole breach. Infinite if missing data broke the threshold. `None` if the threshold was
@@ -87,6 +93,10 @@ pub enum Remark {
 impl Judge {
     /// Creates the thresholds of a plan, without data.
     pub fn new(plan: &Plan) -> Judge {
+        Judge { least: Some(Box::new(Judge::without_least(plan))), ..Judge::without_least(plan) }
+    }
+
+    fn without_least(plan: &Plan) -> Judge {
         let mut collectors: Vec<Collector> = Vec::new();
         let mut thresholds = Vec::new();
         for threshold in &plan.thresholds {
@@ -112,7 +122,7 @@ impl Judge {
                 aborting_breach: None,
             });
         }
-        Judge { collectors, thresholds }
+        Judge { collectors, thresholds, least: None }
     }
 
     /// Adds the calls that ended between `from` and `to`, since the start of the run. Returns true
@@ -120,6 +130,10 @@ impl Judge {
     pub fn add_second(&mut self, from: Duration, to: Duration, totals: &Totals) -> bool {
         for collector in &mut self.collectors {
             collector.add(from, to, totals);
+        }
+        if let Some(least) = &mut self.least {
+            let least_totals = totals.with_least_latency();
+            least.add_second(from, to, least_totals.as_ref().unwrap_or(totals));
         }
         let mut abort = false;
         for threshold in &mut self.thresholds {
@@ -130,6 +144,9 @@ impl Judge {
 
     /// Ends the run. A window that was never full is judged by the data that it has.
     pub fn end(&mut self, at: Duration) {
+        if let Some(least) = &mut self.least {
+            least.end(at);
+        }
         for (index, collector) in self.collectors.iter_mut().enumerate() {
             let mut thresholds = self
                 .thresholds
@@ -145,12 +162,19 @@ impl Judge {
 
     /// Returns the outcomes so far, in the order of the plan.
     pub fn threshold_results(&self) -> Vec<ThresholdResult> {
-        self.thresholds
-            .iter()
-            .map(|threshold| {
-                threshold.threshold_result(&self.collectors[threshold.collector_index])
-            })
-            .collect()
+        let least = self.least.as_ref().map(|least| least.threshold_results());
+        let breaks_least = |index: usize| {
+            let result = least.as_ref().and_then(|results| results.get(index));
+            result.is_some_and(|result| !result.outcome.kept)
+        };
+        let result_of = |(index, threshold): (usize, &ThresholdState)| {
+            let result = threshold.threshold_result(&self.collectors[threshold.collector_index]);
+            let is_latency = threshold.threshold.selector.metric == Metric::Latency;
+            let has_data = result.outcome.observed.is_some();
+            let is_broken = !result.outcome.kept && is_latency && has_data;
+            ThresholdResult { breaks_without_delays: is_broken && breaks_least(index), ..result }
+        };
+        self.thresholds.iter().enumerate().map(result_of).collect()
     }
 }
 
@@ -498,7 +522,13 @@ impl ThresholdState {
         };
         let excess = if observed.is_none() { Some(f64::INFINITY) } else { excess };
         let remark = self.remark(observed);
-        ThresholdResult { outcome, remark, is_server_fault, excess: excess.filter(|_| !kept) }
+        ThresholdResult {
+            outcome,
+            remark,
+            is_server_fault,
+            breaks_without_delays: false,
+            excess: excess.filter(|_| !kept),
+        }
     }
 
     /// Returns details of the outcome. `observed` is the reported value; `None` without data.

@@ -15,9 +15,14 @@ use lab_engine::aggregate;
 use lab_model::plan::{Model, Plan, Scenario, Validity};
 use lab_model::record::{Class, Iterations, Slot, Totals};
 use lab_model::results::run::{Row, Second};
+use lab_model::results::subscription::SubscriptionRow;
+
+mod own_delay;
 
 #[cfg(test)]
 mod tests;
+
+pub use own_delay::{Allowed, Moved, find_moved, is_moved, is_read_late};
 
 /// The engine threads are the limit if they are busy for at least this share of the time.
 const BUSY_SHARE: f64 = 0.9;
@@ -48,6 +53,8 @@ pub struct ValidityInput<'a> {
     pub measured: &'a Totals,
     /// Seconds after the warm-up.
     pub seconds: &'a [Second],
+    /// The subscriptions.
+    pub subscriptions: &'a [SubscriptionRow],
     /// End of the load, since the start of the run.
     pub end: Duration,
 }
@@ -64,12 +71,18 @@ pub struct ValidityInput<'a> {
 /// - `Delayed`: calls were sent late. `p99_ms` and `longest_ms` are scheduling delays, from the
 ///   scheduled to the actual send. `median_ms` is the median service time, from the actual send to
 ///   the response. One limit in `allowed` is a share of `median_ms`.
+/// - `Stopped`: engine threads did not run although they should have, `longest_ms` at most, and
+///   `total` seconds in all, which is `share` of their time.
+/// - `Moved`: percentiles that the generator's own delays may have raised by more than `allowed`, a
+///   share of the percentile.
+/// - `SubscriptionReadLate`: notifications of the subscription `name` were read up to `gap_ms` late.
 /// - `LimitedByPauses`: with `workers` workers on average, the pauses allow `allowed` iterations
 ///   per second. The run reached `reached`.
 /// - `FewWorkers`: if each iteration took only `best_ms`, the workers would allow `allowed`
 ///   iterations per second. The plan's highest rate is `peak`.
 /// - `Behind`: the target was too slow. An iteration took `mean_ms` on average, and `best_ms` at
 ///   best.
+/// - `Undelivered`: too few iterations started in time, and the generator may be the cause.
 /// - `FewCalls`: methods with too few calls for their percentiles, with their numbers of calls.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each field is a number of the sentence in wording/verdict.rs")]
@@ -89,6 +102,8 @@ pub enum Doubt {
         threads: usize,
         waited: f64,
         share: f64,
+        /// True if a scenario is closed: its load takes all that the target gives.
+        is_closed: bool,
     },
     Heavy {
         bytes_per_second: f64,
@@ -101,6 +116,20 @@ pub enum Doubt {
         longest_ms: f64,
         allowed: Validity,
         median_ms: f64,
+    },
+    Stopped {
+        longest_ms: f64,
+        total: f64,
+        share: f64,
+    },
+    SubscriptionReadLate {
+        name: String,
+        gap_ms: f64,
+        p99_ms: f64,
+    },
+    Moved {
+        percentiles: Vec<Moved>,
+        allowed: f64,
     },
     LimitedByPauses {
         scenario: String,
@@ -123,6 +152,10 @@ pub enum Doubt {
         workers: usize,
         mean_ms: f64,
         best_ms: f64,
+    },
+    Undelivered {
+        scenario: String,
+        delivery: Delivered,
     },
     FewCalls(Vec<(String, u64)>),
 }
@@ -150,6 +183,10 @@ pub struct Doubts {
     pub starved: Option<Delay>,
     /// Sends were late because of the generator.
     pub late: Option<Delay>,
+    /// The engine threads were stopped, or had no core when they had to act.
+    pub stopped: Option<Delay>,
+    /// The generator may have caused a notable share of a subscription's delays.
+    pub subscriptions: Vec<Doubt>,
     /// The plan's own pauses limited the rate.
     pub pauses: Vec<Doubt>,
     /// The plan has too few workers for its rate.
@@ -181,6 +218,8 @@ pub fn find_doubts(input: ValidityInput<'_>) -> Doubts {
     doubts.overloaded.extend(check_ports(input.measured));
     doubts.starved = check_run_delay(input);
     doubts.late = check_scheduling_delay(input);
+    doubts.stopped = own_delay::check_gaps(input);
+    doubts.subscriptions = own_delay::check_subscriptions(input);
     if !doubts.overloaded.is_empty() || doubts.starved.is_some() || doubts.late.is_some() {
         doubts.overloaded.extend(check_response_sizes(input));
     }
@@ -250,7 +289,12 @@ fn check_run_delay(input: ValidityInput<'_>) -> Option<Delay> {
     let send_and_read_ms = 2.0 * input.measured.scheduling_delay.max() as f64 / 1e6;
     let allowed = input.plan.validity.waited_share_max * thread_seconds;
     (waited > allowed && waited > 0.0).then(|| Delay {
-        doubt: Doubt::Starved { threads, waited, share: waited / thread_seconds },
+        doubt: Doubt::Starved {
+            threads,
+            waited,
+            share: waited / thread_seconds,
+            is_closed: !is_open,
+        },
         longest_ms: if is_open { waited_ms.min(send_and_read_ms) } else { waited_ms },
         share: late_share(input),
     })

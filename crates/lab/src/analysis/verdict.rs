@@ -10,21 +10,25 @@
 //! 2. The target failed, and the generator cannot be the cause: fail.
 //! 3. The generator was the limit, or the plan has too few workers for its rate: client-limited.
 //!    Broken thresholds are reported, but do not decide.
-//! 4. A threshold is broken, and late sends of the generator may be the cause: invalid.
+//! 4. A threshold is broken, and late sends of the generator, or a time in which it was stopped, may
+//!    be the cause: invalid.
 //! 5. Only thresholds about throughput are broken, and the plan's own pauses limited the
 //!    throughput: client-limited.
 //! 6. The user stopped the run: invalid, because a threshold might have broken later.
 //! 7. The plan's own pauses limited the rate: client-limited, even if all thresholds were kept.
 //!    Such a load slows down with the target, so it shows little about the target.
-//! 8. The plan has no thresholds: measured.
-//! 9. Otherwise: pass. Late sends only add to latencies, so they cannot hide a broken limit.
+//! 8. The plan has no thresholds, and the generator's own delays may be a notable share of the median
+//!    or of the 95th percentile, or its threads waited for a core for most of the time: invalid.
+//! 9. The plan has no thresholds: measured. Higher percentiles that may be the generator's are marked.
+//! 10. Otherwise: pass. Late sends only add to latencies, so they cannot hide a broken limit.
 //!
 //! The delay of a call is the time by which the generator sent the call too late. The generator can
 //! cause a failure only in these cases:
 //! - The share of HTTP 429 responses, or of late iterations, is too large. It exceeds its limit by
 //!   at most the share of the calls that were sent late.
 //! - A call times out, and the longest delay is at least the timeout.
-//! - A latency exceeds its limit by at most the longest delay.
+//! - A latency exceeds its limit by at most the longest delay, and would keep the limit without the
+//!   delays.
 //! - The throughput is too low under a closed load.
 //!
 //! The generator never causes an error response or a wrong result. The delay has no upper bound in
@@ -44,6 +48,8 @@ use crate::analysis::findings::Stalls;
 use crate::analysis::thresholds::ThresholdResult;
 use crate::analysis::validity;
 use crate::analysis::validity::{Delay, Doubt, Doubts};
+
+mod own_delay;
 
 #[cfg(test)]
 mod tests;
@@ -126,6 +132,16 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Returns the methods whose percentiles are uncertain, if the reason is that doubt.
+    pub(crate) fn methods_with_few_calls(&self) -> Vec<String> {
+        match self {
+            Reason::Doubt(Doubt::FewCalls(methods)) => {
+                methods.iter().map(|(method, _)| method.clone()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns true if the reason is a broken threshold about the method `name`, or failed calls of
     /// this method.
     fn is_about(&self, name: &str) -> bool {
@@ -160,14 +176,21 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
     warnings.extend(validity::find_few_calls(input.methods).map(Reason::Doubt));
     warnings.extend(find_unjudged_rejections(input));
     let late_reasons = to_reasons(doubts.late.as_ref().map(|delay| &delay.doubt));
+    let moved = own_delay::find_moved(input);
+    let distorted_reasons = to_reasons(&own_delay::find_distortions(input, &moved));
     let pause_reasons = to_reasons(&doubts.pauses);
     let failure_reasons: Vec<Reason> =
-        failures.iter().map(|failure| failure.reason.clone()).collect();
+        failures.iter().map(|failure| failure.reason_for(input)).collect();
 
     let target_failed = failures.iter().any(|failure| failure.is_certain(input));
     let may_cause_a_failure =
         |delay: &Delay| failures.iter().any(|failure| failure.may_be_caused_by(delay, input));
-    let late_sends_may_be_the_cause = doubts.late.as_ref().is_some_and(may_cause_a_failure);
+    let possible_causes: Vec<&Doubt> = [&doubts.late, &doubts.stopped]
+        .into_iter()
+        .flatten()
+        .filter(|delay| may_cause_a_failure(delay))
+        .map(|delay| &delay.doubt)
+        .collect();
     let threshold_count = input.plan.threshold_count();
     // The branches are the rules of the header, in the same order.
     let (outcome, mut reasons) = if let Some(empty) = &doubts.empty {
@@ -176,8 +199,9 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
         (Outcome::Fail, [&failure_reasons[..], &limit_reasons, &late_reasons].concat())
     } else if !limit_reasons.is_empty() {
         (Outcome::ClientLimited, [&limit_reasons[..], &late_reasons, &failure_reasons].concat())
-    } else if late_sends_may_be_the_cause {
-        (Outcome::Invalid, [&late_reasons[..], &failure_reasons].concat())
+    } else if !possible_causes.is_empty() {
+        let causes = to_reasons(possible_causes);
+        (Outcome::Invalid, [&causes[..], &failure_reasons].concat())
     } else if !failures.is_empty() {
         // The rules above apply if the target or the generator may be the cause. So only the pauses
         // can be the cause of these failures.
@@ -187,6 +211,8 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
     } else if !pause_reasons.is_empty() {
         let kept = (threshold_count > 0).then_some(Reason::KeptWithPausesOnly(threshold_count));
         (Outcome::ClientLimited, pause_reasons.iter().cloned().chain(kept).collect())
+    } else if threshold_count == 0 && !distorted_reasons.is_empty() {
+        (Outcome::Invalid, distorted_reasons)
     } else if threshold_count == 0 {
         (Outcome::Measured, Vec::new())
     } else {
@@ -198,6 +224,12 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
     if matches!(outcome, Outcome::Pass | Outcome::Measured) {
         warnings.extend(late_reasons);
     }
+    warnings.extend(to_reasons(&doubts.subscriptions));
+    warnings.extend(
+        own_delay::warn_of_moved(input, moved)
+            .into_iter()
+            .filter(|warning| !reasons.contains(warning)),
+    );
     add_early_end(input, outcome, &mut reasons);
     RunVerdict { outcome, reasons, findings, warnings }
 }
@@ -215,6 +247,8 @@ fn to_reasons<'a>(doubts: impl IntoIterator<Item = &'a Doubt>) -> Vec<Reason> {
 ///   late send or too few workers. Otherwise they are a warning.
 /// - Engine threads that waited for a core are a reason if the run has an unpaced closed load, or
 ///   if their waits may have caused a failure. Otherwise they are a warning.
+/// - Engine threads that were stopped for longer than the plan allows for such waits are a reason if
+///   the run has a closed load, because its rate is lower by about that share.
 fn split_limits(input: VerdictInput<'_>, failures: &[Failure]) -> (Vec<Reason>, Vec<Reason>) {
     let doubts = input.doubts;
     let has_unpaced_load = input
@@ -235,6 +269,15 @@ fn split_limits(input: VerdictInput<'_>, failures: &[Failure]) -> (Vec<Reason>, 
         let destination = if wait_decides { &mut limit_reasons } else { &mut warnings };
         destination.push(Reason::Doubt(starved.doubt.clone()));
     }
+    let has_closed_load =
+        input.plan.scenarios.iter().any(|scenario| scenario.model == Model::Closed);
+    let waited_share_max = input.plan.validity.waited_share_max;
+    let stopped = doubts.stopped.iter().map(|delay| &delay.doubt);
+    let lowered_rate = stopped.filter(|doubt| {
+        let is_long = matches!(doubt, Doubt::Stopped { share, .. } if *share > waited_share_max);
+        has_closed_load && is_long
+    });
+    limit_reasons.extend(to_reasons(lowered_rate));
     limit_reasons.extend(to_reasons(&doubts.workers));
     (limit_reasons, warnings)
 }
@@ -264,6 +307,8 @@ enum FailureKind {
     NoResponse,
     /// Too long a time.
     Time { excess_ms: f64 },
+    /// Too long a latency, even without the delays that the generator itself caused.
+    LeastLatency,
     /// Too large a share of late iterations. If 99 % must start in time and 95 % did, the excess is
     /// 0.04.
     LateIterations { excess_share: f64 },
@@ -287,17 +332,30 @@ impl Failure {
             matches!(self.kind, FailureKind::Server | FailureKind::RateLimited { .. });
         let has_unbounded_delay = !doubts.overloaded.is_empty() || !doubts.workers.is_empty();
         let may_be_unbounded_delay = has_unbounded_delay && !is_shown_by_server;
-        let mut bounded_delays = [&doubts.starved, &doubts.late].into_iter().flatten();
+        let mut bounded_delays =
+            [&doubts.starved, &doubts.late, &doubts.stopped].into_iter().flatten();
         let may_be_bounded_delay = bounded_delays.any(|delay| self.may_be_caused_by(delay, input));
         let may_be_pauses = self.kind == FailureKind::Throughput && !doubts.pauses.is_empty();
         !(may_be_unbounded_delay || may_be_bounded_delay || may_be_pauses)
+    }
+
+    /// Returns the reason for the verdict. If the generator may have caused the failure, the reason
+    /// does not name the target as the cause.
+    fn reason_for(&self, input: VerdictInput<'_>) -> Reason {
+        match &self.reason {
+            Reason::Doubt(Doubt::Behind { scenario, delivery, .. }) if !self.is_certain(input) => {
+                let (scenario, delivery) = (scenario.clone(), *delivery);
+                Reason::Doubt(Doubt::Undelivered { scenario, delivery })
+            }
+            reason => reason.clone(),
+        }
     }
 
     /// Returns true if a delay of the generator can have caused the failure.
     fn may_be_caused_by(&self, delay: &Delay, input: VerdictInput<'_>) -> bool {
         let plan = input.plan;
         match self.kind {
-            FailureKind::Server => false,
+            FailureKind::Server | FailureKind::LeastLatency => false,
             FailureKind::RateLimited { excess_share }
             | FailureKind::LateIterations { excess_share } => excess_share <= delay.share,
             FailureKind::NoResponse => plan.target.timeout.as_secs_f64() * 1e3 <= delay.longest_ms,
@@ -422,7 +480,8 @@ impl Failures {
         // A broken threshold about times or throughput does not report that calls failed. So the
         // failed calls of its method are reported in addition.
         let is_about_failed_calls = |failure: &Failure| {
-            !matches!(failure.kind, FailureKind::Time { .. } | FailureKind::Throughput)
+            use FailureKind::{LeastLatency, Throughput, Time};
+            !matches!(failure.kind, Time { .. } | LeastLatency | Throughput)
         };
         let is_reported = |method: &str| {
             self.list
@@ -547,12 +606,16 @@ fn kind_of_threshold(
     if threshold_result.is_server_fault {
         return FailureKind::Server;
     }
+    if threshold_result.breaks_without_delays {
+        return FailureKind::LeastLatency;
+    }
     let excess = threshold_result.excess.unwrap_or(0.0);
     match metric.samples() {
         Samples::CallShare(is_counted) if is_counted(Class::Limited) => {
             FailureKind::RateLimited { excess_share: excess }
         }
         Samples::CallShare(_) => FailureKind::NoResponse,
+        Samples::ResultShare(_) => FailureKind::Server,
         Samples::CallTimes(..) | Samples::TransactionTimes(_) => {
             FailureKind::Time { excess_ms: excess }
         }

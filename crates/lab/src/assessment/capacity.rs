@@ -58,8 +58,8 @@ fn compare_pair(a: &System, b: &System, random: &mut dyn FnMut() -> u64) -> Opti
     let design = Design { spread: Some(gaps.fold(0.0, f64::max)), ..Design::default() };
     let values = |capacities: &[Capacity]| Values {
         runs: capacities.iter().map(|capacity| capacity.highest_pass).collect(),
-        seconds: Vec::new(),
         calls: Some(capacities.iter().map(|capacity| capacity.calls).sum()),
+        ..Values::default()
     };
     let (values_a, values_b) = (values(&capacities_a), values(&capacities_b));
     let compared = compare(Metric::Goodput, &values_a, &values_b, design, random)?;

@@ -3,7 +3,8 @@
 //! the highest rate that passed. The *binding* threshold is the one that limits the capacity.
 
 use lab_model::results::capacity::{
-    Answer, Binding, CapacityResult, EndReason, Kind, ProbeOutcome, ProcessCost, SCHEMA, Scaling,
+    Answer, Binding, CapacityResult, EndReason, Kind, ProbeOutcome, ProbeRow, ProcessCost, SCHEMA,
+    Scaling,
 };
 use lab_model::results::run::ProcessRole;
 use lab_model::results::{Cause, Finding};
@@ -11,7 +12,7 @@ use lab_model::results::{Cause, Finding};
 use super::search::{FinishedProbe, Search};
 use crate::analysis::scaling::fit;
 use crate::analysis::search::{Degradation, Summary, summarize};
-use crate::wording::number::short;
+use crate::wording::number::{percent, short};
 
 /// A search warns if the counted calls in flight differ from Little's law by more than this share.
 const LITTLES_LAW_TOLERANCE: f64 = 0.3;
@@ -31,7 +32,11 @@ pub(super) fn build(search: Search<'_>, end: EndReason, seconds: f64) -> Capacit
     let at_least = summary.lowest_fail.is_none() && summary.highest_pass.is_some();
     let answer = Answer {
         end,
-        sentence: write_answer(&search, &summary, end, binding.as_ref()),
+        sentence: [
+            passed_probe.and_then(|probe| describe_few_results(&probe.row)).unwrap_or_default(),
+            write_answer(&search, &summary, end, binding.as_ref()),
+        ]
+        .concat(),
         highest_pass: summary.highest_pass,
         lowest_fail: summary.lowest_fail,
         at_least,
@@ -75,6 +80,20 @@ pub(super) fn build(search: Search<'_>, end: EndReason, seconds: f64) -> Capacit
         probes: search.finished.into_iter().map(|probe| probe.row).collect(),
         warnings,
     }
+}
+
+/// Describes how many results the highest pass delivered, if that is notably less than it sent.
+/// The thresholds then allow calls without a result. Ends with a separator.
+fn describe_few_results(row: &ProbeRow) -> Option<String> {
+    row.has_few_results().then(|| {
+        format!(
+            "{} results/s at the highest pass, because {} of its calls failed and {} were rejected with \
+             429, which the thresholds allow; ",
+            short(row.goodput),
+            percent(row.failed_share),
+            percent(row.limited_share)
+        )
+    })
 }
 
 /// Returns the warnings of these probes that are not among `listed` warnings, each with the rates

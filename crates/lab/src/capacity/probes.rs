@@ -21,9 +21,8 @@ use crate::run::RUN_OVERHEAD;
 
 /// Smallest number of calls of a baseline for a stable median.
 const BASELINE_CALLS_MIN: f64 = 20.0;
-/// Time in which the probe's rate would fill the queue of waiting iterations. It is short, because
-/// the target must work off the queue after the probe. A long queue is not needed, because dropped
-/// iterations also reveal a rate that is too high.
+/// Time in which the probe's rate would fill the queue of waiting iterations. A long queue is not
+/// needed, because dropped iterations also reveal a rate that is too high.
 const QUEUE_TIME: Duration = Duration::from_secs(2);
 /// Smallest capacity of that queue, in iterations, unless the plan sets a smaller one. At low rates
 /// a short pause of the target then drops no iteration.

@@ -15,6 +15,7 @@ use lab_model::results::run::{ProcessFacts, Row, RunResult};
 
 use super::answer;
 use super::probes::Probes;
+use crate::analysis::findings::find_other_clients;
 use crate::analysis::search::judge::{ProbeRun, ProbeVerdict, judge};
 use crate::analysis::search::{Health, Probe, Step, next};
 use crate::run::{Finished, Progress, RunFault, Stop, run as make_run};
@@ -284,7 +285,11 @@ impl Search<'_> {
             binding,
             methods: result.methods.clone(),
             processes: result.watched.processes.clone(),
-            warnings: result.warnings.clone(),
+            warnings: [
+                sentences(find_other_clients(plan, &result.host).as_slice()),
+                result.warnings.clone(),
+            ]
+            .concat(),
             calls_in_flight: judgement.calls_in_flight,
         });
         self.first_run.get_or_insert(result);

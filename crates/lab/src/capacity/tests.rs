@@ -69,6 +69,8 @@ fn row(like: &Row, method: &str, calls: u64, ms: f64) -> Row {
         calls,
         failed_share: 0.0,
         limited_share: 0.0,
+        null_share: Some(0.0),
+        wrong_type_share: Some(0.0),
         latency: times(calls, ms),
         service: times(calls, ms),
         ..like.clone()

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use lab_model::results::compare::{
     CompareResult, Difference, Metric, Mismatch, NormalRow, SCHEMA, VariantRow, Weight,
 };
-use lab_model::results::{Basis, ComparisonVerdict, Outcome};
+use lab_model::results::{Basis, Outcome};
 
 use crate::analysis::comparability::{Tool, find_mismatches};
 use crate::analysis::compare::{
@@ -16,6 +16,8 @@ use crate::analysis::statistics::median;
 use crate::variant::{MetricKey, Run, TOTAL, Variant, make_unique};
 use crate::wording::number::join_first;
 use crate::wording::{comparability, difference};
+
+use super::mix;
 
 /// How variants are compared.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +64,11 @@ pub fn compare(
         conclusions: Vec::new(),
         warnings: Vec::new(),
     };
+    let run_counts: Vec<usize> = variants.iter().map(|variant| variant.runs.len()).collect();
+    let has_pairs = options.paired && run_counts.iter().all(|runs| *runs == run_counts[0]);
     for variant in &mut variants {
+        let runs = variant.runs.iter_mut().enumerate();
+        runs.for_each(|(number, run)| run.number = number);
         result.mismatches.extend(check_runs(variant, options.despite_mismatches));
         result
             .warnings
@@ -87,15 +93,26 @@ pub fn compare(
     }
     let mut unjudged = Vec::new();
     for other in others {
+        let has_other_mix = !mix::find_changes(first, other).is_empty();
         for key in shared_keys(first, other) {
-            let design = Design {
-                paired: options.paired,
-                spread: measure_control_spread(options, first, other, &key),
-                bootstrap: options.bootstrap,
-            };
-            let (a, b) = (values(first, &key), values(other, &key));
+            let with_key = |run: &&Run| run.values.contains_key(&key);
+            let mut a: Vec<&Run> = first.runs.iter().filter(with_key).collect();
+            let mut b: Vec<&Run> = other.runs.iter().filter(with_key).collect();
+            let pairs = if has_pairs { pair_runs(&a, &b) } else { Vec::new() };
+            let paired = pairs.len() >= PAIRS_MIN;
+            if paired {
+                (a, b) = pairs.into_iter().unzip();
+            }
+            let spread =
+                measure_control_spread(options.control_runs.as_ref(), &key, a.len().min(b.len()));
+            let design = Design { paired, spread, bootstrap: options.bootstrap };
+            let (a, b) = (values(&a, &key), values(&b, &key));
             let (method, metric) = key;
             if let Some(mut compared) = compare_values(metric, &a, &b, design, random) {
+                // The rate of a method follows its share of the calls.
+                if has_other_mix && (method == TOTAL || metric == Metric::Goodput) {
+                    compared = compared.without_test(Basis::MixDiffers);
+                }
                 compared.difference.variant.clone_from(&other.name);
                 compared.difference.method = method;
                 unjudged.push(compared);
@@ -103,10 +120,30 @@ pub fn compare(
         }
     }
     result.differences = judge_all(unjudged);
-    result.conclusions =
-        others.iter().map(|other| describe_variant(&result, first, other)).collect();
-    result.warnings.extend(find_doubts(&result, options));
-    result.warnings.extend(others.iter().filter_map(|other| warn_of_order(first, other)));
+    result.conclusions = others
+        .iter()
+        .map(|other| {
+            let sentence = difference::describe_variant(&result, &first.name, &other.name);
+            sentence + &mix::describe(&mix::find_changes(first, other), &first.name, &other.name)
+        })
+        .collect();
+    result.warnings.extend(find_doubts(&result));
+    let pairs_of = |other: &Variant| {
+        let pairs = pair_runs(&Vec::from_iter(&first.runs), &Vec::from_iter(&other.runs));
+        pairs.into_iter().map(|(a, b)| (a.started, b.started)).collect::<Vec<_>>()
+    };
+    if options.paired
+        && (!has_pairs || others.iter().any(|other| pairs_of(other).len() < PAIRS_MIN))
+    {
+        result
+            .warnings
+            .push("pairs need two runs or more of each variant, equally many".to_owned());
+    }
+    let order_warning = |other: &Variant| match options.paired {
+        true => has_pairs.then(|| warn_of_pair_order(first, other, &pairs_of(other))).flatten(),
+        false => warn_of_order(first, other),
+    };
+    result.warnings.extend(others.iter().filter_map(order_warning));
     result.warnings.extend(warn_of_directions(&result));
     result
 }
@@ -224,30 +261,40 @@ fn shared_keys(a: &Variant, b: &Variant) -> Vec<MetricKey> {
     keys
 }
 
-/// Returns the values of a key in all runs of a variant. The values by second and the number of
-/// calls are included only if the variant has a single run.
-fn values(variant: &Variant, key: &MetricKey) -> Values {
-    let runs: Vec<f64> =
-        variant.runs.iter().filter_map(|run| run.values.get(key).copied()).collect();
-    let first_run = variant.runs.iter().find(|run| run.values.contains_key(key));
-    let single_run = first_run.filter(|_| runs.len() == 1);
+/// Smallest number of pairs that can be compared.
+const PAIRS_MIN: usize = 2;
+
+/// Returns the pairs of runs with the same number. A run whose partner was left out has no pair.
+fn pair_runs<'a>(a: &[&'a Run], b: &[&'a Run]) -> Vec<(&'a Run, &'a Run)> {
+    let partner = |run: &Run| b.iter().copied().find(|other| other.number == run.number);
+    a.iter().filter_map(|run| Some((*run, partner(run)?))).collect()
+}
+
+/// Returns the values of a key, which all of these runs have. The values by second are included
+/// only for a single run.
+fn values(runs: &[&Run], key: &MetricKey) -> Values {
+    let starts: Option<Vec<f64>> = runs.iter().map(|run| run.started).collect();
+    let single_run = runs.first().filter(|_| runs.len() == 1);
     let (method, _) = key;
     let seconds = single_run.and_then(|run| run.seconds.get(key));
-    let calls = single_run.and_then(|run| run.calls.get(method)).copied();
-    Values { seconds: seconds.cloned().unwrap_or_default(), calls, runs }
+    let calls: Option<Vec<u64>> = runs.iter().map(|run| run.calls.get(method).copied()).collect();
+    let calls = calls.and_then(|calls| calls.into_iter().min());
+    let runs = runs.iter().filter_map(|run| run.values.get(key).copied()).collect();
+    let (starts, seconds) = (starts.unwrap_or_default(), seconds.cloned().unwrap_or_default());
+    Values { runs, starts, seconds, calls }
 }
 
 /// Returns the spread of a metric between equal runs (A/A). If a variant has a single run, the
 /// spread is the largest difference between any two equal runs. Otherwise it is the difference
 /// between the medians of two halves of the equal runs. `None` if there are too few equal runs.
+/// `min_runs` is the number of runs of the variant that has fewer.
 fn measure_control_spread(
-    options: &Options,
-    a: &Variant,
-    b: &Variant,
+    control_runs: Option<&Variant>,
     key: &MetricKey,
+    min_runs: usize,
 ) -> Option<f64> {
-    let equal_runs = values(options.control_runs.as_ref()?, key).runs;
-    let min_runs = values(a, key).runs.len().min(values(b, key).runs.len());
+    let equal_runs = control_runs?.runs.iter();
+    let equal_runs: Vec<f64> = equal_runs.filter_map(|run| run.values.get(key).copied()).collect();
     let (_, metric) = *key;
     if min_runs < 2 {
         return measure_spread(metric, &equal_runs);
@@ -292,56 +339,48 @@ fn normal_row(variant: &Variant) -> NormalRow {
     }
 }
 
-/// Summarizes in one sentence how a variant differs from the first one.
-fn describe_variant(result: &CompareResult, first: &Variant, other: &Variant) -> String {
-    let differences_of_other =
-        || result.differences.iter().filter(|difference| difference.variant == other.name);
-    let with_verdict = |verdict: ComparisonVerdict| {
-        differences_of_other().filter(move |difference| difference.verdict == verdict)
+/// Returns the starts of a variant's runs. `None` if a start is unknown, or for a single run.
+fn start_times(variant: &Variant) -> Option<Vec<f64>> {
+    let starts: Option<Vec<f64>> = variant.runs.iter().map(|run| run.started).collect();
+    starts.filter(|starts| starts.len() > 1)
+}
+
+/// Returns a warning if one variant runs first in every pair, or if the order is unknown. `starts`
+/// has the starts of the two runs of each pair.
+fn warn_of_pair_order(
+    first: &Variant,
+    other: &Variant,
+    starts: &[(Option<f64>, Option<f64>)],
+) -> Option<String> {
+    if starts.len() < PAIRS_MIN {
+        return None;
+    }
+    let known_starts: Option<Vec<(f64, f64)>> = starts.iter().map(|(a, b)| a.zip(*b)).collect();
+    let Some(known_starts) = known_starts else {
+        return Some(format!(
+            "the results do not tell when the runs of {} and {} started, so each interval is wider by \
+             the drift that one variant would get if it ran first in every pair",
+            first.name, other.name
+        ));
     };
-    let count = |verdict| with_verdict(verdict).count();
-    let mut parts = Vec::new();
-    for verdict in [ComparisonVerdict::Worse, ComparisonVerdict::Better] {
-        if count(verdict) > 0 {
-            let names = difference::name_largest(with_verdict(verdict));
-            parts.push(format!("{} in {names}", verdict.as_str()));
-        }
-    }
-    let same = count(ComparisonVerdict::Same);
-    let undecided = count(ComparisonVerdict::CannotTell);
-    if parts.is_empty() {
-        parts.push("no significant difference".to_owned());
-    }
-    let total = differences_of_other().count();
-    let mut text = format!("{} compared with {}: {}", other.name, first.name, parts.join("; "));
-    let negligible = match count(ComparisonVerdict::Negligible) {
-        0 => String::new(),
-        count => format!(", {count} differ negligibly"),
+    let is_always =
+        |is_first: fn(f64, f64) -> bool| known_starts.iter().all(|(a, b)| is_first(*a, *b));
+    let (earlier, later) = match (is_always(|a, b| a < b), is_always(|a, b| a > b)) {
+        (true, _) => (first, other),
+        (_, true) => (other, first),
+        _ => return None,
     };
-    text.push_str(&format!(
-        "; of {total} figures {same} are the same{negligible} and {undecided} cannot be told"
-    ));
-    if differences_of_other().any(|difference| {
-        matches!(difference.basis, Basis::WithinRun | Basis::Calls | Basis::FarApart)
-    }) {
-        text.push_str(
-            " (one run each: the spread between runs is unknown, so the floors are wider)",
-        );
-    }
-    text
+    Some(format!(
+        "{} ran before {} in every pair (A B A B): a drift of the machine or the target looks like a \
+         difference, so each interval is wider by the drift; reverse the order in every second pair \
+         (A B B A)",
+        earlier.name, later.name
+    ))
 }
 
 /// Returns a warning if all runs of one variant started before all runs of the other. `None` if
 /// they did not, if a start is unknown, or if a variant has a single run.
 fn warn_of_order(first: &Variant, other: &Variant) -> Option<String> {
-    let start_times = |variant: &Variant| -> Option<Vec<f64>> {
-        variant
-            .runs
-            .iter()
-            .map(|run| run.started)
-            .collect::<Option<Vec<f64>>>()
-            .filter(|starts| starts.len() > 1)
-    };
     let (a, b) = (start_times(first)?, start_times(other)?);
     let all_before = |a: &[f64], b: &[f64]| {
         a.iter().all(|start| b.iter().all(|other_start| start < other_start))
@@ -379,7 +418,7 @@ fn warn_of_directions(result: &CompareResult) -> Option<String> {
 }
 
 /// Returns warnings about weak statistical bases of the differences.
-fn find_doubts(result: &CompareResult, options: &Options) -> Vec<String> {
+fn find_doubts(result: &CompareResult) -> Vec<String> {
     let mut doubts = Vec::new();
     let has_basis = |basis| result.differences.iter().any(|difference| difference.basis == basis);
     if has_basis(Basis::WithinRun) {
@@ -391,8 +430,8 @@ fn find_doubts(result: &CompareResult, options: &Options) -> Vec<String> {
     }
     if has_basis(Basis::FarApart) {
         doubts.push(
-            "with only one value of a variant, only differences far beyond noise count (×3 for medians \
-             and rates, ×5 for p95, ×10 for p99)"
+            "with too few runs for a test, only differences far beyond noise count (×3 for medians and \
+             rates, ×5 for p95, ×10 for p99)"
                 .to_owned(),
         );
     }
@@ -409,9 +448,6 @@ fn find_doubts(result: &CompareResult, options: &Options) -> Vec<String> {
              each, a rank test is used"
                 .to_owned(),
         );
-    }
-    if options.paired && !has_basis(Basis::PairedRuns) {
-        doubts.push("pairs need two runs or more of each variant, equally many".to_owned());
     }
     if result.variants.iter().any(|variant| variant.tool != Tool::Weir.as_str())
         && result.variants.iter().any(|variant| variant.tool == Tool::Weir.as_str())

@@ -35,8 +35,11 @@ fn row(method: &str, calls: u64, p50_ms: f64) -> Row {
         goodput: calls as f64 / 60.0,
         failed_share: 0.0,
         limited_share: 0.0,
+        null_share: Some(0.0),
+        wrong_type_share: Some(0.0),
         classes: Vec::new(),
         latency: times,
+        latency_least: None,
         service: times,
         codes: Vec::new(),
     }
@@ -102,6 +105,7 @@ fn result(seed: u64, factor: f64) -> RunResult {
         verdict: Verdict { outcome: Outcome::Pass, reasons: Vec::new() },
         thresholds: Vec::new(),
         findings: Vec::new(),
+        few_calls: Vec::new(),
         warnings: Vec::new(),
         overall: row("all", 60_000, slow),
         methods: methods.iter().map(|method| row(method, 30_000, slow)).collect(),
@@ -160,6 +164,129 @@ fn five_runs_of_each_variant_reveal_planted_differences() {
         same.differences.iter().all(|difference| difference.verdict != ComparisonVerdict::Better)
     );
     assert!(same.conclusions[0].contains("no significant difference"), "{:?}", same.conclusions);
+}
+
+/// Returns a run of two methods. eth_getLogs takes a hundred times as long as eth_call, which gets
+/// `share` of all calls.
+fn mixed(seed: u64, share: f64, factor: f64) -> RunResult {
+    let mut mixed = result(seed, factor);
+    let slow = mixed.methods[0].latency.p50_ms;
+    let calls = (60_000.0 * share) as u64;
+    mixed.methods =
+        vec![row("eth_call", calls, slow), row("eth_getLogs", 60_000 - calls, 100.0 * slow)];
+    let p50_ms = if share > 0.5 { slow } else { 100.0 * slow };
+    mixed.overall = row("all", 60_000, p50_ms);
+    mixed
+}
+
+fn mixed_runs(seeds: std::ops::Range<u64>, share: f64, factor: f64) -> Vec<RunResult> {
+    seeds.map(|seed| mixed(seed, share, factor)).collect()
+}
+
+/// Each method is 20 % faster, but the slow one gets more of the calls.
+#[test]
+fn totals_of_another_mix_cannot_be_told() {
+    let variants = vec![
+        variant("old", &mixed_runs(0..5, 0.9, 1.0)),
+        variant("new", &mixed_runs(5..10, 0.4, 0.8)),
+    ];
+    let comparison = compared(variants, &Options::default());
+    let total = comparison.differences.iter().find(|row| row.metric == Metric::LatencyP50).unwrap();
+    assert_eq!((total.method.as_str(), total.basis), ("all", Basis::MixDiffers));
+    assert!(total.change > 10.0 && total.interval.is_none(), "{total:?}");
+    assert!(!comparison.differences.iter().any(|row| row.verdict == ComparisonVerdict::Worse));
+    for method in ["eth_call", "eth_getLogs"] {
+        assert_eq!(verdict(&comparison, method, Metric::LatencyP50), ComparisonVerdict::Better);
+    }
+    let expected = "the mix of methods differs (eth_call 90.0 % and 40.0 % of the calls";
+    assert!(comparison.conclusions[0].contains(expected), "{:?}", comparison.conclusions);
+    // By chance the shares differ a little.
+    let variants = vec![
+        variant("old", &mixed_runs(0..5, 0.9, 1.0)),
+        variant("new", &mixed_runs(5..10, 0.898, 0.8)),
+    ];
+    let comparison = compared(variants, &Options::default());
+    assert_eq!(verdict(&comparison, "all", Metric::LatencyP50), ComparisonVerdict::Better);
+    assert!(!comparison.conclusions[0].contains("mix"), "{:?}", comparison.conclusions);
+    // A few more slow calls.
+    let variants = vec![
+        variant("old", &mixed_runs(0..5, 0.99, 1.0)),
+        variant("new", &mixed_runs(5..10, 0.98, 0.8)),
+    ];
+    let comparison = compared(variants, &Options::default());
+    assert_eq!(verdict(&comparison, "all", Metric::LatencyP99), ComparisonVerdict::CannotTell);
+}
+
+#[test]
+fn a_method_that_only_one_variant_calls_is_named() {
+    let mut without = runs(5..10, 1.0);
+    for run in &mut without {
+        run.methods[1] = row("eth_getBalance", 30_000, 1.0);
+    }
+    let variants = vec![variant("old", &runs(0..5, 1.0)), variant("new", &without)];
+    let comparison = compared(variants, &Options::default());
+    let expected = "only old calls eth_getLogs; only new calls eth_getBalance";
+    assert!(comparison.conclusions[0].contains(expected), "{:?}", comparison.conclusions);
+    assert_eq!(verdict(&comparison, "all", Metric::LatencyP50), ComparisonVerdict::CannotTell);
+}
+
+/// With few pairs, a large change is not called "no significant difference".
+#[test]
+fn a_large_change_that_cannot_be_told_is_named_with_the_reason() {
+    let with_medians = |name: &str, medians: [f64; 2]| {
+        let mut all = runs(0..2, 1.0);
+        for (run, median) in all.iter_mut().zip(medians) {
+            run.methods[0].latency.p50_ms = median;
+        }
+        variant(name, &all)
+    };
+    let paired = Options { paired: true, ..Options::default() };
+    let noisy = vec![with_medians("a", [10.0, 12.0]), with_medians("b", [13.0, 25.0])];
+    let comparison = compared(noisy, &paired);
+    let conclusion = &comparison.conclusions[0];
+    let expected = "b compared with a: cannot tell: eth_call latency p50 (+64.";
+    assert!(conclusion.starts_with(expected), "{conclusion}");
+    assert!(
+        conclusion.contains("but 2 pairs of runs cannot tell that from noise or a drift"),
+        "{conclusion}"
+    );
+    // No noise explains a factor of 89 in all runs.
+    let far = vec![with_medians("a", [89.0, 91.0]), with_medians("b", [1.0, 1.4])];
+    let comparison = compared(far, &paired);
+    assert_eq!(verdict(&comparison, "eth_call", Metric::LatencyP50), ComparisonVerdict::Better);
+    assert!(comparison.conclusions[0].contains("better in eth_call latency p50 (÷"));
+    let overlapping = vec![with_medians("a", [89.0, 2.0]), with_medians("b", [1.0, 1.4])];
+    let comparison = compared(overlapping, &paired);
+    assert_eq!(verdict(&comparison, "eth_call", Metric::LatencyP50), ComparisonVerdict::CannotTell);
+}
+
+/// The answer comes before the tables, and many rows without an answer are one line.
+#[test]
+fn the_terminal_begins_with_the_answer_and_folds_undecided_rows() {
+    let many = |seeds: std::ops::Range<u64>, factor: f64| {
+        let mut all = runs(seeds, factor);
+        for (index, run) in all.iter_mut().enumerate() {
+            let noise = if index == 0 { 1.0 } else { 3.0 };
+            run.methods =
+                (0..12).map(|n| row(&format!("method{n}"), 30_000, factor * noise)).collect();
+            run.methods.push(row("eth_call", 30_000, factor));
+        }
+        all
+    };
+    let variants = vec![variant("old", &many(0..2, 1.0)), variant("new", &many(2..4, 0.5))];
+    let comparison = compared(variants, &Options::default());
+    let text = Report::compare(&comparison).text(Colour::Plain);
+    let (answer, table) =
+        (text.find("new compared with old").unwrap(), text.find("B = new").unwrap());
+    assert!(answer < table, "{text}");
+    assert!(
+        text.contains("figures cannot be told, and are listed by --markdown: method0, method1, "),
+        "{text}"
+    );
+    assert!(!text.contains("cannot tell  "), "{text}");
+    assert!(text.lines().count() < 75, "{text}");
+    // Files keep every row.
+    assert!(Report::compare(&comparison).markdown().matches("cannot tell").count() >= 36);
 }
 
 #[test]
@@ -237,6 +364,61 @@ fn runs_that_do_not_alternate_cause_a_warning() {
     assert!(warned([1.0, 2.0, 3.0, 4.0]));
     assert!(!warned([1.0, 4.0, 2.0, 3.0]), "A B B A");
     assert!(!warned([0.0; 4]), "not known");
+}
+
+/// In pairs, one variant must not always run first.
+#[test]
+fn pairs_in_one_order_cause_a_warning() {
+    let warnings = |starts: [f64; 4]| {
+        let mut all = runs(0..4, 1.0);
+        for (run, started) in all.iter_mut().zip(starts) {
+            run.started_unix = started;
+        }
+        let variants = vec![variant("old", &all[..2]), variant("new", &all[2..])];
+        compared(variants, &Options { paired: true, ..Options::default() }).warnings.join("; ")
+    };
+    let one_order = warnings([1.0, 3.0, 2.0, 4.0]);
+    assert!(one_order.contains("old ran before new in every pair (A B A B)"), "{one_order}");
+    assert!(one_order.contains("(A B B A)"), "{one_order}");
+    let reversed = warnings([1.0, 4.0, 2.0, 3.0]);
+    assert!(!reversed.contains("in every pair"), "{reversed}");
+    let unknown = warnings([0.0; 4]);
+    assert!(unknown.contains("do not tell when the runs of old and new started"), "{unknown}");
+}
+
+/// Each variant loses another run, so three of five pairs are left. The pairs of the machine's slow
+/// hours must not be compared with those of its fast hours.
+#[test]
+fn runs_keep_their_partners_when_others_are_left_out() {
+    let with_medians = |name: &str, medians: [f64; 5], lost: usize| {
+        let mut all = runs(0..5, 1.0);
+        for (run, median) in all.iter_mut().zip(medians) {
+            run.methods[0].latency.p50_ms = median;
+        }
+        all[lost].verdict.outcome = Outcome::Invalid;
+        variant(name, &all)
+    };
+    let variants = || {
+        vec![
+            with_medians("a", [10.0, 20.0, 40.0, 80.0, 160.0], 0),
+            with_medians("b", [11.0, 22.1, 44.0, 88.1, 176.0], 4),
+        ]
+    };
+    let comparison = compared(variants(), &Options { paired: true, ..Options::default() });
+    let mut differences = comparison.differences.iter();
+    let median = differences
+        .find(|row| row.method == "eth_call" && row.metric == Metric::LatencyP50)
+        .unwrap();
+    assert_eq!((median.a_count, median.b_count, median.basis), (3, 3, Basis::PairedRuns));
+    assert!((median.change - 0.1).abs() < 0.01, "{median:?}");
+    assert!(!comparison.warnings.iter().any(|warning| warning.starts_with("pairs need")));
+    // A single pair is left.
+    let mut few = variants();
+    few.iter_mut().for_each(|variant| variant.runs.truncate(3));
+    few[1].runs[1].facts.outcome = Some(Outcome::Invalid);
+    let comparison = compared(few, &Options { paired: true, ..Options::default() });
+    assert!(comparison.warnings.iter().any(|warning| warning.starts_with("pairs need")));
+    assert!(comparison.differences.iter().all(|row| row.basis != Basis::PairedRuns));
 }
 
 /// The medians rise while the paired change falls, which needs an explanation.

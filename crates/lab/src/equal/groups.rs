@@ -28,6 +28,8 @@ struct GroupKey {
     class: DifferenceClass,
     /// JSON pointer relative to the response; `*` replaces the indexes of arrays.
     pointer: String,
+    /// True if the difference went away when the call was repeated.
+    is_unsteady: bool,
     /// Name of the habit that explains the difference, if there is one.
     habit: Option<String>,
 }
@@ -70,12 +72,15 @@ impl<'a> Groups<'a> {
 
     /// Adds the outcome of a call.
     pub(super) fn add(&mut self, call: &ComparedCall, outcome: &Outcome) {
-        let keys: Vec<(GroupKey, &ClassifiedDifference)> = match outcome {
-            Outcome::Compared(found) => {
-                found.iter().map(|difference| (self.key_of(call, difference), difference)).collect()
-            }
-            Outcome::Unanswered | Outcome::Unstable => Vec::new(),
+        let (found, is_unsteady) = match outcome {
+            Outcome::Compared(found) => (&found[..], false),
+            Outcome::Unsteady(found) => (&found[..], true),
+            Outcome::Unanswered | Outcome::Unstable => (&[][..], false),
         };
+        let keys: Vec<(GroupKey, &ClassifiedDifference)> = found
+            .iter()
+            .map(|difference| (self.key_of(call, difference, is_unsteady), difference))
+            .collect();
         let row = self.methods.entry(call.method.clone()).or_default();
         row.method.clone_from(&call.method);
         row.calls += 1;
@@ -83,9 +88,10 @@ impl<'a> Groups<'a> {
             // Different responses at different heads prove nothing, so an unstable call counts as
             // unanswered.
             Outcome::Unanswered | Outcome::Unstable => row.unanswered += 1,
-            Outcome::Compared(_) if keys.is_empty() => row.equal += 1,
-            Outcome::Compared(_) if keys.iter().all(|(key, _)| key.is_allowed) => row.allowed += 1,
+            _ if keys.is_empty() => row.equal += 1,
+            _ if keys.iter().all(|(key, _)| key.is_allowed) => row.allowed += 1,
             Outcome::Compared(_) => row.different += 1,
+            Outcome::Unsteady(_) => row.unsteady += 1,
         }
         let mut counted = BTreeSet::new();
         for (key, difference) in keys {
@@ -97,7 +103,12 @@ impl<'a> Groups<'a> {
     }
 
     /// Returns the group of a difference.
-    fn key_of(&self, call: &ComparedCall, difference: &ClassifiedDifference) -> GroupKey {
+    fn key_of(
+        &self,
+        call: &ComparedCall,
+        difference: &ClassifiedDifference,
+        is_unsteady: bool,
+    ) -> GroupKey {
         let mut ignore = self.options.ignore.iter();
         let is_ignored = ignore.any(|pattern| matches_pointer(pattern, &difference.pointer));
         let habit = find_habit(difference, &call.method, self.client_versions);
@@ -115,6 +126,7 @@ impl<'a> Groups<'a> {
             method: call.method.clone(),
             class: difference.class,
             pointer,
+            is_unsteady,
             habit,
         }
     }
@@ -143,6 +155,7 @@ fn row_of(key: &GroupKey, call: &ComparedCall, difference: &ClassifiedDifference
         class: key.class,
         pointer: key.pointer.clone(),
         counts: !key.is_allowed,
+        unsteady: key.is_unsteady,
         habit: key.habit.clone(),
         calls: 0,
         example: DifferenceExample {

@@ -10,13 +10,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use settings::url::{NodeUrl, mask_url};
 use ureq::http::Uri;
 use ureq::http::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER};
 use ureq::tls::RootCerts;
+use wire::retry_after::parse_retry_after;
 
 use super::distribution::Form;
 use super::proto::{Identity, TimeSeries, body, series};
@@ -324,8 +325,7 @@ impl Endpoint {
             Ok(response) if response.status().is_success() => (Outcome::Stored, String::new()),
             Ok(mut response) => {
                 let header = response.headers().get(RETRY_AFTER);
-                let header = header.and_then(|value| value.to_str().ok());
-                let retry_after = header.and_then(parse_retry_after);
+                let retry_after = header.and_then(|value| parse_retry_after(value.as_bytes()));
                 let status = response.status().as_u16();
                 let error_body =
                     response.body_mut().with_config().limit(ERROR_BYTES_MAX).read_to_vec();
@@ -335,14 +335,4 @@ impl Endpoint {
             Err(error) => (Outcome::Unreachable, error.to_string()),
         }
     }
-}
-
-/// Returns the wait of a `Retry-After` header, which has a number of seconds or a date
-/// (<https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3>). `None` if the header is invalid.
-fn parse_retry_after(header: &str) -> Option<Duration> {
-    if let Ok(seconds) = header.trim().parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let until = httpdate::parse_http_date(header.trim()).ok()?;
-    Some(until.duration_since(SystemTime::now()).unwrap_or_default())
 }

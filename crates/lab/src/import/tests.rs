@@ -69,10 +69,12 @@ fn vegetas_report() {
     let (run, notes) = read_single(
         br#"{"latencies":{"total":1,"mean":12345587,"50th":10234567,"90th":1,"95th":24567890,
         "99th":38901234,"max":98765432,"min":503210},"bytes_in":{"total":1,"mean":1},
+        "earliest":"2026-11-22T15:00:00.5Z","latest":"2026-11-22T15:00:30Z",
         "requests":3000,"rate":100.03,"throughput":99.9,"success":0.9967,
         "status_codes":{"200":2990,"0":10},
         "errors":["Post \"x\": dial tcp 0.0.0.0:0->127.0.0.1:1: bind: address already in use"]}"#,
     );
+    assert_eq!(run.started, Some(1_795_359_600.5));
     assert_eq!(value(&run, TOTAL, Metric::ServiceP99), Some(38.901_234));
     assert_eq!(value(&run, TOTAL, Metric::Goodput), Some(99.9));
     assert!((value(&run, TOTAL, Metric::FailedShare).unwrap() - 0.0033).abs() < 1e-9);
@@ -116,6 +118,7 @@ fn vegetas_results_as_lines_and_as_csv() {
         assert!(notes.iter().any(|note| note.starts_with("1 requests were left out")), "{notes:?}");
         let p50 = &run.seconds[&(TOTAL.to_owned(), Metric::ServiceP50)];
         assert_eq!(p50.len(), 38, "the first and the last second are parts");
+        assert_eq!(run.started, Some(1.7e9));
         assert_eq!(value(&run, TOTAL, Metric::Goodput), Some(9.0), "nine in ten of 10/s");
         assert!(p50.iter().all(|value| *value == 6.0), "{p50:?}");
     }

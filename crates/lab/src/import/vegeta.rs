@@ -59,6 +59,8 @@ pub(super) fn report(value: &Value, path: &Path) -> Result<(Run, Vec<String>), I
     if let Some(success) = number("/success") {
         run.put(TOTAL, Metric::FailedShare, 1.0 - success);
     }
+    let earliest = value.get("earliest").and_then(Value::as_str).and_then(unix_nanos);
+    run.started = earliest.map(seconds_of_nanos);
     run.facts.load = number("/rate").map(|rate| format!("{rate:.0} requests/s"));
     let errors = value.get("errors").and_then(Value::as_array).into_iter().flatten();
     let texts: Vec<&str> = errors.filter_map(Value::as_str).collect();
@@ -236,6 +238,7 @@ impl Hits {
             span_nanos => span_nanos as f64 / NANOS_PER_S as f64 * count / (count - 1.0).max(1.0),
         };
         run.put(TOTAL, Metric::Goodput, (count - failed as f64) / duration_seconds);
+        run.started = self.span.map(|(first_send, _)| seconds_of_nanos(first_send));
         run.seconds = series
             .into_iter()
             .map(|(metric, values)| ((TOTAL.to_owned(), metric), values))
@@ -255,6 +258,11 @@ impl Hits {
 fn quantile(ascending: &[f64], share: f64) -> f64 {
     let index = (share * (ascending.len() - 1) as f64).round();
     ascending[index as usize]
+}
+
+/// Converts nanoseconds to seconds.
+fn seconds_of_nanos(nanos: i64) -> f64 {
+    nanos as f64 / NANOS_PER_S as f64
 }
 
 /// Converts an RFC 3339 time, as Go writes it, to nanoseconds since 1970. `None` if the text is no

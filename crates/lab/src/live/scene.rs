@@ -99,6 +99,7 @@ fn second() -> Second {
         p95_ms: p99_ms / 2.0,
         p99_ms,
         max_ms: p99_ms * 2.0,
+        max_least_ms: None,
     };
     Second {
         at: 12.0,
@@ -108,6 +109,7 @@ fn second() -> Second {
         requests: 997,
         scheduling_delay_p99_ms: 0.031,
         generator_busy: 0.34,
+        generator_gap_ms: 0.0,
         in_flight: 12,
         workers_busy: 14,
         waiting: 0,

@@ -98,9 +98,10 @@ impl Caller {
             let family = family.ok_or("its family is unknown; set it with --family")?;
             default_calls::set(&mut plan, family);
         }
+        let plan = probed.reduced_plan.unwrap_or(plan);
         let plan_calls = SingleCalls::new(&plan, &Arc::new(probed.chain));
         let plan_calls = plan_calls.map_err(|fault| fault.to_string())?;
-        self.state.lock().targets[self.index].facts = Some(probed.facts);
+        self.state.lock().identify(self.index, probed.facts, probed.warnings);
         let head_method = family.map(target::head_method);
         Ok(Calls { methods: plan.methods, plan_calls, head_method })
     }

@@ -146,6 +146,28 @@ fn a_reference_that_is_no_node_is_refused_before_the_run() {
 }
 
 #[test]
+fn a_reference_of_another_chain_is_refused_before_the_run() {
+    let node = |id: &'static str, hash: &'static str| {
+        node(move |request| match () {
+            () if request.contains("eth_chainId") => id.to_owned(),
+            () if request.contains("eth_getBlockByNumber") => format!("{{\"hash\":\"{hash}\"}}"),
+            () => "\"0x1\"".to_owned(),
+        })
+    };
+    for (reference, difference) in [
+        (node("\"0x2\"", "0xa"), "the chain id 0x1, and REFERENCE has 0x2"),
+        (node("\"0x1\"", "0xb"), "the first block 0xa, and REFERENCE has 0xb"),
+    ] {
+        let fault = start(&node("\"0x1\"", "0xa"), &reference).err().unwrap();
+        assert!(std::error::Error::source(&fault).is_none(), "it would be printed twice");
+        let fault = fault.to_string();
+        let difference = difference.replace("REFERENCE", &reference.target().url.to_string());
+        assert!(fault.ends_with(&difference), "{fault}");
+    }
+    assert!(start(&node("\"0x1\"", "0xa"), &node("\"0x01\"", "0xA")).is_ok());
+}
+
+#[test]
 fn writes_and_facts_about_the_node_itself_are_not_compared() {
     for method in ["eth_sendRawTransaction", "web3_clientVersion", "unknown_method"] {
         assert!(!super::is_comparable(method), "{method}");

@@ -8,9 +8,7 @@
 //! assessment: findings, conclusions, caveats, recommendations, risks and next steps. The
 //! submodules build the sections about the data.
 //!
-//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
-//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
-//! row for each of `rows`. `text!["a ", code("b")]` joins texts.
+//! `report/document.rs` explains the functions and macros that build sections.
 
 mod comparison;
 mod results;
@@ -22,8 +20,7 @@ mod tests;
 use std::fmt::Display;
 
 use super::document::{
-    ALL, Block, Column, Document, FILES, List, MARKDOWN, PAGE, Section, Span, TERMINAL, Text, bold,
-    table, text,
+    Block, Column, Document, List, Section, Span, Start, Text, bold, table, text,
 };
 use crate::analysis::assessment::{Advice, Basis, Conclusion, Derived, Finding, FindingKind};
 use crate::assessment::Assessed;
@@ -47,37 +44,56 @@ pub(super) fn document(assessed: &Assessed) -> Document {
         names.extend(comparisons);
     }
     let title = names.join(" · ");
-    let sections = [
-        Some(head(assessed)),
-        Some(setup::scope(assessed)),
-        setup::setup(assessed),
-        Some(setup::method(assessed)),
-        Some(results::results(assessed)),
-        Some(results::bottlenecks(assessed)),
-        Some(comparison::comparison(assessed)),
-        Some(findings(assessed)),
-        Some(conclusions(assessed)),
-        Some(caveats(assessed)),
-        Some(recommendations(assessed)),
-        Some(risks(assessed)),
-        Some(steps(assessed)),
-        Some(version_note()),
-    ];
+    let (summary_head, page_head) = heads(assessed);
+    let about = || [Some(setup::scope(assessed)), setup::setup(assessed)].into_iter().flatten();
+    let statements = || {
+        [
+            results::bottlenecks(assessed),
+            comparison::comparison(assessed),
+            findings(assessed),
+            conclusions(assessed),
+            caveats(assessed),
+            setup::warnings(assessed),
+            recommendations(assessed),
+            risks(assessed),
+            steps(assessed),
+            version_note(),
+        ]
+    };
+    let summary = summary_head
+        .into_iter()
+        .chain(about())
+        .chain([setup::method(assessed), results::results(assessed)])
+        .chain(statements())
+        .map(with_anchor);
+    let method = setup::method(assessed).add(setup::plan_texts(assessed));
+    let page = std::iter::once(page_head)
+        .chain(about())
+        .chain([method, results::page_results(assessed)])
+        .chain(statements());
     Document {
         command: "weir report",
         title: title.clone(),
         window: format!("report: {title}"),
         heading: format!("Report: {title}"),
         intro: vec![intro(assessed).into()],
-        sections: sections.into_iter().flatten().collect(),
+        summary: summary.collect(),
+        page: page.collect(),
         glossary: true,
     }
 }
 
-/// Creates a section that links can lead to, on the page and in Markdown.
+/// Creates a section with the data of the report, which the terminal leaves out.
 fn section(id: &'static str, title: &'static str) -> Section {
-    let anchor = Block::Paragraph(Span::Anchor(id.to_owned()).into());
-    Section::new(id, title).nav(title).on(MARKDOWN, anchor)
+    Section::new(id, title).nav(title).detail()
+}
+
+/// Adds an anchor to a section, because Markdown has no other target for links.
+fn with_anchor(mut section: Section) -> Section {
+    if !section.id.is_empty() {
+        section.blocks.insert(0, Block::Paragraph(Span::Anchor(section.id.clone()).into()));
+    }
+    section
 }
 
 /// Returns a line with the numbers of systems, results and studies, and with the times of the first
@@ -104,9 +120,9 @@ fn intro(assessed: &Assessed) -> String {
     parts.join(" · ")
 }
 
-/// Returns the summary: the first conclusions, and the numbers of findings, caveats and
-/// recommendations.
-fn head(assessed: &Assessed) -> Section {
+/// Returns the first sections of the summary, and that of the page: the first conclusions, and the
+/// numbers of findings, caveats and recommendations.
+fn heads(assessed: &Assessed) -> ([Section; 2], Section) {
     let assessment = &assessed.assessment;
     let has_failure = assessment.findings.iter().any(|finding| finding.kind.is_failure());
     let (class, word) = match (has_failure, assessment.conclusions.is_empty()) {
@@ -129,34 +145,23 @@ fn head(assessed: &Assessed) -> Section {
     .join(", ");
     let names: Vec<&str> =
         assessed.evidence.systems.iter().map(|system| system.name.as_str()).collect();
-    let banner_text = match names.is_empty() {
-        true => counts.clone(),
-        false => format!("{}: {counts}", names.join(" · ")),
+    let list = Section::default().detail().add(Block::List(List::of(&sentences)));
+    let verdict = |summary, reasons| {
+        let (word, subject) = (word.to_owned(), names.join(" · "));
+        Section::default().add(Block::Verdict { class, word, subject, summary, reasons })
     };
-    let summary = text![bold(word), format!(": {counts}.")];
-    let list = Block::List(List::of(sentences.clone()));
-    let verdict =
-        Block::Verdict { class, word: word.to_owned(), summary: counts, reasons: sentences };
-    Section::default()
-        .on(TERMINAL, Block::Banner(class, word.to_owned(), banner_text))
-        .on(PAGE, verdict)
-        .on(MARKDOWN, Block::Paragraph(summary))
-        .on(MARKDOWN, list)
+    let summary = [verdict(counts.clone(), List::default()), list];
+    (summary, verdict(counts, List::of(sentences)))
 }
 
-/// Adds a list of sentences, with a heading that only the terminal prints. An empty list becomes
-/// the sentence `if_empty`.
-fn add_list(section: Section, heading: &'static str, items: Vec<Text>, if_empty: &str) -> Section {
-    let section = section.on(TERMINAL, Block::Note(heading.into()));
-    match items.is_empty() {
-        true => section
-            .on(FILES, Block::Paragraph(if_empty.into()))
-            .on(TERMINAL, Block::Paragraph(if_empty.into())),
-        false => {
-            let list = List { terminal_max: LISTED_MAX, noun: "sentence", ..List::of(items) };
-            section.on(ALL, Block::List(list))
-        }
-    }
+/// Adds a list of sentences to a section that the terminal shows. An empty list becomes the sentence
+/// `if_empty`.
+fn add_list(section: Section, items: Vec<Text>, if_empty: &str) -> Section {
+    let list = List { terminal_max: LISTED_MAX, noun: "sentence", ..List::of(items) };
+    section.start(Start::Title).add(match list.items.is_empty() {
+        true => Block::Paragraph(if_empty.into()),
+        false => Block::List(list),
+    })
 }
 
 /// Returns the anchor of a finding.
@@ -202,7 +207,7 @@ fn findings(assessed: &Assessed) -> Section {
     let section = section("findings", "Findings")
         .intro("What the valid results show. Invalid results give no finding.");
     if findings.is_empty() {
-        return section.on(FILES, Block::Paragraph("The results show no finding.".into()));
+        return section.add(Block::Paragraph("The results show no finding.".into()));
     }
     let assessment_text = AssessmentText::new(&assessed.evidence);
     let table = table!(findings.iter().enumerate(), |(index, finding)|
@@ -210,7 +215,7 @@ fn findings(assessed: &Assessed) -> Section {
         Column::prose("finding") => assessment_text.finding(finding),
         Column::text("evidence") => evidence_of(finding),
     );
-    section.on(FILES, Block::Table(table))
+    section.add(Block::Table(table))
 }
 
 /// Returns the conclusions with links to the data that support them.
@@ -230,15 +235,10 @@ fn conclusions(assessed: &Assessed) -> Section {
     };
     let items = assessment.conclusions.iter().map(item).collect();
     let section = section("conclusions", "What may be concluded");
-    add_list(
-        section,
-        "It may be concluded:",
-        items,
-        "Nothing: no valid result supports a conclusion.",
-    )
+    add_list(section, items, "Nothing: no valid result supports a conclusion.")
 }
 
-/// Returns the caveats, and the warnings of the results.
+/// Returns the reasons why some conclusions may not be drawn.
 fn caveats(assessed: &Assessed) -> Section {
     let assessment = &assessed.assessment;
     let assessment_text = AssessmentText::new(&assessed.evidence);
@@ -248,13 +248,7 @@ fn caveats(assessed: &Assessed) -> Section {
     };
     let items = assessment.caveats.iter().enumerate().map(item).collect();
     let section = section("caveats", "What may not be concluded");
-    let section =
-        add_list(section, "It may not be concluded:", items, "The results have no caveat.");
-    let warnings = setup::warnings(assessed);
-    let has_warnings = !warnings.is_empty();
-    section
-        .on(FILES, has_warnings.then(|| Block::Subheading("Warnings of the results".to_owned())))
-        .on(FILES, has_warnings.then(|| Block::List(List::of(warnings))))
+    add_list(section, items, "The results have no caveat.")
 }
 
 /// Returns the recommendations with links to their findings.
@@ -280,7 +274,7 @@ fn recommendations(assessed: &Assessed) -> Section {
     });
     let section = section("recommendations", "Recommendations")
         .intro("Each recommendation rests on the finding that it links to.");
-    add_list(section, "Recommendations:", items.collect(), NO_RECOMMENDATION)
+    add_list(section, items.collect(), NO_RECOMMENDATION)
 }
 
 /// Formats statements, each with a link to the finding or caveat on which it is based.
@@ -293,17 +287,17 @@ fn derived<T: Display>(statements: &[Derived<T>]) -> Vec<Text> {
 
 fn risks(assessed: &Assessed) -> Section {
     let items = derived(&assessed.assessment.risks);
-    add_list(section("risks", "Risks"), "Risks:", items, "No finding and no caveat names a risk.")
+    add_list(section("risks", "Risks"), items, "No finding and no caveat names a risk.")
 }
 
 fn steps(assessed: &Assessed) -> Section {
     let items = derived(&assessed.assessment.steps);
     let if_empty = "No finding and no caveat asks for another measurement.";
-    add_list(section("steps", "Next steps"), "Next steps:", items, if_empty)
+    add_list(section("steps", "Next steps"), items, if_empty)
 }
 
 fn version_note() -> Section {
     let version = env!("CARGO_PKG_VERSION");
     let note = format!("Written by weir {version}. Terms: docs/measuring.md.");
-    Section::default().on(FILES, Block::Note(note.into()))
+    Section::default().detail().add(Block::Note(note.into()))
 }

@@ -5,10 +5,9 @@
 //! is a probe at a low rate, and a soak is a long probe at the highest rate that passed. The
 //! binding limit is the threshold that broke first at the lowest rate that failed.
 //!
-//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
-//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
-//! row for each of `rows`. `text!["a ", code("b")]` joins texts. In a heading, intro or note,
-//! `[soak](soak)` is a text that links to the glossary entry "soak".
+//! `report/document.rs` explains the functions and macros that build sections.
+
+use std::cmp::Ordering;
 
 use lab_model::results::capacity::{
     Answer, Binding, Boundary, CapacityResult, EndReason, Kind, ProbeOutcome, ProbeRow,
@@ -17,10 +16,9 @@ use lab_model::results::capacity::{
 use super::chart::axis::{Axis, Scale, log};
 use super::chart::{Chart, Ink, Shape, curve};
 use super::document::{
-    Block, Column, Document, FILES, List, MARKDOWN, PAGE, Row, Section, Span, TERMINAL, Table,
-    Text, bold, code, table, text, tone,
+    Block, Column, Document, List, Row, Section, Span, Text, code, table, text, tone,
 };
-use super::parts::{self, line, or_dash};
+use super::parts::{self, fact, or_dash};
 use crate::wording::number::{bare_ms, clock, percent, plural, rate, short, span};
 
 #[cfg(test)]
@@ -38,24 +36,32 @@ const WIDE: i32 = 1000;
 /// Builds the document of a capacity search.
 pub(super) fn document(result: &CapacityResult) -> Document {
     let (plan, target, finding) = (&result.plan, &result.target, result.bottleneck.as_ref());
-    let text_formats = TERMINAL | MARKDOWN;
-    let version_and_schema = (result.weir.as_str(), result.schema.as_str());
-    let sections = [
+    let warnings = || parts::warnings(&result.warnings, WARNINGS_MAX);
+    let origin = || {
+        let origin = (&*result.weir, &*result.schema, &*result.started);
+        Some(parts::origin(origin, plan, target, &result.fingerprint))
+    };
+    let summary = [
         Some(head(result)),
-        parts::sentences("Doubts", List::of(doubts(result)), text_formats),
-        Some(summary(result)),
+        Some(facts(result)),
+        parts::evidence(finding),
+        Some(probes(result)),
+        warnings(),
+        Some(settings(result)),
+        origin(),
+    ];
+    let page = [
+        Some(page_head(result)),
         curves(result),
         broken_limit(result),
-        parts::bottleneck(finding, MARKDOWN),
-        parts::bottleneck(finding, PAGE),
+        finding.map(parts::bottleneck),
         costs(result),
-        parts::warnings(&result.warnings, WARNINGS_MAX, PAGE),
+        warnings(),
         Some(probes(result)),
         scaling(result),
         Some(settings(result)),
-        parts::warnings(&result.warnings, WARNINGS_MAX, text_formats),
-        Some(origin(result)),
-        Some(parts::repeat(plan, target, "capacity", version_and_schema)),
+        origin(),
+        Some(parts::repeat(plan, target, "capacity")),
     ];
     let intro = format!("{} · {} · {}", target.url, result.started, span(result.duration));
     Document {
@@ -64,15 +70,32 @@ pub(super) fn document(result: &CapacityResult) -> Document {
         window: format!("capacity: {}", plan.name),
         heading: format!("Capacity {}: {}", answer(result), plan.name),
         intro: vec![intro.into()],
-        sections: sections.into_iter().flatten().collect(),
+        summary: summary.into_iter().flatten().collect(),
+        page: page.into_iter().flatten().collect(),
         glossary: true,
     }
 }
 
 /// Returns the capacity as a heading: `1,200 to 1,250/s`, `at least 1,200/s`, `below 50/s`, or
-/// `unknown`.
+/// `unknown`. If many calls had no result at the highest rate that passed, the heading begins with
+/// the results: `300 results/s (sent: at least 2,000/s)`.
 pub(super) fn answer(result: &CapacityResult) -> String {
-    let answer = &result.answer;
+    let sent = sent_rates(&result.answer);
+    match unsuccessful_pass(result) {
+        Some(probe) => format!("{} results/s (sent: {sent})", short(probe.goodput)),
+        None => sent,
+    }
+}
+
+/// Returns the last probe at the highest rate that passed, if many of its calls had no result.
+fn unsuccessful_pass(result: &CapacityResult) -> Option<&ProbeRow> {
+    let rate = result.answer.highest_pass?;
+    let passed = |probe: &&ProbeRow| probe.rate == rate && probe.outcome == ProbeOutcome::Pass;
+    result.probes.iter().rfind(passed).filter(|probe| probe.has_few_results())
+}
+
+/// Returns the rates between which the capacity is.
+fn sent_rates(answer: &Answer) -> String {
     match (answer.highest_pass, answer.lowest_fail) {
         (Some(pass), Some(fail)) if !answer.at_least => {
             format!("{} to {}", short(pass), rate(fail))
@@ -133,66 +156,58 @@ fn doubts(result: &CapacityResult) -> Vec<String> {
     descriptions.chain(answer.degraded.clone()).collect()
 }
 
-/// Returns the capacity, the reason for the end of the search, and the doubts.
-fn head(result: &CapacityResult) -> Section {
+/// Returns the capacity with its reasons.
+fn verdict(
+    result: &CapacityResult,
+    word: String,
+    summary: String,
+    reasons: impl IntoIterator<Item = String>,
+) -> Section {
     let class = match result.answer.end {
         EndReason::Converged | EndReason::RateMax => "pass",
         EndReason::NothingPassed => "fail",
         EndReason::ClientLimited => "client",
         EndReason::Invalid | EndReason::ProbesMax | EndReason::Stopped => "invalid",
     };
-    let partial_mark = if result.partial { "  PARTIAL: ended before its result" } else { "" };
-    let partial = Block::Partial("the search ended before its result");
-    let (word, sentence) = (answer(result), &result.answer.sentence);
-    let (head, title) = (format!("CAPACITY {word}"), format!("{}{partial_mark}", result.plan.name));
-    let (summary, reasons) = (sentence.clone(), doubts(result));
-    let because = format!("because {}", describe_end(&result.answer));
+    let (subject, reasons) = (result.plan.name.clone(), List::of(reasons));
+    Section::default()
+        .add(result.partial.then_some(Block::Partial("the search ended before its result")))
+        .add(Block::Verdict { class, word, subject, summary, reasons })
+}
+
+/// Returns the capacity, the reason for the end of the search, and the doubts.
+fn head(result: &CapacityResult) -> Section {
+    let end = format!("ended because {}", describe_end(&result.answer));
+    let reasons = [result.answer.sentence.clone(), end].into_iter().chain(doubts(result));
+    verdict(result, format!("CAPACITY {}", answer(result)), String::new(), reasons)
+}
+
+/// Returns the capacity, the doubts, the most important values, and the reason for the end of the
+/// search, for the page.
+fn page_head(result: &CapacityResult) -> Section {
     let boundary = describe_boundary(result.answer.boundary);
     let shape = boundary.map(|shape| format!(" [Boundary](boundary) {shape}.")).unwrap_or_default();
-    let search = text![
-        format!("Ended {because}. {}, on ", describe_search(result)),
-        code(&result.target.url),
-        "."
-    ];
-    let fact = |name: &str, value: &str| Block::Paragraph(text![bold(name), format!(": {value}.")]);
-    Section::default()
-        .on(FILES, result.partial.then_some(partial))
-        .on(TERMINAL, Block::Banner(class, head, title))
-        .on(PAGE, Block::Verdict { class, word, summary, reasons })
-        .on(PAGE, Block::Tiles(tiles(result)))
-        .on(PAGE, Block::Note(Text::marked(&format!("Ended {because}.{shape}"))))
-        .on(TERMINAL | MARKDOWN, Block::Paragraph(sentence.into()))
-        .on(TERMINAL, Block::Paragraph(format!("ended {because}").into()))
-        .on(MARKDOWN, Block::Paragraph(search))
-        .on(
-            MARKDOWN,
-            result.binding.as_ref().map(|found| fact("Binding", &describe_binding(found))),
-        )
-        .on(MARKDOWN, boundary.map(|shape| fact("Boundary", shape)))
+    let note = format!("Ended because {}.{shape}", describe_end(&result.answer));
+    verdict(result, answer(result), result.answer.sentence.clone(), doubts(result))
+        .add(Block::Tiles(tiles(result)))
+        .add(Block::Note(Text::marked(&note)))
 }
 
-/// Formats the number of probes and the duration of the search.
-fn describe_search(result: &CapacityResult) -> String {
-    format!("{} in {}", plural(result.probes.len() as u64, "probe"), span(result.duration))
-}
-
-/// Returns the summary that the terminal prints between the capacity and the probes.
-fn summary(result: &CapacityResult) -> Section {
+/// Returns the facts of the summary, which stand between the capacity and the probes.
+fn facts(result: &CapacityResult) -> Section {
     let costs = result.costs.iter();
     let costs = costs.map(|cost| format!("{} {} ms", cost.process, short(cost.cpu_ms_per_request)));
     let costs: Vec<String> = costs.collect();
-    let finding = result.bottleneck.as_ref();
-    Section::default()
-        .on(TERMINAL, result.binding.as_ref().map(|found| line("binding", describe_binding(found))))
-        .on(
-            TERMINAL,
-            describe_boundary(result.answer.boundary)
-                .map(|description| line("boundary", description)),
-        )
-        .on(TERMINAL, finding.map(|finding| line("bottleneck", &finding.sentence)))
-        .on(TERMINAL, (!costs.is_empty()).then(|| line("CPU/request", costs.join(", "))))
-        .on(TERMINAL, line("target", &result.target.url))
-        .on(TERMINAL, line("search", describe_search(result)))
+    let probes = plural(result.probes.len() as u64, "probe");
+    let facts = [
+        result.binding.as_ref().map(|binding| fact("binding", describe_binding(binding))),
+        describe_boundary(result.answer.boundary).map(|shape| fact("boundary", shape)),
+        result.bottleneck.as_ref().map(|finding| fact("bottleneck", &finding.sentence)),
+        (!costs.is_empty()).then(|| fact("CPU/request", costs.join(", "))),
+        Some(fact("target", code(&result.target.url))),
+        Some(fact("search", format!("{probes} in {}", span(result.duration)))),
+    ];
+    Section::new("", "Summary").add(Block::Facts(facts.into_iter().flatten().collect()))
 }
 
 /// Returns the most important values for the page.
@@ -276,11 +291,12 @@ pub(super) fn curves(result: &CapacityResult) -> Option<Section> {
         "Each point is a [probe](probe); curves connect the medians of each rate. The band between \
          the highest pass and the lowest fail contains the [capacity](capacity).",
     );
-    Some(
-        section
-            .on(PAGE, Block::Note(Span::Drawing(outcome_legend).into()))
-            .on(PAGE, Block::Card(vec![latency_figure, shares_figure, rates_figure, note])),
-    )
+    Some(section.add(Block::Note(Span::Drawing(outcome_legend).into())).add(Block::Card(vec![
+        latency_figure,
+        shares_figure,
+        rates_figure,
+        note,
+    ])))
 }
 
 /// Draws the band between the highest pass and the lowest fail, if both are known.
@@ -323,7 +339,7 @@ fn broken_limit(result: &CapacityResult) -> Option<Section> {
     let probe_note = format!("Observed in probe {}.", limit_broken.probe + 1);
     let limit = Block::Paragraph(format!("{}.", describe_binding(limit_broken)).into());
     let section = Section::new("binding", "First broken limit").nav("Broken limit");
-    Some(section.on(PAGE, Block::Card(vec![limit, Block::Note(probe_note.into())])))
+    Some(section.add(Block::Card(vec![limit, Block::Note(probe_note.into())])))
 }
 
 /// Returns the CPU time per request of each process, or `None` if it is unknown.
@@ -334,59 +350,58 @@ fn costs(result: &CapacityResult) -> Option<Section> {
         Column::number("probe") => (cost.probe + 1).to_string(),
     );
     let section = Section::new("costs", "CPU cost of a request");
-    let section = section.intro("At the highest rate that passed.").on(PAGE, Block::Table(table));
+    let section = section.intro("At the highest rate that passed.").add(Block::Table(table));
     (!result.costs.is_empty()).then_some(section)
 }
 
-/// Returns the table of probes. The terminal has only the probes nearest to the boundary, by rate.
+/// Returns the table of probes. The reasons for a probe's outcome are sub-rows, whose first column
+/// is empty. The terminal has only the probes nearest to the boundary, by rate.
 fn probes(result: &CapacityResult) -> Section {
-    let boundary = result.answer.highest_pass.or(result.answer.lowest_fail).unwrap_or(0.0);
-    let all_probes: Vec<(usize, &ProbeRow)> = result.probes.iter().enumerate().collect();
-    let mut nearest_probes = all_probes.clone();
-    nearest_probes
-        .sort_by(|(_, a), (_, b)| (a.rate - boundary).abs().total_cmp(&(b.rate - boundary).abs()));
-    nearest_probes.truncate(PROBES_MAX);
-    nearest_probes.sort_by(|(_, a), (_, b)| a.rate.total_cmp(&b.rate).then(a.at.total_cmp(&b.at)));
-    let mut terminal_table = probe_table(&nearest_probes).at_most(PROBES_MAX, "probe");
-    terminal_table.total_rows = Some(all_probes.len());
-    Section::new("probes", "Probes")
-        .nav("Probes")
-        .intro("In order of time. [Margin](margin): distance to the nearest limit.")
-        .on(TERMINAL, Block::Table(terminal_table))
-        .on(FILES, Block::Table(probe_table(&all_probes)))
-}
-
-/// Returns a table of probes, each with its index in the search. On the page, the reasons for a
-/// probe's outcome are sub-rows, whose first column is empty.
-fn probe_table(probes: &[(usize, &ProbeRow)]) -> Table {
+    let probes = &result.probes;
     let class_of = |outcome| match outcome {
         ProbeOutcome::Pass => "kept",
         ProbeOutcome::Fail => "broken",
         ProbeOutcome::ClientLimited | ProbeOutcome::Invalid => "limited",
     };
     let format_margin = |margin: f64| format!("{:.0} %", margin * 100.0);
-    let table = table!(probes, |(index, probe)|
-        Column::number("#").only(PAGE) => number(*index, probe),
-        Column::number("at").only(FILES) => clock(probe.at),
+    let table = table!(probes.iter().enumerate(), |(index, probe)|
+        Column::number("#") => number(index, probe),
+        Column::number("at") => clock(probe.at),
         Column::number("rate/s") => short(probe.rate),
         Column::text("probe") => probe.kind.as_str(),
         Column::text("outcome") => tone(class_of(probe.outcome), probe.outcome.as_str()),
-        Column::number("ended/s").only(PAGE) => short(probe.rate_ended),
+        Column::number("ended/s") => short(probe.rate_ended),
         Column::number("results/s") => short(probe.goodput),
         Column::number("failed") => percent(probe.failed_share),
-        Column::number("429").only(PAGE) => percent(probe.limited_share),
+        Column::number("429") => percent(probe.limited_share),
         Column::number("p50 ms") => bare_ms(probe.latency.p50_ms),
         Column::number("p95 ms") => bare_ms(probe.latency.p95_ms),
         Column::number("p99 ms") => bare_ms(probe.latency.p99_ms),
         Column::number("margin") => or_dash(probe.margin, format_margin),
-        Column::number("started").only(PAGE) => percent(probe.delivered_share),
-        Column::number("late p99 ms").only(PAGE) => bare_ms(probe.scheduling_delay_p99_ms),
+        Column::number("started") => percent(probe.delivered_share),
+        Column::number("late p99 ms") => bare_ms(probe.scheduling_delay_p99_ms),
     );
-    table.with_sub_rows("even", |index| {
-        let reasons = probes[index].1.reasons.iter();
+    let table = table.with_sub_rows("even", |index| {
+        let reasons = probes[index].reasons.iter();
         let empty_columns = 1;
-        reasons.map(|reason| Row::across(empty_columns, reason, PAGE)).collect()
-    })
+        reasons.map(|reason| Row::across(empty_columns, reason)).collect()
+    });
+    let boundary = result.answer.highest_pass.or(result.answer.lowest_fail).unwrap_or(0.0);
+    let distance = |index: &usize| (probes[*index].rate - boundary).abs();
+    let mut nearest: Vec<usize> = (0..probes.len()).collect();
+    nearest.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
+    nearest.truncate(PROBES_MAX);
+    let order = |index: &usize| (probes[*index].rate, probes[*index].at);
+    nearest.sort_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(Ordering::Equal));
+    // A probe is the first row of its group.
+    let first_row = |index: usize| {
+        index + probes[..index].iter().map(|probe| probe.reasons.len()).sum::<usize>()
+    };
+    let rows = nearest.into_iter().map(first_row).collect();
+    Section::new("probes", "Probes")
+        .nav("Probes")
+        .intro("In order of time. [Margin](margin): distance to the nearest limit.")
+        .add(Block::Table(table.excerpt(rows, probes.len(), "probe")))
 }
 
 /// Returns the probe's number, with a link to the page of its run if the run was saved. Only a
@@ -422,7 +437,7 @@ fn scaling(result: &CapacityResult) -> Option<Section> {
     let probes = plural(fit.points as u64, "probe");
     let intro =
         format!("[Scaling law](scaling) fitted to {probes}; it does not affect the result.");
-    Some(Section::new("scaling", "Scaling").intro(&intro).on(PAGE, facts))
+    Some(Section::new("scaling", "Scaling").intro(&intro).add(facts))
 }
 
 /// Returns code spans, separated by commas.
@@ -458,18 +473,5 @@ fn settings(result: &CapacityResult) -> Section {
         ("Baseline".into(), format!("at {baseline}").into()),
         ("Soak".into(), soak.into()),
     ];
-    Section::new("search", "Search settings").on(PAGE, Block::Facts(facts))
-}
-
-/// Returns the target, the plan and the generator's machine.
-fn origin(result: &CapacityResult) -> Section {
-    let has_no_thresholds = result.thresholds.is_empty();
-    let summary = text![
-        parts::plan_in_short(&result.weir, &result.started, &result.plan),
-        "; thresholds: ",
-        if has_no_thresholds { "none".into() } else { codes(&result.thresholds) },
-        ". Terms: docs/measuring.md."
-    ];
-    parts::origin(&result.plan, &result.target, &result.fingerprint)
-        .on(MARKDOWN, Block::Paragraph(summary))
+    Section::new("search", "Search settings").detail().add(Block::Facts(facts))
 }

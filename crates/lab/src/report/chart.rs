@@ -5,7 +5,7 @@
 //! Each report section chooses the shapes of its charts. A chart may have a strip: a narrow bar
 //! above the plot. Axes are in `chart/axis.rs`.
 
-pub(super) mod axis;
+pub(crate) mod axis;
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -32,10 +32,12 @@ const LONE_POINT_RADIUS: i32 = 2;
 const FONT: &str = "sans-serif";
 /// Font size in pixels.
 const FONT_SIZE: i32 = 12;
+/// Width in pixels from which a chart is a wide one.
+const WIDE_MIN: i32 = 700;
 
 /// The role of a colour. The style sheet defines the colour itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ink {
+pub(crate) enum Ink {
     /// Labels.
     Text,
     /// Grid lines.
@@ -57,7 +59,7 @@ pub(super) enum Ink {
 }
 
 /// Number of colours for curves.
-pub(super) const HUES: usize = 8;
+pub(crate) const HUES: usize = 8;
 /// Number of distinct curve styles: each colour solid and dashed. Further curves repeat the styles.
 const SERIES_STYLES: usize = 2 * HUES;
 
@@ -75,7 +77,7 @@ const NAMED_INKS: [(Ink, &str); 8] = [
 
 impl Ink {
     /// Returns the class name in the style sheet, without the prefix `s-` (stroke) or `f-` (fill).
-    pub(super) fn class(self) -> String {
+    pub(crate) fn class(self) -> String {
         match self {
             Ink::Series(index) => format!("c{}", index % SERIES_STYLES),
             named => NAMED_INKS[named.index()].1.to_owned(),
@@ -110,11 +112,11 @@ impl Ink {
 }
 
 /// Points in the units of the axes.
-pub(super) type Points = Vec<(f64, f64)>;
+pub(crate) type Points = Vec<(f64, f64)>;
 
 /// A shape of a chart. Later shapes of a list are drawn on top of earlier shapes.
 #[derive(Clone, Debug)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// A curve with a gap for each missing point. The number is the width in tenths of a pixel.
     Curve(Vec<Option<(f64, f64)>>, Ink, u32),
     /// The area between a curve and the bottom. The number is the opacity, from 0 to 1.
@@ -131,15 +133,15 @@ pub(super) enum Shape {
 }
 
 /// Creates a curve without gaps. `width` is in tenths of a pixel.
-pub(super) fn curve(points: Points, ink: Ink, width: u32) -> Shape {
+pub(crate) fn curve(points: Points, ink: Ink, width: u32) -> Shape {
     Shape::Curve(points.into_iter().map(Some).collect(), ink, width)
 }
 
 /// A chart.
 #[derive(Clone, Debug)]
-pub(super) struct Chart {
+pub(crate) struct Chart {
     /// Title and label for screen readers.
-    pub(super) title: String,
+    pub(crate) title: String,
     /// Width and height in pixels. The page scales the chart to the available width.
     size: (i32, i32),
     x: Axis,
@@ -151,7 +153,7 @@ pub(super) struct Chart {
 
 impl Chart {
     /// Creates a chart from its title, its size in pixels, its axes and its shapes.
-    pub(super) fn new(
+    pub(crate) fn new(
         title: impl Into<String>,
         size: (i32, i32),
         (x, y): (Axis, Axis),
@@ -161,7 +163,7 @@ impl Chart {
     }
 
     /// Adds a strip along the top edge, with its height in pixels.
-    pub(super) fn with_strip(self, strip: i32) -> Chart {
+    pub(crate) fn with_strip(self, strip: i32) -> Chart {
         Chart { strip, ..self }
     }
 }
@@ -173,7 +175,7 @@ type Fault = DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::Error
 
 impl Chart {
     /// Returns the chart as an SVG element.
-    pub(super) fn to_svg(&self) -> String {
+    pub(crate) fn to_svg(&self) -> String {
         let mut svg = String::new();
         let (width, height) = self.size;
         {
@@ -327,7 +329,9 @@ fn apply_theme(mut svg: String, chart: &Chart) -> String {
     let (width, height) = (units(chart.size.0), units(chart.size.1));
     let fixed_size_tag = format!("<svg width=\"{width}\" height=\"{height}\"");
     let title = maud::html! { (chart.title) }.into_string();
-    let labelled_tag = format!("<svg role=\"img\" aria-label=\"{title}\"");
+    // On a narrow screen, the style sheet keeps a chart wide enough for its labels.
+    let class = if chart.size.0 >= WIDE_MIN { "class=\"wide\" " } else { "" };
+    let labelled_tag = format!("<svg {class}role=\"img\" aria-label=\"{title}\"");
     svg.replace(&fixed_size_tag, &labelled_tag)
         .replace(" xmlns=\"http://www.w3.org/2000/svg\"", "")
         .replace(" font-family=\"sans-serif\"", "")

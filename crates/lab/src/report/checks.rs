@@ -8,14 +8,11 @@
 use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::compare::{CompareResult, Weight};
 use lab_model::results::equal::{EqualResult, EqualVerdict};
-use lab_model::results::load_study::{EndReason as StudyEndReason, LoadStudyResult};
 use lab_model::results::run::RunResult;
-use lab_model::results::study::StudyResult;
 use lab_model::results::{ComparisonVerdict, Outcome, ThresholdOutcome};
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesText, Event};
 
-use crate::analysis::sync::judge::main_row;
 use crate::wording::checks as wording;
 use crate::wording::equal::conclusion;
 
@@ -26,27 +23,27 @@ mod tests;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checks {
     /// Name of the suite: the command and its subject.
-    name: String,
+    pub(crate) name: String,
     /// Class name of all cases, such as `weir.load`. CI servers group cases by it.
-    class: &'static str,
+    pub(crate) class: &'static str,
     /// Start, as RFC 3339 in UTC. `None` if it is unknown.
-    started: Option<String>,
+    pub(crate) started: Option<String>,
     /// Duration in seconds.
-    seconds: f64,
-    cases: Vec<Case>,
+    pub(crate) seconds: f64,
+    pub(crate) cases: Vec<Case>,
 }
 
 /// A test case: one requirement of a result, such as a threshold.
 #[derive(Clone, Debug, PartialEq)]
-struct Case {
-    name: String,
-    outcome: CaseOutcome,
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) outcome: CaseOutcome,
     /// Text that is printed with the case.
-    output: String,
+    pub(crate) output: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum CaseOutcome {
+pub(crate) enum CaseOutcome {
     Passed,
     /// The type of the failure (a fixed word), and the reason.
     Failed(&'static str, String),
@@ -57,18 +54,19 @@ enum CaseOutcome {
 }
 
 impl Case {
-    fn new(name: impl Into<String>, outcome: CaseOutcome) -> Case {
+    pub(crate) fn new(name: impl Into<String>, outcome: CaseOutcome) -> Case {
         Case { name: name.into(), outcome, output: String::new() }
     }
 
     /// Creates a case that passed.
-    fn passed(name: impl Into<String>, output: impl Into<String>) -> Case {
+    pub(crate) fn passed(name: impl Into<String>, output: impl Into<String>) -> Case {
         Case { name: name.into(), outcome: CaseOutcome::Passed, output: output.into() }
     }
 }
 
 impl Checks {
-    fn new(class: &'static str, name: String, cases: Vec<Case>) -> Checks {
+    /// Creates the cases of a result. The start is unknown, and the duration is 0.
+    pub(crate) fn new(class: &'static str, name: String, cases: Vec<Case>) -> Checks {
         Checks { name, class, started: None, seconds: 0.0, cases }
     }
 
@@ -137,58 +135,6 @@ impl Checks {
         Checks::new("weir.compare", format!("weir compare {}", names.join(" ")), cases)
     }
 
-    /// Returns the cases of a sync study: one for each comparison of a variant with the first
-    /// variant. A study of a single variant has one case. A slower variant is no failure, because
-    /// the purpose of a study is to find the faster variant.
-    pub fn study(result: &StudyResult) -> Checks {
-        let conclusions: Vec<&str> =
-            result.conclusions.iter().map(|conclusion| conclusion.text.as_str()).collect();
-        let output = conclusions.join("\n");
-        let only_variant = result.variants.first().filter(|_| result.against.is_empty());
-        let only_case = only_variant.map(|variant| Case::passed(&variant.name, output.clone()));
-        let compared = result.against.iter().map(|against| {
-            let name = format!("{} against {}", against.other, against.first);
-            let comparison = main_row(result, against).filter(|row| !row.above_tip);
-            match comparison.and_then(|row| row.comparison.as_ref()) {
-                Some(_) => Case::passed(name, output.clone()),
-                None => {
-                    let reason = wording::NOT_COMPARED.to_owned();
-                    Case::new(name, CaseOutcome::Error("no-result", reason))
-                }
-            }
-        });
-        let cases = only_case.into_iter().chain(compared).collect();
-        Checks::new("weir.study", format!("weir study {}", result.name), cases)
-    }
-
-    /// Returns the cases of a study of load runs: one for each plan. As in [`Checks::study`], a
-    /// slower variant is no failure.
-    pub fn load_study(result: &LoadStudyResult) -> Checks {
-        let cases = result.plans.iter().map(|plan| {
-            let differences = plan.comparison.differences.iter();
-            let output: Vec<String> = differences
-                .map(|row| format!("{}: {}", row.variant, wording::describe_difference(row)))
-                .collect();
-            let outcome = match result.end {
-                StudyEndReason::Interrupted => {
-                    CaseOutcome::Error("partial", wording::PARTIAL_STUDY.to_owned())
-                }
-                _ if output.is_empty() => {
-                    CaseOutcome::Error("no-result", wording::NO_ROUNDS.to_owned())
-                }
-                _ => CaseOutcome::Passed,
-            };
-            Case { output: output.join("\n"), ..Case::new(&plan.plan, outcome) }
-        });
-        let runs = result.rounds.iter().flat_map(|round| &round.runs);
-        let name = format!("weir study load {}", result.name);
-        Checks {
-            started: Some(result.started.clone()).filter(|started| !started.is_empty()),
-            seconds: runs.map(|run| run.seconds).sum(),
-            ..Checks::new("weir.study", name, cases.collect())
-        }
-    }
-
     /// Returns the cases of a comparison of responses: one for each method without differences, and
     /// one for each kind of difference. If the result cannot tell whether the servers are equal,
     /// the first case is an error.
@@ -200,7 +146,7 @@ impl Checks {
         for row in &result.methods {
             // A method with differences has no case here, because each of its differences is a case
             // below.
-            if row.different > 0 {
+            if row.different > 0 || row.unsteady > 0 {
                 continue;
             }
             let outcome = match row.unanswered {
@@ -210,7 +156,9 @@ impl Checks {
             cases.push(Case::new(&row.method, outcome));
         }
         for row in &result.differences {
-            let name = format!("{}: {} {}", row.method, row.class.as_str(), row.pointer);
+            let unsteady = if row.unsteady { ", unsteady:" } else { "" };
+            let class = row.class.as_str();
+            let name = format!("{}: {class}{unsteady} {}", row.method, row.pointer);
             let reason = wording::describe_response(row);
             cases.push(if row.counts {
                 Case::new(name.trim_end(), CaseOutcome::Failed(row.class.as_str(), reason))

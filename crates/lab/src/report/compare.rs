@@ -1,23 +1,21 @@
 //! The document of a comparison: the differences of each variant from the first one, with
 //! intervals.
 //!
-//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
-//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
-//! row for each of `rows`. In a heading, intro or note, `[difference](difference)` is a text that
-//! links to the glossary entry "difference".
+//! `report/document.rs` explains the functions and macros that build sections.
 
 use std::convert::identity;
 
 use lab_model::results::ComparisonVerdict;
-use lab_model::results::compare::{CompareResult, Difference, Mismatch, Weight};
+use lab_model::results::compare::{CompareResult, Difference, Weight};
 
 use super::document::{
-    ALL, Block, Column, Document, FILES, List, MARKDOWN, PAGE, Row, Section, Span, TERMINAL, Text,
-    table, tone,
+    Block, Column, Document, List, Row, Section, Span, Start, Table, bold, table, text, tone,
 };
 use super::parts::{self, or_dash};
+use crate::distinct;
+use crate::variant::TOTAL;
 use crate::wording::difference;
-use crate::wording::number::short;
+use crate::wording::number::{join_first, plural, short};
 
 #[cfg(test)]
 pub(in crate::report) mod tests;
@@ -27,38 +25,45 @@ const BAR_WIDTH: f64 = 180.0;
 /// Factor at the right end of a bar. The left end is its reciprocal: a bar reaches from a third of
 /// the first variant's value to three times that value.
 const FACTOR_MAX: f64 = 3.0;
-/// Maximum number of characters of a mismatch's value on the terminal. A mismatch is a fact, such
-/// as the CPU, in which the compared runs differ.
-const VALUE_CHARS_MAX: usize = 60;
+/// Takes the place of a bar, so that the intervals of all rows are aligned.
+const NO_BAR: &str = "<span class=\"no-bar\"></span>";
+/// If more rows than this cannot be told, the terminal shows only their number.
+pub(crate) const UNDECIDED_ROWS_MAX: usize = 20;
+/// Maximum number of methods that the terminal names in place of their rows.
+const FOLDED_METHODS_MAX: usize = 6;
 
 /// Builds the document of a comparison.
-pub(super) fn document(result: &CompareResult) -> Document {
+pub(crate) fn document(result: &CompareResult) -> Document {
     let names: Vec<&str> = result.variants.iter().map(|variant| variant.name.as_str()).collect();
     let names = names.join(" · ");
-    let left_out = result.variants.iter().map(|variant| (&variant.name, &variant.left_out));
-    let mut sections = vec![
-        Some(verdict(result)),
-        Some(variants(result)),
-        parts::left_out(left_out, ALL),
-        mismatches(result),
-    ];
-    sections
-        .extend(result.variants.iter().skip(1).map(|variant| differences(result, &variant.name)));
-    sections.push(normalised_section(result));
-    let warnings = parts::warnings(&result.warnings, usize::MAX, ALL);
-    sections.push(warnings.map(|section| Section { tight: false, ..section }));
-    // The verdict comes last on the terminal and first in files.
-    let list = Block::List(List::of(&result.conclusions));
-    sections.push(Some(Section::default().on(TERMINAL, list)));
     Document {
         command: "weir compare",
         title: names.clone(),
         window: "comparison".to_owned(),
         heading: format!("Comparison: {names}"),
         intro: Vec::new(),
-        sections: sections.into_iter().flatten().collect(),
+        summary: sections(result),
+        page: sections(result),
         glossary: true,
     }
+}
+
+/// Returns the sections of the document.
+fn sections(result: &CompareResult) -> Vec<Section> {
+    let left_out = result.variants.iter().map(|variant| (&variant.name, &variant.left_out));
+    let first = [Some(verdict(result)), Some(variants(result)), parts::left_out(left_out)];
+    let warnings = parts::warnings(&result.warnings, usize::MAX);
+    let warnings = warnings.map(|section| section.start(Start::EmptyLine));
+    first.into_iter().flatten().chain(data(result)).chain(warnings).collect()
+}
+
+/// Returns the mismatches, the differences of each variant, and the values per core.
+pub(crate) fn data(result: &CompareResult) -> impl Iterator<Item = Section> {
+    let variants = result.variants.iter().skip(1);
+    std::iter::once(mismatches(result))
+        .chain(variants.map(|variant| differences(result, &variant.name)))
+        .chain([normalised_section(result)])
+        .flatten()
 }
 
 /// Returns the verdict: the sentences about all variants.
@@ -70,11 +75,14 @@ fn verdict(result: &CompareResult) -> Section {
         () if has(ComparisonVerdict::Better) => "pass",
         () => "invalid",
     };
-    let reasons = result.conclusions.clone();
-    let block = || Block::Verdict { class, word: String::new(), summary: String::new(), reasons };
-    Section::default()
-        .on(PAGE, (!result.conclusions.is_empty()).then(block))
-        .on(MARKDOWN, Block::List(List::of(&result.conclusions)))
+    let verdict = Block::Verdict {
+        class,
+        word: String::new(),
+        subject: String::new(),
+        summary: String::new(),
+        reasons: List::of(&result.conclusions),
+    };
+    Section::default().add((!result.conclusions.is_empty()).then_some(verdict))
 }
 
 /// Returns the letter of a variant: `A` for the first variant. After `Z` it returns a number.
@@ -93,20 +101,12 @@ fn variants(result: &CompareResult) -> Section {
         Column::prose("description") => &variant.described,
     );
     let intro = format!("The others are compared with the first. Written by weir {}.", result.weir);
-    Section::new("variants", "Variants").intro(&intro).on(ALL, Block::Table(table))
+    Section::new("variants", "Variants").intro(&intro).add(Block::Table(table))
 }
 
 /// Returns the facts in which the variants differ although they should be equal. `None` if there
 /// are no such facts.
-pub(super) fn mismatches(result: &CompareResult) -> Option<Section> {
-    let shorten = |value: &str| match value.char_indices().nth(VALUE_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &value[..end]),
-        None => value.to_owned(),
-    };
-    let lines = result.mismatches.iter().map(|mismatch| {
-        let Mismatch { what, a, b, variant, weight, why } = mismatch;
-        format!("{} {what}: {} / {} ({variant}): {why}", weight.as_str(), shorten(a), shorten(b))
-    });
+pub(crate) fn mismatches(result: &CompareResult) -> Option<Section> {
     let weight = |weight: Weight| match weight {
         Weight::Note => tone("weak", weight.as_str()),
         Weight::Warn => tone("limited", weight.as_str()),
@@ -120,57 +120,87 @@ pub(super) fn mismatches(result: &CompareResult) -> Option<Section> {
         Column::text("variant") => &mismatch.variant,
         Column::prose("meaning") => &mismatch.why,
     );
-    let section = Section::new("mismatches", "Mismatches")
-        .on(TERMINAL, Block::Note("Mismatches:".into()))
-        .on(TERMINAL, Block::List(List::of(lines)))
-        .on(FILES, Block::Table(table));
+    let section = Section::new("mismatches", "Mismatches").start(Start::Title);
+    let section = section.add(Block::Table(table));
     (!result.mismatches.is_empty()).then_some(section)
 }
 
 /// Returns the differences of a variant (column B) from the first variant (column A). `None` if
 /// there are no differences.
-pub(super) fn differences(result: &CompareResult, variant: &str) -> Option<Section> {
+pub(crate) fn differences(result: &CompareResult, variant: &str) -> Option<Section> {
     let differences: Vec<&Difference> =
         result.differences.iter().filter(|difference| difference.variant == variant).collect();
     let baseline = result.variants.first().map_or("", |variant| &variant.name);
-    let format_p = |p: f64| if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") };
-    let mut table = table!(differences.iter().copied(), |difference|
-        Column::text("method").only(MARKDOWN) => &difference.method,
-        Column::text("metric").only(MARKDOWN) => difference.metric.as_str(),
-        Column::text("").page_head("method, metric").only(TERMINAL | PAGE) => difference.metric.as_str(),
-        Column::number("A") => difference::value(difference, difference.a),
-        Column::number("B") => difference::value(difference, difference.b),
-        Column::number("change") => difference::change(difference),
-        Column::number("95 % interval") => or_dash(difference::interval(difference), identity),
-        Column::text("").only(PAGE) =>
-            bar(difference).map_or_else(Text::default, |svg| Span::Drawing(svg).into()),
-        Column::number("p") => or_dash(difference.p, format_p),
-        Column::text("verdict") => tone(tone_class(difference.verdict), difference.verdict.as_str()),
-        Column::text("basis").only(FILES) => Span::Small(difference.basis.as_str().to_owned()),
-    );
-    // Each method becomes a group: a row with its name, and a sub-row per metric.
-    let rows = std::mem::take(&mut table.groups).into_iter().flatten();
-    for (difference, row) in differences.iter().zip(rows) {
-        if table.groups.last().is_none_or(|group| group[0].cells[0] != row.cells[0]) {
-            let basis = format!("{}  [{}]", difference.method, difference.basis.as_str());
-            let page_heading = Row { cells: row.cells.clone(), ..Row::across(0, "", PAGE) };
-            table.groups.push(vec![page_heading, Row::across(0, basis, TERMINAL)]);
-        }
-        table.groups.last_mut()?.push(Row { is_sub_row: true, ..row });
-    }
-    table.group_class = Some("");
     let section = Section::new("", format!("A = {baseline}, B = {variant}"))
+        .start(Start::Title)
         .intro(
             "Each [difference](difference) with its 95 % interval. Changes within the grey field do \
              not matter; a bar outside of it is a change. The bars reach from a third to three times.",
-        )
-        .on(TERMINAL, Block::Note(format!("B = {variant}").into()))
-        .on(ALL, Block::Table(table));
-    (!differences.is_empty()).then_some(section)
+        );
+    (!differences.is_empty()).then(|| section.add(Block::Table(difference_table(&differences))))
+}
+
+/// Returns a table of differences: a group per method, with a heading and a row per metric. If there
+/// are many rows that cannot be told, the terminal shows only their number.
+fn difference_table(differences: &[&Difference]) -> Table {
+    let format_p = |p: f64| if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") };
+    let mut table = table!(differences.iter().copied(), |difference|
+        Column::text("method, metric") => difference.metric.as_str(),
+        Column::number("A") => difference::value(difference, difference.a),
+        Column::number("B") => difference::value(difference, difference.b),
+        Column::number("change") => difference::change(difference),
+        Column::number("95 % interval") => text![
+            or_dash(difference::interval(difference), identity),
+            Span::Drawing(bar(difference).unwrap_or_else(|| NO_BAR.to_owned()))
+        ],
+        Column::number("p") => or_dash(difference.p, format_p),
+        Column::text("verdict") => tone(tone_class(difference.verdict), difference.verdict.as_str()),
+        Column::text("basis") => Span::Small(difference.basis.as_str().to_owned()),
+    );
+    let mut rows = std::mem::take(&mut table.groups).into_iter().flatten();
+    for method in differences.chunk_by(|a, b| a.method == b.method) {
+        let heading = Row::across(0, bold(&method[0].method));
+        let sub_rows = rows.by_ref().take(method.len());
+        let sub_rows = sub_rows.map(|row| Row { is_sub_row: true, ..row });
+        table.groups.push(std::iter::once(heading).chain(sub_rows).collect());
+    }
+    table.group_class = Some("");
+    // The rows of the whole run are never folded.
+    let is_foldable = |row: &&Difference| is_undecided(row) && row.method != TOTAL;
+    let undecided: Vec<&Difference> = differences.iter().copied().filter(is_foldable).collect();
+    if undecided.len() <= UNDECIDED_ROWS_MAX {
+        return table;
+    }
+    let mut rows = Vec::new();
+    let mut next_row = 0;
+    for method in differences.chunk_by(|a, b| a.method == b.method) {
+        let shown = (0..method.len()).filter(|index| !is_foldable(&method[*index]));
+        let shown: Vec<usize> = shown.map(|index| next_row + 1 + index).collect();
+        rows.extend((!shown.is_empty()).then_some(next_row));
+        rows.extend(shown);
+        next_row += 1 + method.len();
+    }
+    let methods = distinct(undecided.iter().map(|row| &row.method));
+    let note = describe_folded(undecided.len(), "figure", &methods);
+    Table { excerpt: Some((rows, Some(note))), ..table }
+}
+
+fn is_undecided(difference: &Difference) -> bool {
+    difference.verdict == ComparisonVerdict::CannotTell
+}
+
+/// Describes rows that the terminal leaves out because they cannot be told.
+pub(crate) fn describe_folded(count: usize, noun: &str, methods: &[&String]) -> String {
+    let methods: Vec<String> = methods.iter().map(|method| (*method).clone()).collect();
+    format!(
+        "{} cannot be told, and are listed by --markdown: {}",
+        plural(count as u64, noun),
+        join_first(&methods, FOLDED_METHODS_MAX, ", ")
+    )
 }
 
 /// Returns the style class of a verdict, or an empty text for the normal colour.
-pub(super) fn tone_class(verdict: ComparisonVerdict) -> &'static str {
+pub(crate) fn tone_class(verdict: ComparisonVerdict) -> &'static str {
     match verdict {
         ComparisonVerdict::Better => "kept",
         ComparisonVerdict::Worse => "broken",
@@ -222,7 +252,7 @@ const CAUTION: &str = "Per core and per request. Machines differ in more than co
 
 /// Returns values per core and per request. `None` if all variants ran on one machine and there are
 /// fewer than three variants.
-pub(super) fn normalised_section(result: &CompareResult) -> Option<Section> {
+pub(crate) fn normalised_section(result: &CompareResult) -> Option<Section> {
     let mut machines: Vec<&str> =
         result.normalised.iter().map(|row| row.machine.as_str()).collect();
     machines.sort_unstable();
@@ -241,5 +271,5 @@ pub(super) fn normalised_section(result: &CompareResult) -> Option<Section> {
         Column::prose("machine") => &row.machine,
     );
     let section = Section::new("normalised", "Per core and per request");
-    Some(section.on(ALL, Block::Note(CAUTION.into())).on(ALL, Block::Table(table)))
+    Some(section.add(Block::Note(CAUTION.into())).add(Block::Table(table)))
 }

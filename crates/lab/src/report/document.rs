@@ -1,119 +1,124 @@
 //! The document of a result: sections of text, lists, tables, facts and charts.
 //!
 //! One function per kind of result builds the document (`run.rs`, `capacity.rs`, `compare.rs`,
-//! `equal.rs`, `study.rs`, `load_study.rs`, `assessment.rs`). Three renderers write it:
-//! `terminal.rs`, `markdown.rs` and `page.rs` (HTML). Each block has the [`Formats`] in which it
-//! appears. "The page" is always the HTML page.
-
-use std::ops::BitOr;
+//! `equal.rs`, `assessment.rs`, `study/document.rs`, `study/load/document.rs`). A document has two
+//! lists of sections: the summary, which the terminal (`terminal.rs`) and Markdown (`markdown.rs`)
+//! show, and the page (`page.rs`), which is always the HTML page. Terminal and Markdown show the
+//! same blocks in the same order. The terminal has less space: it leaves out the sections that
+//! are details ([`Section::detail`]), and shortens long lists and tables.
+//!
+//! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each of
+//! `rows`. `text!["a ", code("b")]` joins texts. `cells![…]` creates the cells of a row. `name(…)`
+//! and `code(…)` mark text from the input. In a heading, intro or note, `[threshold](threshold)` is
+//! a text that links to the glossary entry "threshold" on the page.
 
 use super::chart::{Chart, Ink};
 
-/// A set of output formats, with one bit per format. `|` combines two sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Formats(u8);
-
-pub(super) const TERMINAL: Formats = Formats(1);
-pub(super) const MARKDOWN: Formats = Formats(2);
-pub(super) const PAGE: Formats = Formats(4);
-/// Markdown and HTML page. Both have more space than the terminal.
-pub(super) const FILES: Formats = Formats(MARKDOWN.0 | PAGE.0);
-pub(super) const ALL: Formats = Formats(TERMINAL.0 | MARKDOWN.0 | PAGE.0);
-
-impl Formats {
-    /// Returns true if the two sets share a format.
-    pub(super) fn has(self, other: Formats) -> bool {
-        self.0 & other.0 != 0
-    }
-}
-
-impl BitOr for Formats {
-    type Output = Formats;
-
-    fn bitor(self, other: Formats) -> Formats {
-        Formats(self.0 | other.0)
-    }
-}
-
 /// The document of one result.
-pub(super) struct Document {
+pub(crate) struct Document {
     /// Command that made the result. The page shows it above its heading.
-    pub(super) command: &'static str,
+    pub(crate) command: &'static str,
     /// Heading of the page.
-    pub(super) title: String,
+    pub(crate) title: String,
     /// The title of the browser window. The page appends "weir".
-    pub(super) window: String,
+    pub(crate) window: String,
     /// The first heading of the Markdown.
-    pub(super) heading: String,
+    pub(crate) heading: String,
     /// Introduction of the page: lines below its heading.
-    pub(super) intro: Vec<Text>,
-    pub(super) sections: Vec<Section>,
+    pub(crate) intro: Vec<Text>,
+    /// Sections of the terminal and of Markdown.
+    pub(crate) summary: Vec<Section>,
+    /// Sections of the page.
+    pub(crate) page: Vec<Section>,
     /// True if the page ends with a glossary.
-    pub(super) glossary: bool,
+    pub(crate) glossary: bool,
 }
 
-/// A heading with its blocks. The terminal prints an empty line instead of the heading.
+/// How the terminal begins a section.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// With an empty line.
+    #[default]
+    EmptyLine,
+    /// With an empty line and the section's title.
+    Title,
+    /// On the next line.
+    NextLine,
+    /// The terminal leaves the section out.
+    Omitted,
+}
+
+/// A heading with its blocks.
 #[derive(Default)]
-pub(super) struct Section {
+pub(crate) struct Section {
     /// Anchor on the page; empty for a section without heading.
-    pub(super) id: String,
+    pub(crate) id: String,
     /// Heading; empty for a section without heading.
-    pub(super) title: String,
+    pub(crate) title: String,
     /// Name in the page's navigation; `None` if the navigation does not list the section.
-    pub(super) nav: Option<&'static str>,
-    /// True if the terminal prints no empty line before the section.
-    pub(super) tight: bool,
-    /// Blocks, each with the formats in which it appears.
-    pub(super) blocks: Vec<(Formats, Block)>,
+    pub(crate) nav: Option<&'static str>,
+    /// How the terminal begins the section.
+    pub(crate) start: Start,
+    pub(crate) blocks: Vec<Block>,
 }
 
 impl Section {
-    pub(super) fn new(id: impl Into<String>, title: impl Into<String>) -> Section {
+    pub(crate) fn new(id: impl Into<String>, title: impl Into<String>) -> Section {
         Section { id: id.into(), title: title.into(), ..Section::default() }
     }
 
     /// Lists the section in the page's navigation under this name.
-    pub(super) fn nav(mut self, name: &'static str) -> Section {
+    pub(crate) fn nav(mut self, name: &'static str) -> Section {
         self.nav = Some(name);
         self
     }
 
-    /// Adds a block that appears in these formats. Does nothing if there is no block.
-    pub(super) fn on(mut self, formats: Formats, block: impl Into<Option<Block>>) -> Section {
-        self.blocks.extend(block.into().map(|block| (formats, block)));
+    /// Changes how the terminal begins the section.
+    pub(crate) fn start(self, start: Start) -> Section {
+        Section { start, ..self }
+    }
+
+    /// Makes the section a detail, which the terminal leaves out.
+    pub(crate) fn detail(self) -> Section {
+        self.start(Start::Omitted)
+    }
+
+    /// Adds a block. Does nothing if there is no block.
+    pub(crate) fn add(mut self, block: impl Into<Option<Block>>) -> Section {
+        self.blocks.extend(block.into());
         self
     }
 
-    /// Restricts each block to these formats. A block without a remaining format does not appear.
-    pub(super) fn only(mut self, formats: Formats) -> Section {
-        self.blocks.iter_mut().for_each(|(block_formats, _)| block_formats.0 &= formats.0);
+    /// Adds a heading and the blocks of another section.
+    pub(crate) fn add_section(mut self, heading: String, other: Section) -> Section {
+        self.blocks.push(Block::Subheading(heading));
+        self.blocks.extend(other.blocks);
         self
     }
 
     /// Adds the introduction of the section on the page; see [`Text::marked`].
-    pub(super) fn intro(self, marked: &str) -> Section {
-        self.on(PAGE, Block::Intro(Text::marked(marked)))
+    pub(crate) fn intro(self, marked: &str) -> Section {
+        self.add(Block::Intro(Text::marked(marked)))
     }
 }
 
 /// A part of a section. A "class" is a class of the page's style sheet (`page/style.css`), which
 /// sets the colour: `pass`, `fail`, `invalid`, `bad`, and so on. It is empty for the normal colour.
-pub(super) enum Block {
-    /// The reason why the result is partial, as a sentence without a full stop.
+pub(crate) enum Block {
+    /// The reason why the result is partial, as a sentence without a full stop and a capital letter.
     Partial(&'static str),
-    /// The verdict on the page. `word` is the verdict itself, such as `PASS`.
+    /// The verdict: the verdict itself in the colour of the class, such as `PASS`, the subject, and
+    /// the reasons. The page has its subject in its heading.
     Verdict {
         class: &'static str,
         word: String,
+        subject: String,
         summary: String,
-        reasons: Vec<String>,
+        reasons: List,
     },
-    /// The first line on the terminal. It has a class, a text in the colour of that class, and a
-    /// plain text.
-    Banner(&'static str, String, String),
     /// Values in large type: class, value, description.
     Tiles(Vec<(&'static str, String, Text)>),
-    /// The introduction of a section.
+    /// The introduction of a section. Only the page shows it.
     Intro(Text),
     /// A remark in small type.
     Note(Text),
@@ -136,141 +141,120 @@ pub(super) enum Block {
         open: bool,
         blocks: Vec<Block>,
     },
-    /// A line on the terminal: a name in the left column, and a text.
-    Line(&'static str, Text),
     /// A heading within a section.
     Subheading(String),
 }
 
 /// A list of sentences.
-pub(super) struct List {
-    pub(super) items: Vec<Text>,
+#[derive(Default)]
+pub(crate) struct List {
+    pub(crate) items: Vec<Text>,
     /// Name in a column before each item on the terminal.
-    pub(super) name: Option<&'static str>,
+    pub(crate) name: Option<&'static str>,
     /// Prefix of each item on the terminal.
-    pub(super) prefix: &'static str,
+    pub(crate) prefix: &'static str,
     /// Maximum number of items on the terminal.
-    pub(super) terminal_max: usize,
+    pub(crate) terminal_max: usize,
     /// Noun for an item, in the terminal's note on omitted items.
-    pub(super) noun: &'static str,
+    pub(crate) noun: &'static str,
 }
 
 impl List {
     /// Creates a list that the terminal does not shorten.
-    pub(super) fn of<T: Into<Text>>(items: impl IntoIterator<Item = T>) -> List {
+    pub(crate) fn of<T: Into<Text>>(items: impl IntoIterator<Item = T>) -> List {
         let items = items.into_iter().map(Into::into).collect();
         List { items, name: None, prefix: "", terminal_max: usize::MAX, noun: "" }
     }
 }
 
 /// A column of a table.
-pub(super) struct Column {
-    /// Heading on the terminal and in Markdown.
-    pub(super) head: Text,
-    /// Heading on the page.
-    pub(super) page_head: Text,
-    pub(super) formats: Formats,
+pub(crate) struct Column {
+    pub(crate) head: Text,
     /// True if heading and cells are aligned to the left.
-    pub(super) align_left: bool,
+    pub(crate) align_left: bool,
     /// True if the page may wrap the cells.
-    pub(super) wraps: bool,
+    pub(crate) wraps: bool,
 }
 
 impl Column {
-    /// Creates a column of numbers: aligned to the right, in all formats. The heading is marked
-    /// text (see [`Text::marked`]).
-    pub(super) fn number(head: &str) -> Column {
-        let head = Text::marked(head);
-        Column { page_head: head.clone(), head, formats: ALL, align_left: false, wraps: false }
+    /// Creates a column of numbers, aligned to the right. The heading is marked text (see
+    /// [`Text::marked`]).
+    pub(crate) fn number(head: &str) -> Column {
+        Column { head: Text::marked(head), align_left: false, wraps: false }
     }
 
-    /// Creates a column of short texts: aligned to the left, in all formats.
-    pub(super) fn text(head: &str) -> Column {
+    /// Creates a column of short texts, aligned to the left.
+    pub(crate) fn text(head: &str) -> Column {
         Column { align_left: true, ..Column::number(head) }
     }
 
-    /// Creates a column of long texts: aligned to the left, in all formats. The page wraps the
-    /// cells.
-    pub(super) fn prose(head: &str) -> Column {
+    /// Creates a column of long texts, aligned to the left. The page wraps the cells.
+    pub(crate) fn prose(head: &str) -> Column {
         Column { wraps: true, ..Column::text(head) }
-    }
-
-    /// Replaces the heading on the page by other marked text.
-    pub(super) fn page_head(self, head: &str) -> Column {
-        Column { page_head: Text::marked(head), ..self }
-    }
-
-    /// Replaces the formats in which the column appears.
-    pub(super) fn only(self, formats: Formats) -> Column {
-        Column { formats, ..self }
     }
 }
 
 /// A table. Its rows are in groups: a group is a row with its sub-rows.
-pub(super) struct Table {
-    pub(super) columns: Vec<Column>,
-    pub(super) groups: Vec<Vec<Row>>,
+pub(crate) struct Table {
+    pub(crate) columns: Vec<Column>,
+    pub(crate) groups: Vec<Vec<Row>>,
     /// Style class of each group on the page. `None` if the page does not mark the groups.
-    pub(super) group_class: Option<&'static str>,
-    /// Maximum number of rows on the terminal.
-    pub(super) terminal_max: usize,
-    /// Noun for a row, in the terminal's note on omitted rows.
-    pub(super) noun: &'static str,
-    /// Total number of rows, if the table has only a selection of them. `None` if it has all rows.
-    pub(super) total_rows: Option<usize>,
+    pub(crate) group_class: Option<&'static str>,
+    /// The rows of the terminal: their indexes, counted over all groups, and a note on the rows that
+    /// it leaves out. `None` if the terminal shows all rows.
+    pub(crate) excerpt: Option<(Vec<usize>, Option<String>)>,
 }
 
 /// A row.
-pub(super) struct Row {
-    pub(super) cells: Vec<Text>,
+pub(crate) struct Row {
+    pub(crate) cells: Vec<Text>,
     /// Number of columns at the left that stay empty, if one cell spans all other columns. `None`
     /// if the row has a cell per column.
-    pub(super) across: Option<usize>,
+    pub(crate) across: Option<usize>,
     /// True if the row is a sub-row of the row above.
-    pub(super) is_sub_row: bool,
-    pub(super) formats: Formats,
+    pub(crate) is_sub_row: bool,
 }
 
 impl Row {
-    /// Creates a sub-row that appears only on the page.
-    pub(super) fn sub_row(cells: Vec<Text>) -> Row {
-        Row { cells, across: None, is_sub_row: true, formats: PAGE }
+    /// Creates a row with a cell per column.
+    pub(crate) fn new(cells: Vec<Text>) -> Row {
+        Row { cells, across: None, is_sub_row: false }
+    }
+
+    pub(crate) fn sub_row(cells: Vec<Text>) -> Row {
+        Row { is_sub_row: true, ..Row::new(cells) }
     }
 
     /// Creates a row with one text across all columns except the first `skip` columns.
-    pub(super) fn across(skip: usize, text: impl Into<Text>, formats: Formats) -> Row {
-        Row { cells: vec![text.into()], across: Some(skip), is_sub_row: skip > 0, formats }
+    pub(crate) fn across(skip: usize, text: impl Into<Text>) -> Row {
+        Row { cells: vec![text.into()], across: Some(skip), is_sub_row: skip > 0 }
     }
 }
 
 impl Table {
     /// Creates a table with these columns and no rows.
-    pub(super) fn new(columns: impl IntoIterator<Item = Column>) -> Table {
+    pub(crate) fn new(columns: impl IntoIterator<Item = Column>) -> Table {
         Table {
             columns: columns.into_iter().collect(),
             groups: Vec::new(),
             group_class: None,
-            terminal_max: usize::MAX,
-            noun: "",
-            total_rows: None,
+            excerpt: None,
         }
     }
 
     /// Adds a column of numbers whose heading is plain text, such as a name from the input.
-    pub(super) fn column(&mut self, head: impl Into<Text>) {
-        let head = head.into();
-        let page_head = head.clone();
-        self.columns.push(Column { head, page_head, ..Column::number("") });
+    pub(crate) fn column(&mut self, head: impl Into<Text>) {
+        self.columns.push(Column { head: head.into(), ..Column::number("") });
     }
 
     /// Adds a row with a cell per column, as a group without sub-rows.
-    pub(super) fn row(&mut self, cells: Vec<Text>) {
-        self.groups.push(vec![Row { cells, across: None, is_sub_row: false, formats: ALL }]);
+    pub(crate) fn row(&mut self, cells: Vec<Text>) {
+        self.groups.push(vec![Row::new(cells)]);
     }
 
     /// Adds sub-rows to each row. `class` is the style class of each group. `sub_rows` returns the
     /// sub-rows of the row with this index.
-    pub(super) fn with_sub_rows(
+    pub(crate) fn with_sub_rows(
         mut self,
         class: &'static str,
         sub_rows: impl Fn(usize) -> Vec<Row>,
@@ -281,28 +265,38 @@ impl Table {
     }
 
     /// Limits the number of rows on the terminal. `noun` names a row in the note on omitted rows.
-    pub(super) fn at_most(self, terminal_max: usize, noun: &'static str) -> Table {
-        Table { terminal_max, noun, ..self }
+    pub(crate) fn at_most(self, terminal_max: usize, noun: &str) -> Table {
+        let total = self.rows().count();
+        self.excerpt((0..total.min(terminal_max)).collect(), total, noun)
     }
 
-    /// Returns the rows that appear in a format, with sub-rows.
-    pub(super) fn rows(&self, format: Formats) -> impl Iterator<Item = &Row> {
-        self.groups.iter().flatten().filter(move |row| row.formats.has(format))
+    /// Limits the terminal to the rows with these indexes, in this order. `total` and `noun` are for
+    /// the note on omitted rows.
+    pub(crate) fn excerpt(self, rows: Vec<usize>, total: usize, noun: &str) -> Table {
+        let note = omission_note(total, rows.len(), noun);
+        Table { excerpt: Some((rows, note)), ..self }
     }
 
-    /// Returns the indexes of the columns that appear in a format.
-    pub(super) fn column_indexes(&self, format: Formats) -> Vec<usize> {
-        (0..self.columns.len()).filter(|index| self.columns[*index].formats.has(format)).collect()
+    /// Returns all rows, with sub-rows.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.groups.iter().flatten()
     }
+}
+
+/// Returns the terminal's note on items that it leaves out, or `None` if it shows all items.
+pub(super) fn omission_note(total: usize, shown: usize, noun: &str) -> Option<String> {
+    let remaining = total.checked_sub(shown).filter(|remaining| *remaining > 0)?;
+    let plural_ending = if remaining == 1 { "" } else { "s" };
+    Some(format!("  … and {remaining} more {noun}{plural_ending}; --out DIR saves all of them"))
 }
 
 /// Formatted text.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Text(pub(super) Vec<Span>);
+pub(crate) struct Text(pub(crate) Vec<Span>);
 
 /// A span of formatted text.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Span {
+pub(crate) enum Span {
     Plain(String),
     Code(String),
     /// A name from the input, such as a method.
@@ -342,7 +336,7 @@ impl From<Span> for Text {
 impl Text {
     /// Parses trusted text. `[text](entry)` is a term that the glossary entry explains, and text
     /// between backticks is code.
-    pub(super) fn marked(prose: &str) -> Text {
+    pub(crate) fn marked(prose: &str) -> Text {
         let mut spans = Vec::new();
         let mut remaining = prose;
         while let Some(mark_index) = remaining.find(['[', '`']) {
@@ -363,7 +357,7 @@ impl Text {
     }
 
     /// Returns the text without formatting.
-    pub(super) fn plain(&self) -> String {
+    pub(crate) fn plain(&self) -> String {
         use Span::*;
         let plain = |span: &Span| match span {
             Plain(text) | Code(text) | Name(text) | Bold(text) | Small(text) => text.clone(),
@@ -377,21 +371,21 @@ impl Text {
 
 /// Creates text in the colour of a class of the style sheet, such as `bad`, `kept` or `limited`. If
 /// the class is empty, creates plain text.
-pub(super) fn tone(class: &'static str, text: impl Into<String>) -> Text {
+pub(crate) fn tone(class: &'static str, text: impl Into<String>) -> Text {
     let text = text.into();
     if class.is_empty() { Text::from(text) } else { Span::Tone(class, text).into() }
 }
 
-pub(super) fn code(text: impl Into<String>) -> Text {
+pub(crate) fn code(text: impl Into<String>) -> Text {
     Span::Code(text.into()).into()
 }
 
 /// Creates the text of a name from the input, such as a method.
-pub(super) fn name(text: impl Into<String>) -> Text {
+pub(crate) fn name(text: impl Into<String>) -> Text {
     Span::Name(text.into()).into()
 }
 
-pub(super) fn bold(text: impl Into<String>) -> Text {
+pub(crate) fn bold(text: impl Into<String>) -> Text {
     Span::Bold(text.into()).into()
 }
 
@@ -416,4 +410,4 @@ macro_rules! table {
         table
     }};
 }
-pub(super) use {cells, table, text};
+pub(crate) use {cells, table, text};

@@ -3,15 +3,12 @@
 //! A habit is a known way in which correct clients differ (`analysis/habits.rs`). A difference that
 //! a habit explains is allowed. A difference counts if it makes the servers different.
 //!
-//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
-//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
-//! row for each of `rows`. `text!["a ", code("b")]` joins texts.
+//! `report/document.rs` explains the functions and macros that build sections.
 
 use lab_model::results::equal::{DifferenceRow, EqualResult, EqualVerdict, MethodRow};
 
 use super::document::{
-    ALL, Block, Column, Document, FILES, List, MARKDOWN, PAGE, Section, TERMINAL, Table, Text,
-    code, table, text, tone,
+    Block, Column, Document, List, Section, Start, Table, Text, code, table, text, tone,
 };
 use super::parts;
 use crate::wording::equal as wording;
@@ -28,41 +25,48 @@ const DIFFERENCES_MAX: usize = 40;
 /// Builds the document of a comparison of responses.
 pub(super) fn document(result: &EqualResult) -> Document {
     let title = format!("{} · {}", result.a.url, result.b.url);
-    let (counting, allowed) = (differences(result, true), differences(result, false));
-    let sections = [
-        Some(head(result)),
-        Some(servers(result)),
-        Some(methods(&result.methods)),
-        counting,
-        allowed,
-        parts::warnings(&result.warnings, usize::MAX, ALL),
-    ];
+    let warnings = || parts::warnings(&result.warnings, usize::MAX);
+    let first = || [head(result), servers(result), methods(&result.methods)].into_iter().map(Some);
+    let summary = first().chain([
+        differences(result, true, summary_table),
+        examples(result, true, Start::NextLine),
+        differences(result, false, summary_table),
+        examples(result, false, Start::Omitted),
+        warnings(),
+    ]);
+    let page = first().chain([
+        differences(result, true, page_table),
+        differences(result, false, page_table),
+        warnings(),
+    ]);
     Document {
         command: "weir equal",
         title: title.clone(),
         window: "equal".to_owned(),
         heading: format!("{}: {title}", result.verdict.as_str()),
         intro: Vec::new(),
-        sections: sections.into_iter().flatten().collect(),
+        summary: summary.flatten().collect(),
+        page: page.flatten().collect(),
         glossary: false,
     }
 }
 
-/// Returns the verdict with the conclusion, and a sentence on the habits. The class of the style
-/// sheet sets the verdict's colour.
+/// Returns the verdict with the conclusion, and a sentence on the habits.
 fn head(result: &EqualResult) -> Section {
-    let (word, conclusion) = (result.verdict.as_str().to_owned(), wording::conclusion(result));
     let class = match result.verdict {
         EqualVerdict::Equal => "pass",
-        EqualVerdict::Different => "fail",
+        EqualVerdict::Different | EqualVerdict::Unsteady => "fail",
         EqualVerdict::CannotTell => "invalid",
     };
-    let habits = || wording::habits(result);
-    Section::default()
-        .on(TERMINAL, Block::Banner(class, word.clone(), conclusion.clone()))
-        .on(PAGE, Block::Verdict { class, word, summary: conclusion.clone(), reasons: Vec::new() })
-        .on(MARKDOWN, Block::Paragraph(conclusion.into()))
-        .on(ALL, habits().map(|sentence| Block::Note(sentence.into())))
+    let verdict = Block::Verdict {
+        class,
+        word: result.verdict.as_str().to_owned(),
+        subject: String::new(),
+        summary: wording::conclusion(result),
+        reasons: List::default(),
+    };
+    let habits = wording::habits(result).map(|sentence| Block::Note(sentence.into()));
+    Section::default().add(verdict).add(habits)
 }
 
 /// Returns the two servers with their clients and their heads (the numbers of their newest blocks).
@@ -78,7 +82,7 @@ fn servers(result: &EqualResult) -> Section {
         let family = &result.family;
         Block::Note(format!("Family {family}; newest block of the calls: {}.", count(block)).into())
     });
-    Section::new("servers", "Servers").on(ALL, Block::Table(table)).on(ALL, block)
+    Section::new("servers", "Servers").add(Block::Table(table)).add(block)
 }
 
 /// Returns the counts of compared calls by method.
@@ -92,16 +96,25 @@ fn methods(methods: &[MethodRow]) -> Section {
         Column::number("equal") => count(row.equal),
         Column::number("allowed") => count(row.allowed),
         Column::number("different") => red_unless_zero(row.different),
+        Column::number("unsteady") => red_unless_zero(row.unsteady),
         Column::number("unanswered") => red_unless_zero(row.unanswered),
     );
-    Section::new("methods", "Methods").on(ALL, Block::Table(table.at_most(METHODS_MAX, "method")))
+    Section::new("methods", "Methods").add(Block::Table(table.at_most(METHODS_MAX, "method")))
+}
+
+/// Returns the differences that count, or the allowed ones if `counts` is false.
+fn rows(result: &EqualResult, counts: bool) -> Vec<&DifferenceRow> {
+    result.differences.iter().filter(|row| row.counts == counts).collect()
 }
 
 /// Returns the section of the differences that count, or of the allowed ones if `counts` is false.
 /// `None` if there are no such differences.
-fn differences(result: &EqualResult, counts: bool) -> Option<Section> {
-    let rows: Vec<&DifferenceRow> =
-        result.differences.iter().filter(|row| row.counts == counts).collect();
+fn differences(
+    result: &EqualResult,
+    counts: bool,
+    table_of: fn(&[&DifferenceRow]) -> Table,
+) -> Option<Section> {
+    let rows = rows(result, counts);
     let (id, title) = match counts {
         true => ("differences", "Differences"),
         false => ("allowed", "Allowed differences"),
@@ -110,35 +123,27 @@ fn differences(result: &EqualResult, counts: bool) -> Option<Section> {
         let omitted = count(result.differences_more);
         Block::Note(format!("{omitted} further kinds of differences are not listed.").into())
     });
-    let section = Section::new(id, title)
-        .on(TERMINAL, Block::Note(format!("{title}:").into()))
-        .on(TERMINAL, Block::Table(terminal_table(&rows, counts)))
-        .on(
-            TERMINAL,
-            counts.then(|| Block::List(List::of(rows.iter().take(DIFFERENCES_MAX).map(example)))),
-        )
-        .on(FILES, Block::Table(file_table(&rows)))
-        .on(ALL, omission_note);
-    (!rows.is_empty()).then_some(section)
+    let section = Section::new(id, title).start(Start::Title);
+    (!rows.is_empty()).then(|| section.add(Block::Table(table_of(&rows))).add(omission_note))
 }
 
-/// Returns the table for the terminal. Its examples follow in a list.
-fn terminal_table(rows: &[&DifferenceRow], counts: bool) -> Table {
+/// Returns the table of the summary. Its examples follow in a list.
+fn summary_table(rows: &[&DifferenceRow]) -> Table {
     let table = table!(rows, |row|
         Column::text("method") => code(&row.method),
-        Column::text("class") => class(row, counts),
+        Column::text("class") => class(row),
         Column::number("calls") => count(row.calls),
-        Column::text("pointer") => pointer(&row.pointer),
+        Column::text("pointer") => code(pointer(&row.pointer)),
         Column::text("known habit") => row.habit.clone().unwrap_or_default(),
     );
     table.at_most(DIFFERENCES_MAX, "difference")
 }
 
-/// Returns the table for Markdown and the page. Each row has an example.
-fn file_table(rows: &[&DifferenceRow]) -> Table {
+/// Returns the table of the page. Each row has an example.
+fn page_table(rows: &[&DifferenceRow]) -> Table {
     table!(rows, |row|
         Column::text("method") => code(&row.method),
-        Column::text("class") => class(row, row.counts),
+        Column::text("class") => class(row),
         Column::number("calls") => count(row.calls),
         Column::prose("example") => code(&row.example.pointer),
         Column::prose("A") => code(&row.example.a),
@@ -148,23 +153,36 @@ fn file_table(rows: &[&DifferenceRow]) -> Table {
     )
 }
 
-/// Returns the name of a difference's class, in red if `counts` is true. `broken` is the red of the
-/// style sheet.
-fn class(row: &DifferenceRow, counts: bool) -> Text {
-    if counts { tone("broken", row.class.as_str()) } else { row.class.as_str().into() }
+/// Returns an example of each difference as a sentence.
+fn examples(result: &EqualResult, counts: bool, start: Start) -> Option<Section> {
+    let items = rows(result, counts).into_iter().map(|row| {
+        let example = &row.example;
+        let location = pointer(&example.pointer);
+        let (a, b, request) = (code(&example.a), code(&example.b), code(&example.request));
+        text![
+            code(&row.method),
+            format!(" {location}: A = "),
+            a,
+            ", B = ",
+            b,
+            "; request ",
+            request
+        ]
+    });
+    let list = List { terminal_max: DIFFERENCES_MAX, noun: "example", ..List::of(items) };
+    let section = Section::default().start(start);
+    (!list.items.is_empty()).then(|| section.add(Block::List(list)))
+}
+
+/// Returns the name of a difference's class, in red if the difference counts. `broken` is the red of
+/// the style sheet.
+fn class(row: &DifferenceRow) -> Text {
+    let unsteady = if row.unsteady { ", unsteady" } else { "" };
+    let name = format!("{}{unsteady}", row.class.as_str());
+    if row.counts { tone("broken", name) } else { name.into() }
 }
 
 /// Formats a JSON pointer. An empty pointer refers to the whole response.
 fn pointer(pointer: &str) -> &str {
     if pointer.is_empty() { "(whole response)" } else { pointer }
-}
-
-/// Formats the example of a difference as a sentence.
-fn example(row: &&DifferenceRow) -> Text {
-    let example = &row.example;
-    let location = pointer(&example.pointer);
-    text![
-        code(&row.method),
-        format!(" {location}: A = {}, B = {}; request {}", example.a, example.b, example.request)
-    ]
 }

@@ -314,6 +314,7 @@ fn point_of(second: usize, stage: usize, scheduled: u64, interval: &Interval) ->
             p95_ms: times.p95_ms,
             p99_ms: times.p99_ms,
             max_ms: times.max_ms,
+            max_least_ms: None,
         })
     });
     Second {
@@ -324,6 +325,7 @@ fn point_of(second: usize, stage: usize, scheduled: u64, interval: &Interval) ->
         requests: iterations.started,
         scheduling_delay_p99_ms: quantiles(&interval.scheduling_delay).p99_ms,
         generator_busy: scheduled as f64 / 2100.0,
+        generator_gap_ms: 0.0,
         in_flight: interval.in_flight,
         workers_busy: interval.workers_busy,
         waiting: 0,
@@ -373,8 +375,11 @@ fn row(name: &str, totals: &Totals, seconds: f64, selects: impl Fn(Slot) -> bool
         goodput: calls_of_class(Class::Ok) as f64 / seconds,
         failed_share: share(failed_calls),
         limited_share: share(calls_of_class(Class::Limited)),
+        null_share: Some(0.0),
+        wrong_type_share: Some(0.0),
         classes: classes.collect(),
         latency,
+        latency_least: None,
         service: latency,
         codes: if name == "eth_call" {
             vec![(-32000, calls_of_class(Class::RpcError))]
@@ -423,6 +428,7 @@ fn result(recorder: &ExampleRecorder<'_>, methods: &[Box<str>]) -> RunResult {
         verdict: verdict(broken_at, observed, logs),
         thresholds: thresholds(&overall, &methods_rows, broken_at),
         findings: Vec::new(),
+        few_calls: Vec::new(),
         warnings: vec![
             "eth_getLogs has a share of 1.4 %: it can fail completely without breaking the threshold \
              on all calls; add a threshold for it"
@@ -440,6 +446,10 @@ fn result(recorder: &ExampleRecorder<'_>, methods: &[Box<str>]) -> RunResult {
             cpu: recorder.totals.cpu.as_secs_f64(),
             cpu_us_per_request: 21.0,
             run_delay: recorder.totals.run_delay.as_secs_f64(),
+            gaps: Quantiles::default(),
+            gap_time: 0.0,
+            share_max: 0.1,
+            delay_max_ms: 1.0,
             iteration_time: quantiles(&recorder.totals.iteration_time),
         },
         wire: wire(recorder),

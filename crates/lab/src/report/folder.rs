@@ -7,12 +7,13 @@ use std::{fs, io};
 use super::ReportFault;
 
 /// A file's name, and the function that returns its bytes.
-type File<'a> = (&'a str, &'a dyn Fn() -> Result<Vec<u8>, ReportFault>);
+pub(crate) type File<'a> = (&'a str, &'a dyn Fn() -> Result<Vec<u8>, ReportFault>);
 
 /// Writes files into a folder. Creates the folder if it is missing. See [`super::write_folder`].
 pub(super) fn write(dir: &Path, files: &[File<'_>]) -> Result<Vec<PathBuf>, ReportFault> {
     let fault = |source| ReportFault::Folder { path: dir.to_path_buf(), source };
     fs::create_dir_all(dir).map_err(fault)?;
+    debug_assert!(files.iter().all(|(name, _)| super::RESULT_FILES.contains(name)));
     files.iter().map(|(name, make_bytes)| write_file(dir, name, &make_bytes()?)).collect()
 }
 

@@ -3,15 +3,14 @@
 //! Text from the input is in code spans or escaped, so a method name cannot become a heading, a
 //! link or a mention.
 
-use super::document::{Block, Document, MARKDOWN, Span, Table, Text};
+use super::document::{Block, Document, List, Span, Table, Text};
 use super::terminal::replace_controls;
 
-/// Renders the Markdown blocks of a document.
+/// Renders the summary of a document.
 pub(super) fn render(document: &Document) -> String {
     let mut parts = vec![format!("## {}", escape(&document.heading))];
-    for section in &document.sections {
-        let blocks = section.blocks.iter().filter(|(formats, _)| formats.has(MARKDOWN));
-        let blocks: Vec<String> = blocks.filter_map(|(_, block)| render_block(block)).collect();
+    for section in &document.summary {
+        let blocks: Vec<String> = section.blocks.iter().filter_map(render_block).collect();
         if !blocks.is_empty() && !section.title.is_empty() {
             parts.push(format!("### {}", escape(&section.title)));
         }
@@ -20,42 +19,62 @@ pub(super) fn render(document: &Document) -> String {
     parts.join("\n\n") + "\n"
 }
 
-/// Renders a block. Returns `None` for an empty block, and for a block of other formats.
+/// Renders a block. Returns `None` for an empty block, and for a block of the page.
 fn render_block(block: &Block) -> Option<String> {
     let text = match block {
         Block::Partial(sentence) => {
             format!("> **Partial result**: {sentence}. The numbers cover the time until then.")
         }
-        Block::Intro(text) | Block::Note(text) | Block::Paragraph(text) => inline(text),
-        Block::List(list) => {
-            let items = list.items.iter().map(|item| format!("- {}", inline(item)));
-            items.collect::<Vec<_>>().join("\n")
+        Block::Verdict { word, subject, summary, reasons, .. } => {
+            let word =
+                if word.is_empty() { String::new() } else { format!("**{}**", escape(word)) };
+            let texts = [word, escape(subject), escape(summary)];
+            let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+            let parts = [texts.join(": "), render_list(reasons)];
+            let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            parts.join("\n\n")
         }
+        Block::Note(text) | Block::Paragraph(text) => inline(text),
+        Block::Facts(facts) => {
+            let item =
+                |(name, value): &(Text, Text)| format!("- **{}**: {}", inline(name), inline(value));
+            facts.iter().map(item).collect::<Vec<_>>().join("\n")
+        }
+        Block::List(list) => render_list(list),
+        Block::Columns(blocks) | Block::Card(blocks) => render_blocks(blocks),
         Block::Table(table) => render_table(table),
         Block::Fold { summary, blocks, .. } => {
-            let inner_blocks: Vec<String> = blocks.iter().filter_map(render_block).collect();
-            let inner_blocks = inner_blocks.join("\n\n");
-            format!("<details><summary>{summary}</summary>\n\n{inner_blocks}\n\n</details>")
+            let blocks = render_blocks(blocks);
+            format!("<details><summary>{summary}</summary>\n\n{blocks}\n\n</details>")
         }
         Block::Subheading(text) => format!("#### {}", escape(text)),
-        _ => String::new(),
+        Block::Intro(_) | Block::Tiles(_) | Block::Figure(..) | Block::Code(_) => String::new(),
     };
     (!text.is_empty()).then_some(text)
 }
 
+fn render_blocks(blocks: &[Block]) -> String {
+    blocks.iter().filter_map(render_block).collect::<Vec<_>>().join("\n\n")
+}
+
+fn render_list(list: &List) -> String {
+    let items = list.items.iter().map(|item| format!("- {}", inline(item)));
+    items.collect::<Vec<_>>().join("\n")
+}
+
 fn render_table(table: &Table) -> String {
-    let columns = table.column_indexes(MARKDOWN);
-    let format_row = |cell_of: &dyn Fn(usize) -> String| {
-        let cells: Vec<String> = columns.iter().map(|column| cell_of(*column)).collect();
-        format!("| {} |", cells.join(" | "))
-    };
-    let align =
-        |column: usize| if table.columns[column].align_left { "---" } else { "--:" }.to_owned();
-    let header_row =
-        format_row(&|column| inline(&table.columns[column].head)).replace("|  |", "| |");
-    let rows = table.rows(MARKDOWN).filter(|row| row.across.is_none());
-    let rows = rows.map(|row| format_row(&|column| inline(&row.cells[column])));
-    [header_row, format_row(&align)].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
+    let format_row = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
+    let columns = table.columns.iter();
+    let header = columns.clone().map(|column| inline(&column.head)).collect();
+    let align = |left| if left { "---" } else { "--:" }.to_owned();
+    let alignment = columns.map(|column| align(column.align_left)).collect();
+    let rows = table.rows().map(|row| {
+        let mut cells = vec![String::new(); row.across.unwrap_or_default()];
+        cells.extend(row.cells.iter().map(inline));
+        cells.resize(table.columns.len(), String::new());
+        cells
+    });
+    [header, alignment].into_iter().chain(rows).map(format_row).collect::<Vec<_>>().join("\n")
 }
 
 /// Renders formatted text.
@@ -77,7 +96,7 @@ fn inline(text: &Text) -> String {
 }
 
 /// Escapes all markup.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in replace_controls(text).chars() {
         match character {

@@ -7,18 +7,18 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::chart::{Chart, Ink};
-use super::document::{Block, Column, Document, PAGE, Row, Section, Span, Table, Text};
+use super::document::{Block, Column, Document, Row, Section, Span, Table, Text};
 use super::words;
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;
 
 const STYLE: &str = include_str!("page/style.css");
 
-/// Renders the page blocks of a document.
+/// Renders the page of a document.
 pub(super) fn render(document: &Document) -> String {
-    let nav_entries =
-        document.sections.iter().filter_map(|section| Some((section.id.as_str(), section.nav?)));
+    let sections = document.page.iter().filter(|section| !section.blocks.is_empty());
+    let nav_entries = sections.filter_map(|section| Some((section.id.as_str(), section.nav?)));
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -41,7 +41,7 @@ pub(super) fn render(document: &Document) -> String {
                         @if document.glossary { a href="#words" { "Glossary" } }
                     }
                 }
-                @for section in &document.sections { (self::section(section)) }
+                @for section in &document.page { (self::section(section)) }
                 @if document.glossary { (glossary()) }
             } }
         }
@@ -49,25 +49,24 @@ pub(super) fn render(document: &Document) -> String {
     page.into_string()
 }
 
-/// Renders a section. The result is empty if the section has no block for the page.
+/// Renders a section. The result is empty if the section has no block.
 fn section(section: &Section) -> Markup {
-    let page_blocks = section.blocks.iter().filter(|(formats, _)| formats.has(PAGE));
-    let blocks: Vec<&Block> = page_blocks.map(|(_, block)| block).collect();
     html! {
-        @if !blocks.is_empty() {
+        @if !section.blocks.is_empty() {
             @if !section.title.is_empty() {
                 h2 id=[Some(&section.id).filter(|id| !id.is_empty())] { (section.title) }
             }
-            @for block in blocks { (framed_block(block)) }
+            @for block in &section.blocks { (framed_block(block)) }
         }
     }
 }
 
-/// Renders a block of a section. A table, list, figure, or block of facts or columns gets a frame.
+/// Renders a block of a section. A table, list, figure, fold, or block of facts or columns gets a
+/// frame.
 fn framed_block(block: &Block) -> Markup {
-    use Block::{Columns, Facts, Figure, List, Table};
+    use Block::{Columns, Facts, Figure, Fold, List, Table};
     match block {
-        Table(_) | List(_) | Facts(_) | Columns(_) | Figure(..) => {
+        Table(_) | List(_) | Facts(_) | Columns(_) | Figure(..) | Fold { .. } => {
             html! { div.card { (self::block(block)) } }
         }
         other => self::block(other),
@@ -85,10 +84,12 @@ fn block(block: &Block) -> Markup {
                 "; the numbers cover the time until then."
             }
         },
-        Block::Verdict { class, word, summary, reasons } => html! {
+        Block::Verdict { class, word, summary, reasons, .. } => html! {
             div class={ "verdict " (class) } {
                 span.word { (word) } " " span.sum { (summary) }
-                @if !reasons.is_empty() { ul { @for reason in reasons { li { (reason) } } } }
+                @if !reasons.items.is_empty() {
+                    ul { @for reason in &reasons.items { li { (inline(reason)) } } }
+                }
             }
         },
         Block::Tiles(tiles) => html! {
@@ -119,49 +120,44 @@ fn block(block: &Block) -> Markup {
             html! { details open[*open] { summary { (summary) } (render_all(blocks)) } }
         }
         Block::Subheading(text) => html! { h3 { (text) } },
-        // Only the terminal has these blocks.
-        Block::Banner(..) | Block::Line(..) => html! {},
     }
 }
 
 /// Renders a table.
 fn table(table: &Table) -> Markup {
-    let columns = table.column_indexes(PAGE);
     let group_class = table.group_class.map(|class| format!("group {class}"));
     html! {
         div.scroll { table {
-            thead { tr { @for column in columns.iter().map(|index| &table.columns[*index]) {
-                th class=[column.align_left.then_some("l")] { (inline(&column.page_head)) }
+            thead { tr { @for column in &table.columns {
+                th class=[column.align_left.then_some("l")] { (inline(&column.head)) }
             } } }
             @if let Some(group_class) = group_class {
                 @for rows in &table.groups {
-                    tbody class=(group_class.trim()) { (self::rows(table, &columns, rows)) }
+                    tbody class=(group_class.trim()) { (self::rows(table, rows)) }
                 }
             } @else {
-                tbody { @for rows in &table.groups { (self::rows(table, &columns, rows)) } }
+                tbody { @for rows in &table.groups { (self::rows(table, rows)) } }
             }
         } }
     }
 }
 
-/// Renders rows. `columns` has the indexes of the columns on the page.
-fn rows(table: &Table, columns: &[usize], rows: &[Row]) -> Markup {
+/// Renders rows.
+fn rows(table: &Table, rows: &[Row]) -> Markup {
     let class_of = |column: &Column| match (column.align_left, column.wraps) {
         (true, true) => Some("l wrap"),
         (true, false) => Some("l"),
         _ => None,
     };
     html! {
-        @for row in rows.iter().filter(|row| row.formats.has(PAGE)) {
+        @for row in rows {
             tr class=[row.is_sub_row.then_some("part")] {
                 @if let Some(skip) = row.across {
                     @for _ in 0..skip { td {} }
-                    td.l.wrap colspan=(columns.len() - skip) { (inline(&row.cells[0])) }
+                    td.l.wrap colspan=(table.columns.len() - skip) { (inline(&row.cells[0])) }
                 } @else {
-                    @for index in columns {
-                        td class=[class_of(&table.columns[*index])] {
-                            (inline(&row.cells[*index]))
-                        }
+                    @for (column, cell) in table.columns.iter().zip(&row.cells) {
+                        td class=[class_of(column)] { (inline(cell)) }
                     }
                 }
             }
@@ -221,7 +217,8 @@ fn figure(chart: &Chart, legend: &[(Ink, String)]) -> Markup {
 fn glossary() -> Markup {
     html! {
         h2 id="words" { "Glossary" }
-        p.lead { "What each number is, how it is measured, and when it is uncertain." }
+        details {
+        summary { "What each number is, how it is measured, and when it is uncertain" }
         dl.words { @for entry in words::entries() {
             dt id={ "word-" (entry.id()) } { (entry.name) }
             @for paragraph in entry.paragraphs() {
@@ -231,5 +228,6 @@ fn glossary() -> Markup {
                 } }
             }
         } }
+        }
     }
 }

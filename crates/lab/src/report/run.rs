@@ -1,9 +1,6 @@
 //! The document of a run. It lists the sections in order; most of them are in the submodules.
 //!
-//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
-//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
-//! row for each of `rows`. `text!["a ", code("b")]` joins texts. In a heading, intro or note,
-//! `[threshold](threshold)` is a text that links to the glossary entry "threshold".
+//! `report/document.rs` explains the functions and macros that build sections.
 
 mod calls;
 mod health;
@@ -17,13 +14,11 @@ use lab_model::record::Totals;
 use lab_model::results::run::RunResult;
 use lab_model::results::{Outcome, ThresholdOutcome};
 
-use super::document::{
-    ALL, Block, Column, Document, FILES, List, MARKDOWN, PAGE, Section, TERMINAL, Table, Text,
-    code, table, text, tone,
-};
-use super::parts::{self, line};
+use super::document::{Block, Column, Document, List, Section, Table, Text, code, table, tone};
+use super::parts::{self, fact};
 use super::timeline::build_timeline;
-use crate::wording::number::{clock, count, ms, percent, plural, rate, short, span, with_unit};
+use crate::analysis::validity::{Allowed, find_moved, is_read_late};
+use crate::wording::number::{clock, count, ms, percent, rate, span, with_unit};
 
 /// Maximum number of reasons on the terminal. Findings and warnings are never omitted.
 const REASONS_MAX: usize = 4;
@@ -34,32 +29,55 @@ const THRESHOLDS_MAX: usize = 6;
 /// index.
 pub(super) fn document(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Document {
     let timeline = build_timeline(result);
-    let text_formats = TERMINAL | MARKDOWN;
-    let findings = List { prefix: "finding: ", ..List::of(&result.findings) };
     let (plan, target, finding) = (&result.plan, &result.target, result.bottleneck.as_ref());
-    let version_and_schema = (result.weir.as_str(), result.schema.as_str());
-    let sections = [
+    let findings = || {
+        let list = List { prefix: "finding: ", ..List::of(&result.findings) };
+        parts::sentences("Findings", list)
+    };
+    let warnings = || parts::warnings(&result.warnings, usize::MAX);
+    let origin = || {
+        let origin = (&*result.weir, &*result.schema, &*result.started);
+        Some(parts::origin(origin, plan, target, &result.fingerprint))
+    };
+    let summary = [
         Some(head(result)),
-        parts::sentences("Findings", findings, ALL),
+        findings(),
         Some(settings_and_target(result)),
         Some(thresholds(&result.thresholds)),
-        parts::bottleneck(finding, PAGE),
-        parts::warnings(&result.warnings, usize::MAX, PAGE),
+        Some(calls::methods(result)),
+        calls::classes(result),
+        Some(calls::stages(result)),
+        transactions::transactions(result),
+        transactions::refusals(result),
+        subscriptions::subscriptions(result),
+        subscriptions::connections(result),
+        Some(health(result)),
+        Some(health::connections(result)),
+        parts::evidence(finding),
+        warnings(),
+        origin(),
+    ];
+    let page = [
+        Some(head(result).add(Block::Tiles(tiles(result)))),
+        findings(),
+        Some(calls::page_methods(result)),
+        Some(thresholds(&result.thresholds)),
+        finding.map(parts::bottleneck),
+        warnings(),
         Some(over_time::load(result, &timeline)),
         Some(over_time::latency(result, &timeline)),
-        Some(calls::methods(result)),
         calls::spectrum(result, totals, methods),
         Some(calls::stages(result)),
         transactions::transactions(result),
+        transactions::refusals(result),
         subscriptions::subscriptions(result),
+        subscriptions::connections(result),
         Some(health::generator(result, &timeline)),
         Some(hosts::hosts(result)),
         Some(health::connections(result)),
         health::compared(result),
-        parts::bottleneck(finding, text_formats),
-        parts::warnings(&result.warnings, usize::MAX, text_formats),
-        Some(origin(result)),
-        Some(parts::repeat(plan, target, "load", version_and_schema)),
+        origin(),
+        Some(parts::repeat(plan, target, "load")),
     ];
     let (time, warmup) = (span(result.duration), format_warmup(result));
     Document {
@@ -68,7 +86,8 @@ pub(super) fn document(result: &RunResult, totals: &Totals, methods: &[Box<str>]
         window: plan.name.clone(),
         heading: format!("{}: {}", result.verdict.outcome.as_str(), plan.name),
         intro: vec![format!("{} · {} · {time}{warmup}", target.url, result.started).into()],
-        sections: sections.into_iter().flatten().collect(),
+        summary: summary.into_iter().flatten().collect(),
+        page: page.into_iter().flatten().collect(),
         glossary: true,
     }
 }
@@ -86,17 +105,24 @@ fn format_warmup(result: &RunResult) -> String {
     }
 }
 
-/// Returns the verdict with its reasons, and a summary.
+/// Returns the verdict with its reasons.
 fn head(result: &RunResult) -> Section {
     let broken_count = result.thresholds.iter().filter(|threshold| !threshold.kept).count();
     let total = result.thresholds.len();
     let outcome = result.verdict.outcome;
     let (class, summary) = match outcome {
-        Outcome::Measured => ("pass", "the plan has no thresholds; the numbers are valid".into()),
+        Outcome::Measured if is_marked(result) => {
+            ("measured", "the plan has no thresholds; some latencies may be the generator's own: see the warnings".into())
+        }
+        Outcome::Measured => {
+            ("measured", "the plan has no thresholds; the numbers are valid".into())
+        }
         Outcome::Pass if total == 1 => ("pass", "the threshold was kept".into()),
         Outcome::Pass => ("pass", format!("all {total} thresholds were kept")),
         Outcome::Fail if broken_count == 0 => {
-            ("fail", "for another reason than its thresholds".into())
+            // The first reason is that of the failure. Doubts about the figures may follow.
+            let kept = if total == 0 { "" } else { "its thresholds were kept; it failed " };
+            ("fail", format!("{kept}for the reason in the next line"))
         }
         Outcome::Fail => ("fail", format!("{broken_count} of {total} thresholds broken")),
         Outcome::Invalid => ("invalid", "the numbers are not valid".into()),
@@ -104,37 +130,26 @@ fn head(result: &RunResult) -> Section {
             ("client", "the generator was the limit: the target's limit is unknown".into())
         }
     };
-    let partial_note = if result.partial { "  PARTIAL: ended before its plan" } else { "" };
-    let (word, reasons) = (outcome.as_str().to_owned(), result.verdict.reasons.clone());
-    let banner = format!("{}: {summary}{partial_note}", result.plan.name);
-    let list = List { terminal_max: REASONS_MAX, noun: "reason", ..List::of(&reasons) };
+    let reasons = &result.verdict.reasons;
+    let verdict = Block::Verdict {
+        class,
+        word: outcome.as_str().to_owned(),
+        subject: result.plan.name.clone(),
+        summary,
+        reasons: List { terminal_max: REASONS_MAX, noun: "reason", ..List::of(reasons) },
+    };
     Section::default()
-        .on(FILES, result.partial.then_some(Block::Partial("the run ended before its plan")))
-        .on(TERMINAL, Block::Banner(class, word.clone(), banner))
-        .on(PAGE, Block::Verdict { class, word, summary, reasons })
-        .on(PAGE, Block::Tiles(tiles(result)))
-        .on(TERMINAL | MARKDOWN, Block::List(list))
-        .on(MARKDOWN, Block::Paragraph(summary_text(result)))
+        .add(result.partial.then_some(Block::Partial("the run ended before its plan")))
+        .add(verdict)
 }
 
-/// Returns the summary for Markdown: duration, target, and the most important numbers.
-fn summary_text(result: &RunResult) -> Text {
-    let (target, overall) = (&result.target, &result.overall);
-    let client = target.client.as_ref().map(|client| text![", ", code(client)]);
-    let summary = format!(
-        "): {}, {} results per second, {} failed, {} limited (429).",
-        plural(overall.calls, "call"),
-        short(overall.goodput),
-        percent(overall.failed_share),
-        percent(overall.limited_share)
-    );
-    text![
-        format!("{} of load on ", span(result.duration)),
-        code(&target.url),
-        format!(" ({}", target.family),
-        client.unwrap_or_default(),
-        summary
-    ]
+/// Returns true if the generator may have caused a notable share of a latency percentile. The
+/// percentile is marked.
+fn is_marked(result: &RunResult) -> bool {
+    let allowed = Allowed::of_run(&result.generator);
+    let mut rows = std::iter::once(&result.overall).chain(&result.methods);
+    rows.any(|row| !find_moved(row, allowed).is_empty())
+        || result.subscriptions.iter().any(|row| is_read_late(row, allowed))
 }
 
 /// Returns the most important values for the page: style class, value and description.
@@ -177,30 +192,40 @@ fn settings_and_target(result: &RunResult) -> Section {
     target_description.extend(target.client.clone());
     target_description.extend(target.chain_id.as_ref().map(|id| format!("chain {id}")));
     target_description.extend(target.head_start.map(|head| format!("head {}", count(head))));
-    Section::default()
-        .on(TERMINAL, line("run", settings))
-        .on(TERMINAL, line("target", target_description.join(" · ")))
+    let facts = vec![fact("run", settings), fact("target", target_description.join(" · "))];
+    Section::new("", "Run").add(Block::Facts(facts))
+}
+
+/// Returns the health of the generator, and the first bottleneck.
+fn health(result: &RunResult) -> Section {
+    let facts = [
+        Some(fact("generator", health::describe_generator(result))),
+        result.bottleneck.as_ref().map(|finding| fact("bottleneck", &finding.sentence)),
+    ];
+    Section::new("", "Generator and bottleneck")
+        .add(Block::Facts(facts.into_iter().flatten().collect()))
 }
 
 /// Returns every threshold with its observed value. The terminal shows broken thresholds first.
 fn thresholds(thresholds: &[ThresholdOutcome]) -> Section {
     let section = Section::new("thresholds", "Thresholds").nav("Thresholds");
     if thresholds.is_empty() {
-        let intro = "The plan has none, so the verdict says only that the numbers are valid.";
-        return section.on(FILES, Block::Intro(intro.into()));
+        let intro = "The plan has none, so the verdict says only whether the numbers are valid.";
+        return section.intro(intro);
     }
-    let mut sorted: Vec<&ThresholdOutcome> = thresholds.iter().collect();
-    sorted.sort_by_key(|threshold| threshold.kept);
+    let mut rows: Vec<usize> = (0..thresholds.len()).collect();
+    rows.sort_by_key(|index| thresholds[*index].kept);
+    rows.truncate(THRESHOLDS_MAX);
+    let table = threshold_table(thresholds).excerpt(rows, thresholds.len(), "threshold");
     section
         .intro("Judged over the run after the warm-up, unless a stage or window is named.")
-        .on(TERMINAL, Block::Table(table(sorted).at_most(THRESHOLDS_MAX, "threshold")))
-        .on(FILES, Block::Table(table(thresholds.iter().collect())))
+        .add(Block::Table(table))
 }
 
-fn table(thresholds: Vec<&ThresholdOutcome>) -> Table {
+fn threshold_table(thresholds: &[ThresholdOutcome]) -> Table {
     table!(thresholds, |threshold|
         Column::text("") => verdict_of(threshold),
-        Column::prose("threshold").page_head("[threshold](threshold)") => code(&threshold.text),
+        Column::prose("[threshold](threshold)") => code(&threshold.text),
         Column::number("observed") => format_observed(threshold),
         Column::number("first broken") => threshold.broken_at.map_or_else(String::new, clock),
         Column::prose("note") => threshold.note.as_deref().unwrap_or_default(),
@@ -218,20 +243,4 @@ pub(super) fn format_observed(threshold: &ThresholdOutcome) -> String {
         Some(value) => with_unit(value, threshold.unit.unwrap_or(Unit::Count)),
         None => String::from("no data"),
     }
-}
-
-/// Returns the target, the plan and the generator's machine.
-fn origin(result: &RunResult) -> Section {
-    let machine = &result.fingerprint;
-    let cores = plural(machine.cores as u64, "core");
-    let summary = text![
-        parts::plan_in_short(&result.weir, &result.started, &result.plan),
-        ", on ",
-        code(&machine.host),
-        format!(
-            " ({}, {cores}, kernel {}). Terms: docs/measuring.md.",
-            machine.cpu, machine.kernel
-        ),
-    ];
-    parts::origin(&result.plan, &result.target, machine).on(MARKDOWN, Block::Paragraph(summary))
 }

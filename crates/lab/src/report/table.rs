@@ -64,8 +64,9 @@ fn method_line(result: &RunResult, second: &Second, method: &MethodSecond) -> Ve
 
 /// Returns `methods.csv`: a line per method and class of outcome. The first lines are about the
 /// whole run without its warm-up and have no stage. The lines of each stage follow. Only the class
-/// `all`, which is the sum of all classes, has shares and service times.
-pub(super) fn methods(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
+/// `all`, which is the sum of all classes, has shares and service times. The shares of `null` and of
+/// wrong types are empty for methods without a known form of results.
+pub(crate) fn methods(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     let first_columns = [
         "stage",
         "method",
@@ -75,6 +76,8 @@ pub(super) fn methods(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
         "goodput_per_s",
         "failed_share",
         "limited_share",
+        "null_share",
+        "wrong_type_share",
     ];
     let mut header = first_columns.map(String::from).to_vec();
     for kind in ["latency", "service"] {
@@ -100,6 +103,10 @@ fn push_rows<'a>(
         let mut cells = vec![stage.into(), row.method.clone(), "all".into(), row.calls.to_string()];
         let shares = [row.share, row.goodput, row.failed_share, row.limited_share];
         cells.extend(shares.iter().map(f64::to_string));
+        let result_shares = [row.null_share, row.wrong_type_share];
+        cells.extend(
+            result_shares.map(|share| share.map_or_else(String::new, |share| share.to_string())),
+        );
         cells.extend(quantiles(&row.latency));
         cells.extend(quantiles(&row.service));
         rows.push(cells);
@@ -107,7 +114,7 @@ fn push_rows<'a>(
             let name = class.class.as_str().to_owned();
             let mut cells = vec![stage.into(), row.method.clone(), name, class.calls.to_string()];
             // The shares are empty.
-            cells.extend([const { String::new() }; 4]);
+            cells.extend([const { String::new() }; 6]);
             cells.extend(quantiles(&class.latency));
             // The service times are empty.
             cells.extend([const { String::new() }; QUANTILES.len()]);
@@ -117,7 +124,7 @@ fn push_rows<'a>(
 }
 
 /// Returns `samples.csv`: every sample of every run of a sync study.
-pub(super) fn samples(variants: &[VariantRuns]) -> Result<Vec<u8>, ReportFault> {
+pub(crate) fn samples(variants: &[VariantRuns]) -> Result<Vec<u8>, ReportFault> {
     let header = [
         "variant", "run", "elapsed", "time", "height", "used", "hit", "miss", "spill", "memory",
         "disk", "peers", "cpu",

@@ -1,10 +1,10 @@
 //! Renders a document for a terminal.
 //!
-//! Long lists and tables are shortened, with a note on the omitted items. Sentences are wrapped and
-//! never shortened. Spaces replace control characters from the input.
+//! Details are left out. Long lists and tables are shortened, with a note on the omitted items.
+//! Sentences are wrapped and never shortened. Spaces replace control characters from the input.
 
 use super::Colour;
-use super::document::{Block, Document, Row, Span, TERMINAL, Table, Text};
+use super::document::{Block, Document, List, Row, Span, Start, Table, Text, omission_note};
 
 /// Width of a line of prose, in characters.
 const LINE_CHARS: usize = 160;
@@ -14,59 +14,83 @@ const CELL_MAX: usize = 70;
 /// Maximum length of a name in a table, in characters.
 const NAME_MAX: usize = 32;
 
-/// Renders the terminal blocks of a document.
+/// Renders the summary of a document.
 pub(super) fn render(document: &Document, colour: Colour) -> String {
     let mut lines: Vec<String> = Vec::new();
-    for section in &document.sections {
-        let blocks = section.blocks.iter().filter(|(formats, _)| formats.has(TERMINAL));
+    for section in &document.summary {
+        let blocks = section.blocks.iter();
         let section_lines: Vec<String> =
-            blocks.flat_map(|(_, block)| block_lines(block, colour)).collect();
-        if !section_lines.is_empty() && !lines.is_empty() && !section.tight {
+            blocks.flat_map(|block| block_lines(block, colour)).collect();
+        if section_lines.is_empty() || section.start == Start::Omitted {
+            continue;
+        }
+        if !lines.is_empty() && section.start != Start::NextLine {
             lines.push(String::new());
+        }
+        if section.start == Start::Title {
+            lines.push(replace_controls(&format!("{}:", section.title)));
         }
         lines.extend(section_lines);
     }
     lines.join("\n") + "\n"
 }
 
-/// Returns the lines of a block. Blocks of other formats have no lines.
+/// Returns the lines of a block. Blocks of details and of the page have no lines.
 fn block_lines(block: &Block, colour: Colour) -> Vec<String> {
-    let padded_name = |name: &str| format!("{name:<12}");
     match block {
-        Block::Banner(class, head, rest) => {
-            vec![format!("{}  {}", paint(class, head, colour), replace_controls(rest))]
+        Block::Verdict { class, word, subject, summary, reasons } => {
+            let texts = [subject, summary].map(String::as_str);
+            let texts: Vec<&str> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+            let text = replace_controls(&texts.join(": "));
+            let head = format!("{}  {text}", paint(class, word, colour));
+            let head = (!word.is_empty()).then_some(head);
+            head.into_iter().chain(list_lines(reasons)).collect()
         }
-        Block::Line(name, text) => wrap_with_indent(&padded_name(name), &text.plain()),
+        Block::Partial(sentence) => vec![format!("PARTIAL: {sentence}")],
+        Block::Facts(facts) => {
+            let lines = |(name, value): &(Text, Text)| {
+                wrap_with_indent(&pad_name(&name.plain()), &value.plain())
+            };
+            facts.iter().flat_map(lines).collect()
+        }
         Block::Paragraph(text) => wrap_with_indent("  ", &text.plain()),
         Block::Note(text) => vec![replace_controls(&text.plain())],
-        Block::List(list) => {
-            let head = list.name.map_or_else(|| String::from("  "), padded_name);
-            let items = list.items.iter().take(list.terminal_max);
-            let lines = items.flat_map(|item| {
-                wrap_with_indent(&head, &format!("{}{}", list.prefix, item.plain()))
-            });
-            lines.chain(omission_note(list.items.len(), list.terminal_max, list.noun)).collect()
-        }
+        Block::List(list) => list_lines(list),
         Block::Table(table) => table_lines(table, colour),
-        _ => Vec::new(),
+        Block::Fold { .. }
+        | Block::Subheading(_)
+        | Block::Intro(_)
+        | Block::Tiles(_)
+        | Block::Columns(_)
+        | Block::Card(_)
+        | Block::Figure(..)
+        | Block::Code(_) => Vec::new(),
     }
 }
 
-/// Returns a note on the items that are not printed, or `None` if all items are printed.
-fn omission_note(total: usize, printed: usize, noun: &str) -> Option<String> {
-    let remaining = total.checked_sub(printed).filter(|remaining| *remaining > 0)?;
-    let plural_ending = if remaining == 1 { "" } else { "s" };
-    Some(format!("  … and {remaining} more {noun}{plural_ending}; --out DIR saves all of them"))
+/// Returns a name with the width of the left column.
+fn pad_name(name: &str) -> String {
+    format!("{name:<12}")
+}
+
+/// Returns the lines of a list.
+fn list_lines(list: &List) -> Vec<String> {
+    let head = list.name.map_or_else(|| String::from("  "), pad_name);
+    let items = list.items.iter().take(list.terminal_max);
+    let lines =
+        items.flat_map(|item| wrap_with_indent(&head, &format!("{}{}", list.prefix, item.plain())));
+    lines.chain(omission_note(list.items.len(), list.terminal_max, list.noun)).collect()
 }
 
 /// Returns the lines of a table, with columns aligned.
 fn table_lines(table: &Table, colour: Colour) -> Vec<String> {
-    let columns = table.column_indexes(TERMINAL);
-    let heads: Vec<Text> = columns.iter().map(|index| table.columns[*index].head.clone()).collect();
-    let rows: Vec<&Row> = table.rows(TERMINAL).take(table.terminal_max).collect();
+    let heads: Vec<Text> = table.columns.iter().map(|column| column.head.clone()).collect();
+    let mut rows: Vec<&Row> = table.rows().collect();
+    if let Some((indexes, _)) = &table.excerpt {
+        rows = indexes.iter().map(|index| rows[*index]).collect();
+    }
     let cells_of = |row: &Row| {
-        let mut cells: Vec<Text> =
-            columns.iter().map(|index| shorten_name(&row.cells[*index])).collect();
+        let mut cells: Vec<Text> = row.cells.iter().map(shorten_name).collect();
         if let Some(first_cell) = cells.first_mut().filter(|_| row.is_sub_row) {
             first_cell.0.insert(0, Span::Plain("  ".to_owned()));
         }
@@ -90,7 +114,7 @@ fn table_lines(table: &Table, colour: Colour) -> Vec<String> {
             line += if position == 0 { "" } else { "  " };
             let is_last = position > 0 && position + 1 == cells.len();
             let fits = char_count(&line) + char_count(&text) <= LINE_CHARS;
-            match table.columns[columns[position]].align_left {
+            match table.columns[position].align_left {
                 // A last cell that does not fit moves to the lines below, and begins at the second
                 // column.
                 true if is_last && !fits => {
@@ -110,8 +134,7 @@ fn table_lines(table: &Table, colour: Colour) -> Vec<String> {
             None => lines.extend(format_line(&cells_of(row))),
         }
     }
-    let total = table.total_rows.unwrap_or_else(|| table.rows(TERMINAL).count());
-    lines.extend(omission_note(total, rows.len(), table.noun));
+    lines.extend(table.excerpt.as_ref().and_then(|(_, note)| note.clone()));
     lines
 }
 

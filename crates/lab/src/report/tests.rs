@@ -13,6 +13,8 @@ use serde_json::Value;
 use super::example::{Example, failing, hostile, long, passing};
 use super::*;
 
+mod pins;
+
 /// Writes the files of a run. Returns the contents by file name.
 fn write_files(example: &Example) -> (tempfile::TempDir, BTreeMap<String, Vec<u8>>) {
     let dir = tempfile::tempdir().unwrap();
@@ -52,6 +54,27 @@ fn the_result_is_read_back_as_it_was_and_fits_the_published_schema() {
     let mut invalid = value;
     invalid["verdict"]["outcome"] = "maybe".into();
     assert!(!schema.is_valid(&invalid));
+}
+
+/// A run may fail although no threshold is broken. The reasons follow the banner.
+#[test]
+fn a_failure_without_a_broken_threshold_has_its_reason_beside_it() {
+    let Example { mut result, totals, methods, .. } = failing();
+    result.verdict.reasons = vec!["eth_call failed in all of its calls".to_owned()];
+    result.thresholds.retain(|threshold| threshold.kept);
+    let first_lines = |result: &RunResult| -> Vec<String> {
+        let text = Report::run(result, &totals, &methods).text(Colour::Plain);
+        text.lines().take(2).map(|line| line.trim().to_owned()).collect()
+    };
+    let [banner, reason] = <[String; 2]>::try_from(first_lines(&result)).unwrap();
+    assert!(
+        banner.contains("its thresholds were kept; it failed for the reason in the next line"),
+        "{banner}"
+    );
+    assert_eq!(reason, result.verdict.reasons[0]);
+    result.thresholds.clear();
+    let [banner, _] = <[String; 2]>::try_from(first_lines(&result)).unwrap();
+    assert!(banner.ends_with(": for the reason in the next line"), "{banner}");
 }
 
 #[test]
@@ -146,6 +169,8 @@ fn the_tables_hold_every_second_and_method() {
     let find = |stage: &str, method: &str, class: &str| {
         rows.iter().find(|row| row[0] == stage && row[1] == method && row[2] == class).unwrap()
     };
+    let all = find("", "eth_getLogs", "all");
+    assert_eq!((&*all[column("null_share")], &*all[column("wrong_type_share")]), ("0", "0"));
     let timeout = find("", "eth_getLogs", "timeout");
     let deadline: f64 = timeout[column("latency_p50_ms")].parse().unwrap();
     assert!((4995.0..5010.0).contains(&deadline), "three digits are kept: {deadline}");
@@ -293,15 +318,15 @@ fn the_terminal_text_leads_with_the_verdict() {
         kept    latency{method:eth_call} p(99)<300       6.55 ms
         kept    delivered rate>0.99                      99.52 %
 
-        method                      calls   share      ok  failed     429    p50    p95     p99    max  latency in ms, all outcomes
-        all                        70,040   100 %  98.6 %  0.81 %  0.55 %   1.39   5.48    22.9  5,004  rpc_error 33, timeout 535
-        eth_blockNumber            22,544  32.2 %   100 %     0 %     0 %  0.490  0.973    1.33   5.70
-        eth_call                   21,439  30.6 %  98.1 %  0.15 %  1.80 %   2.43   4.85    6.55   23.4  rpc_error 33, code -32000 ×33
-        eth_getBalance             12,377  17.7 %   100 %     0 %     0 %   1.05   2.06    2.83   14.9
-        eth_getBlockByNumber        8,465  12.1 %   100 %     0 %     0 %   3.94   7.84   ~10.6   35.1
-        eth_getTransactionReceipt   4,179  5.97 %   100 %     0 %     0 %   1.84   3.67   ~5.01   13.1
-        eth_getLogs                 1,036  1.48 %  48.4 %  51.6 %     0 %  5,004  5,004  ~5,004  5,004  timeout 535
-        ~ uncertain: fewer than 10,000 calls. A timeout counts with its full time.
+        method                      calls   share  results/s      ok  failed     429    p50    p95     p99    max  failed as
+        all                        70,040   100 %        294  98.6 %  0.81 %  0.55 %   1.39   5.48    22.9  5,004  rpc_error 33, timeout 535
+        eth_blockNumber            22,544  32.2 %       95.9   100 %     0 %     0 %  0.490  0.973    1.33   5.70
+        eth_call                   21,439  30.6 %       89.5  98.1 %  0.15 %  1.80 %   2.43   4.85    6.55   23.4  rpc_error 33, code -32000 ×33
+        eth_getBalance             12,377  17.7 %       52.7   100 %     0 %     0 %   1.05   2.06    2.83   14.9
+        eth_getBlockByNumber        8,465  12.1 %       36.0   100 %     0 %     0 %   3.94   7.84   ~10.6   35.1
+        eth_getTransactionReceipt   4,179  5.97 %       17.8   100 %     0 %     0 %   1.84   3.67   ~5.01   13.1
+        eth_getLogs                 1,036  1.48 %       2.13  48.4 %  51.6 %     0 %  5,004  5,004  ~5,004  5,004  timeout 535
+        Latency in ms from the scheduled send, all outcomes; a timeout counts with its full time. ~ uncertain: fewer than 10,000 calls.
 
         generator   started 98.9 % of 71,136 scheduled iterations · 792 dropped · sends late by 31.0 µs (p99) · busy at most 22.3 % · CPU per request 21.0 µs · waited
                     0.024 s for a core
@@ -324,15 +349,15 @@ fn a_short_pass_is_short() {
         kept  latency{method:eth_getLogs} p(95)<800   38.4 ms
         kept  delivered rate>0.99                     99.52 %
 
-        method                     calls   share       ok   failed     429    p50    p95    p99   max  latency in ms, all outcomes
-        all                        4,432   100 %  99.41 %  0.090 %  0.50 %   1.22   4.63  ~16.9   102  rpc_error 4
-        eth_blockNumber            1,440  32.5 %    100 %      0 %     0 %  0.423  0.804  ~1.07  3.01
-        eth_call                   1,381  31.2 %   98.1 %   0.29 %  1.59 %   2.07   4.07  ~5.33  12.8  rpc_error 4, code -32000 ×4
-        eth_getBalance               759  17.1 %    100 %      0 %     0 %  0.919   1.71  ~2.77  6.90
-        eth_getBlockByNumber         504  11.4 %    100 %      0 %     0 %   3.33   6.89  ~9.19  20.2
-        eth_getTransactionReceipt    278  6.27 %    100 %      0 %     0 %   1.69   3.32  ~4.30  9.99
-        eth_getLogs                   70  1.58 %    100 %      0 %     0 %   18.6   38.4   ~102   102
-        ~ uncertain: fewer than 10,000 calls. A timeout counts with its full time.
+        method                     calls   share  results/s       ok   failed     429    p50    p95    p99   max  failed as
+        all                        4,432   100 %        490  99.41 %  0.090 %  0.50 %   1.22   4.63  ~16.9   102  rpc_error 4
+        eth_blockNumber            1,440  32.5 %        160    100 %      0 %     0 %  0.423  0.804  ~1.07  3.01
+        eth_call                   1,381  31.2 %        151   98.1 %   0.29 %  1.59 %   2.07   4.07  ~5.33  12.8  rpc_error 4, code -32000 ×4
+        eth_getBalance               759  17.1 %       84.3    100 %      0 %     0 %  0.919   1.71  ~2.77  6.90
+        eth_getBlockByNumber         504  11.4 %       56.0    100 %      0 %     0 %   3.33   6.89  ~9.19  20.2
+        eth_getTransactionReceipt    278  6.27 %       30.9    100 %      0 %     0 %   1.69   3.32  ~4.30  9.99
+        eth_getLogs                   70  1.58 %       7.78    100 %      0 %     0 %   18.6   38.4   ~102   102
+        Latency in ms from the scheduled send, all outcomes; a timeout counts with its full time. ~ uncertain: fewer than 10,000 calls.
 
         generator   started 100 % of 4,576 scheduled iterations · 0 dropped · sends late by 31.6 µs (p99) · busy at most 34.3 % · CPU per request 21.0 µs · waited
                     0.0015 s for a core
@@ -378,14 +403,19 @@ fn the_markdown_is_a_short_report() {
     expect![[r#"
         ## FAIL: somnia
 
+        **FAIL**: somnia: 2 of 5 thresholds broken
+
         - latency{method:eth_getLogs} p(95)&lt;800 was broken from second 142 on: 5004 ms
         - eth_getLogs failed in 51.6 % of its calls, while all calls together failed in less than 1 %
 
-        4 min of load on `https://node.example.net/v1/ab…` (ethereum, `Geth/v1.16.4-stable/linux-amd64/go1.25`): 70,040 calls, 294 results per second, 0.81 % failed, 0.55 % limited (429).
+        ### Run
+
+        - **run**: 4 min with 5 s of warm-up · seed 42 · HTTP/1.1 · connections reuse
+        - **target**: https://node.example.net/v1/ab… · ethereum · Geth/v1.16.4-stable/linux-amd64/go1.25 · chain 0x1 · head 23,361,004
 
         ### Thresholds
 
-        | | threshold | observed | first broken | note |
+        |  | threshold | observed | first broken | note |
         | --- | --- | --: | --: | --- |
         | kept | `failed rate<0.01` | 0.81 % |  |  |
         | kept | `latency{method:eth_call} p(99)<300` | 6.55 ms |  |  |
@@ -395,19 +425,17 @@ fn the_markdown_is_a_short_report() {
 
         ### Methods and outcomes
 
-        Latency in milliseconds from the scheduled send, all outcomes; a timeout counts with its full time.
+        | method | calls | share | results/s | ok | failed | 429 | p50 | p95 | p99 | max | failed as |
+        | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |
+        | `all` | 70,040 | 100 % | 294 | 98.6 % | 0.81 % | 0.55 % | 1.39 | 5.48 | 22.9 | 5,004 | rpc_error 33, timeout 535 |
+        | `eth_blockNumber` | 22,544 | 32.2 % | 95.9 | 100 % | 0 % | 0 % | 0.490 | 0.973 | 1.33 | 5.70 |  |
+        | `eth_call` | 21,439 | 30.6 % | 89.5 | 98.1 % | 0.15 % | 1.80 % | 2.43 | 4.85 | 6.55 | 23.4 | rpc_error 33, code -32000 ×33 |
+        | `eth_getBalance` | 12,377 | 17.7 % | 52.7 | 100 % | 0 % | 0 % | 1.05 | 2.06 | 2.83 | 14.9 |  |
+        | `eth_getBlockByNumber` | 8,465 | 12.1 % | 36.0 | 100 % | 0 % | 0 % | 3.94 | 7.84 | ~10.6 | 35.1 |  |
+        | `eth_getTransactionReceipt` | 4,179 | 5.97 % | 17.8 | 100 % | 0 % | 0 % | 1.84 | 3.67 | ~5.01 | 13.1 |  |
+        | `eth_getLogs` | 1,036 | 1.48 % | 2.13 | 48.4 % | 51.6 % | 0 % | 5,004 | 5,004 | ~5,004 | 5,004 | timeout 535 |
 
-        | method | calls | share | results/s | failed | 429 | p50 | p95 | p99 | max | failed as |
-        | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |
-        | `all` | 70,040 | 100 % | 294 | 0.81 % | 0.55 % | 1.39 | 5.48 | 22.9 | 5,004 | rpc_error 33, timeout 535 |
-        | `eth_blockNumber` | 22,544 | 32.2 % | 95.9 | 0 % | 0 % | 0.490 | 0.973 | 1.33 | 5.70 |  |
-        | `eth_call` | 21,439 | 30.6 % | 89.5 | 0.15 % | 1.80 % | 2.43 | 4.85 | 6.55 | 23.4 | rpc_error 33, code -32000 ×33 |
-        | `eth_getBalance` | 12,377 | 17.7 % | 52.7 | 0 % | 0 % | 1.05 | 2.06 | 2.83 | 14.9 |  |
-        | `eth_getBlockByNumber` | 8,465 | 12.1 % | 36.0 | 0 % | 0 % | 3.94 | 7.84 | ~10.6 | 35.1 |  |
-        | `eth_getTransactionReceipt` | 4,179 | 5.97 % | 17.8 | 0 % | 0 % | 1.84 | 3.67 | ~5.01 | 13.1 |  |
-        | `eth_getLogs` | 1,036 | 1.48 % | 2.13 | 51.6 % | 0 % | 5,004 | 5,004 | ~5,004 | 5,004 | timeout 535 |
-
-        `~` uncertain: fewer than 10,000 calls.
+        Latency in ms from the scheduled send, all outcomes; a timeout counts with its full time. ~ uncertain: fewer than 10,000 calls.
 
         <details><summary>Latency by outcome, of methods with several</summary>
 
@@ -423,23 +451,47 @@ fn the_markdown_is_a_short_report() {
 
         ### Stages
 
-        | stage | time | planned | started | dropped | failed | p50 ms | p99 ms |
-        | --- | --- | --: | --: | --: | --: | --: | --: |
-        | `main/ramp` | 0:00–1:00 | 52.0 → 260/s | 156/s | 0 | 0.033 % | 1.26 | ~16.7 |
-        | `main/steady` | 1:00–2:48 | 260/s | 260/s | 0 | 0.35 % | 1.31 | 17.4 |
-        | `main/peak` | 2:48–4:00 | 468/s | 457/s | 792 | 1.42 % | 1.53 | 5,004 |
+        | stage | from | to | planned | started | dropped | interrupted | calls | failed | 429 | p50 ms | p95 ms | p99 ms | max ms |
+        | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |
+        | `main/ramp` | 0:00 | 1:00 | 52.0 → 260/s | 156/s | 0 | 0 | 9,056 | 0.033 % | 0 % | 1.26 | 4.74 | ~16.7 | 39.6 |
+        |  eth_call |  |  |  |  |  |  | 2,797 | 0.11 % | 0 % | 2.14 | 4.12 | ~5.52 | 15.1 |
+        | `main/steady` | 1:00 | 2:48 | 260/s | 260/s | 0 | 0 | 28,080 | 0.35 % | 0 % | 1.31 | 5.03 | 17.4 | 5,004 |
+        |  eth_call |  |  |  |  |  |  | 8,635 | 0.17 % | 0 % | 2.23 | 4.48 | ~6.16 | 21.5 |
+        |  eth_getLogs |  |  |  |  |  |  | 414 | 19.8 % | 0 % | 20.6 | 5,004 | ~5,004 | 5,004 |
+        | `main/peak` | 2:48 | 4:00 | 468/s | 457/s | 792 | 0 | 32,904 | 1.42 % | 1.17 % | 1.53 | 5.95 | 5,004 | 5,004 |
+        |  eth_call |  |  |  |  |  |  | 10,007 | 0.15 % | 3.85 % | 2.69 | 5.20 | 7.00 | 23.4 |
+        |  eth_getLogs |  |  |  |  |  |  | 478 | 94.8 % | 0 % | 5,004 | 5,004 | ~5,004 | 5,004 |
 
-        ### Generator
+        The methods that failed are listed below their stage; methods.csv has all methods.
 
-        started 98.9 % of 71,136 scheduled iterations · 792 dropped · sends late by 31.0 µs (p99) · busy at most 22.3 % · CPU per request 21.0 µs · waited 0.024 s for a core
+        ### Generator and bottleneck
+
+        - **generator**: started 98.9 % of 71,136 scheduled iterations · 792 dropped · sends late by 31.0 µs (p99) · busy at most 22.3 % · CPU per request 21.0 µs · waited 0.024 s for a core
+        - **bottleneck**: The target's disk was saturated before eth_getLogs broke its threshold.
 
         ### Connections
 
-        HTTP/1.1, 70,040 requests on 3,486 connections (0 failed); TLS handshakes 567 full (p50 2.93 ms), 2,919 resumed (p50 1.10 ms), 83.7 % resumed; 13.3 MB sent, 164 MB received
+        - **HTTP requests ended**: 70,040
+        - **Connections opened**: 3,486
+        - **Connections failed**: 0
+        - **Closed by the server**: 0
+        - **Sent again after GOAWAY or REFUSED_STREAM**: 0
+        - **No local port left**: 0
+        - **Responses received twice**: 0
+        - **Sent**: 13.3 MB
+        - **Received**: 164 MB
+        - **TLS sessions resumed**: 83.7 % (2,919 of 3,486)
+        - **HTTP status 200**: 69,740
+        - **HTTP status 429**: 300
 
-        ### First bottleneck
+        |  | count | p50 ms | p95 ms | p99 ms | max ms |
+        | --- | --: | --: | --: | --: | --: |
+        | TCP connect | 3,486 | 0.603 | 1.16 | 1.67 | 4.56 |
+        | TLS handshake, full | 3,486 | 2.93 | 5.57 | 7.40 | 19.5 |
+        | TLS handshake, resumed | 3,486 | 1.10 | 2.13 | 2.96 | 6.45 |
+        | Retry-After | 385 | 1,000 | 1,000 | 1,000 | 1,000 |
 
-        The target's disk was saturated before eth_getLogs broke its threshold.
+        ### Evidence of the first bottleneck
 
         - psi_io_some rose from 0.04 to 0.74 at 134 s, 8 s before the breach
         - disk.nvme0n1.queue rose from 0.8 to 31 in the same second
@@ -451,7 +503,27 @@ fn the_markdown_is_a_short_report() {
 
         ### How it was measured
 
-        weir 0.1.0, 2026-09-14T09:30:00Z, plan `9f2c4d1e8a7b` seed 42, on `bench-1` (AMD EPYC 9454P 48-Core Processor, 8 cores, kernel 6.12.41). Terms: docs/measuring.md.
+        - **Target**: https://node.example.net/v1/ab…
+        - **Family**: ethereum
+        - **Client**: Geth/v1.16.4-stable/linux-amd64/go1.25
+        - **Chain**: 0x1
+        - **Head**: 23,361,004 to 23,361,024
+        - **Plan**: somnia
+        - **Plan hash**: `9f2c4d1e8a7b6c5d4e3f2a1b0c9d8e7f6a5b4c3d2e1f0a9b8c7d6e5f4a3b2c1d`
+        - **Seed**: 42
+        - **Warm-up**: 5 s
+        - **Written by**: weir 0.1.0, schema weir.run/1
+        - **Started**: 2026-09-14T09:30:00Z
+        - **Engine**: 1 thread
+
+        - **Generator**: bench-1
+        - **CPU**: AMD EPYC 9454P 48-Core Processor
+        - **Cores**: 8
+        - **Memory**: 67.1 GB
+        - **Kernel**: 6.12.41
+        - **Governor**: performance
+        - **Congestion control**: cubic
+        - **Target on this host**: no
     "#]].assert_eq(&report(&failing()).markdown());
 }
 

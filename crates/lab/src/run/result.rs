@@ -16,10 +16,10 @@ use super::Finished;
 use crate::analysis::failure_period::FailurePeriod;
 use crate::analysis::thresholds::ThresholdResult;
 use crate::analysis::thresholds::subscriptions::subscription_results;
-use crate::analysis::verdict::{EarlyEnd, VerdictInput};
+use crate::analysis::verdict::{EarlyEnd, Reason, VerdictInput};
 use crate::analysis::{bottleneck, calendar, failure_period, findings, validity, verdict};
 use crate::wording;
-use crate::wording::verdict::sentences;
+use crate::wording::verdict::{first_response, sentences};
 
 /// All data of a run after the load.
 pub(super) struct RunData<'a> {
@@ -44,6 +44,8 @@ pub(super) struct RunData<'a> {
     pub(super) subscriptions: Vec<SubscriptionRow>,
     /// `None` if the plan sends no transactions.
     pub(super) transactions: Option<TransactionsRow>,
+    /// For each HTTP status of failed or rejected requests: what the first response said.
+    pub(super) error_texts: Vec<(u16, String)>,
     /// Warnings from before the load.
     pub(super) warnings: Vec<String>,
 }
@@ -63,6 +65,7 @@ impl RunData<'_> {
             all: &totals,
             measured: &measured_totals,
             seconds: measured_points,
+            subscriptions: &self.subscriptions,
             end: self.end,
         });
         let failure_periods = find_failure_periods(plan, &series);
@@ -85,10 +88,12 @@ impl RunData<'_> {
         let input = findings::FindingsInput {
             plan,
             measured: &measured_totals,
+            overall: &overall,
             methods: &methods,
             stages: &stages,
             seconds: &whole_seconds,
             subscriptions: &self.subscriptions,
+            host: &self.host,
         };
         let findings = findings::find(input, stalls.as_ref());
         let mut transactions = self.transactions;
@@ -118,15 +123,17 @@ impl RunData<'_> {
             findings: [
                 sentences(&judgement.findings),
                 sentences(&findings),
+                self.error_texts.iter().map(first_response).collect(),
                 transaction_findings.unwrap_or_default(),
             ]
             .concat(),
             warnings: [sentences(&judgement.warnings), self.warnings, plan.warnings.clone()]
                 .concat(),
+            few_calls: judgement.warnings.iter().flat_map(Reason::methods_with_few_calls).collect(),
             overall,
             methods,
             stages,
-            generator: aggregate::summarize_generator(&measured_totals, measured_points),
+            generator: aggregate::summarize_generator(plan, &measured_totals, measured_points),
             wire: aggregate::summarize_wire(&measured_totals),
             series,
             host: self.host,

@@ -15,9 +15,8 @@ use crate::analysis::validity;
 /// Returns the fault of a result with a planted contradiction.
 fn fault_after(plant: impl Fn(&mut RunResult)) -> String {
     let mut result = passing().result;
-    result
-        .warnings
-        .extend(validity::find_few_calls(&result.methods).map(|doubt| doubt.to_string()));
+    let few_calls = result.methods.iter().filter(|row| row.calls < validity::CALLS_MIN);
+    result.few_calls = few_calls.map(|row| row.method.clone()).collect();
     assert_eq!(check_run(&result), Vec::<String>::new(), "it is sound before");
     plant(&mut result);
     let faults = check_run(&result);
@@ -48,7 +47,7 @@ fn an_uncertain_percentile_needs_a_warning() {
     let faults = fault_after(|result| {
         result.methods.truncate(1);
         result.methods[0].calls = 400;
-        result.warnings.clear();
+        result.few_calls.clear();
     });
     assert!(faults.contains("rests on 400 calls, but there is no warning about it"), "{faults}");
 }

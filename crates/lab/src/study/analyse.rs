@@ -5,8 +5,8 @@
 //! variant, run or height. A bin is a range of heights; all bins have the same width.
 
 use lab_model::results::study::{
-    Accesses, Align, Bin, PairRow, RunRow, SCHEMA, Source, Stall, StudyResult, TimeRow, TimeTo,
-    Tip, VariantComparison, VariantRow,
+    Accesses, Align, Bin, BlockTimeSource, PairRow, RunRow, SCHEMA, Source, Stall, StudyResult,
+    TimeRow, TimeTo, Tip, VariantComparison, VariantRow,
 };
 
 use super::StudyFault;
@@ -14,6 +14,7 @@ use crate::analysis::calendar::rfc3339;
 use crate::analysis::statistics::median;
 use crate::analysis::sync::judge::{Times, find_faster, judge};
 use crate::analysis::sync::pauses::STALLS_MAX;
+use crate::analysis::sync::tip::{self, BlockTime};
 use crate::analysis::sync::{SyncRun, VariantRuns, bins, lead, pauses};
 use crate::wording::conclude;
 
@@ -51,8 +52,10 @@ pub struct Options {
     /// Alignment of the runs in time. If `None`, the runs are aligned by clock if all of them began
     /// within one sample period, and otherwise by their starts.
     pub align: Option<Align>,
-    /// Block time of the chain, in seconds.
-    pub block_time: f64,
+    /// Block time of the chain, in seconds. If `None`, it is measured at the ends of the runs.
+    pub block_time: Option<f64>,
+    /// Block time, in seconds, that is assumed if it is not given and no run shows it.
+    pub block_time_assumed: f64,
     /// True if stalls (times without progress) are subtracted from times.
     pub subtract_stalls: bool,
     /// True if the runs form pairs: the first runs of two variants, their second runs, and so on.
@@ -72,7 +75,8 @@ impl Options {
             heights: Vec::new(),
             bin: None,
             align: None,
-            block_time: 60.0,
+            block_time: None,
+            block_time_assumed: 60.0,
             subtract_stalls: false,
             paired: false,
             partial: false,
@@ -92,16 +96,22 @@ pub fn analyse(
     random: &mut dyn FnMut() -> u64,
 ) -> Result<StudyResult, StudyFault> {
     check(variants, options)?;
+    let block_time = match options.block_time {
+        Some(seconds) => BlockTime { seconds, source: BlockTimeSource::Given },
+        None => tip::measure_block_time(variants, options.block_time_assumed),
+    };
+    let tips = tip::find_tips(variants, block_time);
     let syncs: Vec<VariantRuns> =
-        variants.iter().map(|variant| until_tip(variant, options)).collect();
-    let parameters = Parameters::of(variants, &syncs, options);
+        variants.iter().zip(&tips).map(|(variant, tips)| until_tip(variant, tips)).collect();
+    let parameters = Parameters::of(variants, &syncs, &tips, options);
     let rows: Vec<VariantRow> = variants
         .iter()
         .zip(&syncs)
+        .zip(&tips)
         .enumerate()
-        .map(|(index, (variant, sync))| {
+        .map(|(index, ((variant, sync), tips))| {
             let reasons = left_out.get(index).cloned().unwrap_or_default();
-            parameters.build_variant_row((variant, sync), reasons)
+            parameters.build_variant_row((variant, sync), tips, reasons)
         })
         .collect();
     let mut result = StudyResult {
@@ -113,14 +123,15 @@ pub fn analyse(
         design: options.design.clone(),
         align: parameters.align,
         bin: parameters.bin,
-        block_time: options.block_time,
+        block_time: block_time.seconds,
+        block_time_source: block_time.source,
         stalls_subtracted: options.subtract_stalls,
         partial: options.partial,
         heights: parameters.heights.clone(),
         variants: rows,
         against: Vec::new(),
         conclusions: Vec::new(),
-        warnings: warnings(variants),
+        warnings: warnings(&syncs),
     };
     for other_index in 1..variants.len() {
         let against =
@@ -132,9 +143,9 @@ pub fn analyse(
 }
 
 /// Returns the runs of a variant without the samples after the tip was reached.
-fn until_tip(variant: &VariantRuns, options: &Options) -> VariantRuns {
-    let cut = |run: &SyncRun| run.until_tip(pauses::find_tip(run, options.block_time));
-    VariantRuns { name: variant.name.clone(), runs: variant.runs.iter().map(cut).collect() }
+fn until_tip(variant: &VariantRuns, tips: &[Option<Tip>]) -> VariantRuns {
+    let runs = variant.runs.iter().zip(tips).map(|(run, tip)| run.until_tip(*tip)).collect();
+    VariantRuns { name: variant.name.clone(), runs }
 }
 
 /// Checks the variants and the options.
@@ -178,10 +189,11 @@ struct Parameters<'a> {
 }
 
 impl Parameters<'_> {
-    /// Chooses the parameters. `syncs` has the variants' runs until the tip.
+    /// Chooses the parameters. `syncs` has the variants' runs until the tip, and `tips` their tips.
     fn of<'a>(
         variants: &[VariantRuns],
         syncs: &[VariantRuns],
+        tips: &[Vec<Option<Tip>>],
         options: &'a Options,
     ) -> Parameters<'a> {
         let runs = || syncs.iter().flat_map(|variant| &variant.runs);
@@ -200,7 +212,7 @@ impl Parameters<'_> {
         let bin = options.bin.unwrap_or_else(default_bin);
         let mut heights = options.heights.clone();
         if heights.is_empty() {
-            heights = default_heights(variants, common_sync_end, options.block_time);
+            heights = default_heights(tips, common_sync_end);
             // A run has no time to a height at or below its start.
             heights.retain(|height| *height > highest_start);
         }
@@ -219,10 +231,12 @@ impl Parameters<'_> {
     fn build_variant_row(
         &self,
         (variant, sync): (&VariantRuns, &VariantRuns),
+        tips: &[Option<Tip>],
         left_out: Vec<String>,
     ) -> VariantRow {
-        let pairs = variant.runs.iter().zip(&sync.runs);
-        let runs: Vec<RunRow> = pairs.map(|(run, sync)| self.build_run_row(run, sync)).collect();
+        let runs = variant.runs.iter().zip(&sync.runs).zip(tips);
+        let runs: Vec<RunRow> =
+            runs.map(|((run, sync), tip)| self.build_run_row(run, sync, *tip)).collect();
         let medians_over_runs = |value_of: fn(&Bin) -> Option<f64>| {
             let count = runs.iter().map(|run| run.bins.len()).max().unwrap_or(0);
             let median_at = |index| {
@@ -243,8 +257,7 @@ impl Parameters<'_> {
     }
 
     /// Returns the row of a run. `sync` is the same run until the tip.
-    fn build_run_row(&self, run: &SyncRun, sync: &SyncRun) -> RunRow {
-        let tip = pauses::find_tip(run, self.options.block_time);
+    fn build_run_row(&self, run: &SyncRun, sync: &SyncRun, tip: Option<Tip>) -> RunRow {
         let mut stalls = pauses::find_stalls(run, tip);
         let times = self.heights.iter().map(|height| time_to(run, *height, &stalls, tip));
         let times = times.collect();
@@ -262,7 +275,7 @@ impl Parameters<'_> {
             last: rfc3339(last.at),
             elapsed: last.at - run.origin,
             samples: run.samples.len(),
-            period: run.period(),
+            period: sync.period().max(if sync.samples.len() < 2 { run.period() } else { 0.0 }),
             height_first: first.height,
             height: last.height,
             announced: run.announced_max(),
@@ -296,8 +309,10 @@ impl Parameters<'_> {
         let (a, b) = (&result.variants[0], &result.variants[other_index]);
         let pairs = first.runs.iter().zip(&other.runs);
         let pairs = pairs.map(|(x, y)| self.compare_runs(x, y)).collect();
-        let times = self.compare_times((a, b), random);
-        let faster = find_faster(a, b, self.options.paired, random);
+        let starts_of = |variant: &VariantRuns| variant.runs.iter().map(|run| run.origin).collect();
+        let starts = (starts_of(first), starts_of(other));
+        let times = self.compare_times((a, b), &starts, random);
+        let faster = find_faster(a, b, &starts, self.options.paired, random);
         let tips = |variant: &VariantRow| -> Vec<Option<f64>> {
             variant.runs.iter().map(|run| run.tip.map(|tip| tip.elapsed)).collect()
         };
@@ -347,6 +362,7 @@ impl Parameters<'_> {
     fn compare_times(
         &self,
         (a, b): (&VariantRow, &VariantRow),
+        starts: &(Vec<f64>, Vec<f64>),
         random: &mut dyn FnMut() -> u64,
     ) -> Vec<TimeRow> {
         let subtract = self.options.subtract_stalls;
@@ -366,6 +382,7 @@ impl Parameters<'_> {
             .map(|index| Times {
                 a: times_of(a, *index),
                 b: times_of(b, *index),
+                starts: starts.clone(),
                 paired: self.options.paired,
                 period,
             })
@@ -396,11 +413,9 @@ impl Parameters<'_> {
 /// Returns the default heights to which times are compared, in steps up to `end`. If a run reached
 /// the tip, the last height is below the tip, because the time to the tip also depends on when new
 /// blocks appear.
-fn default_heights(variants: &[VariantRuns], end: u64, block_time: f64) -> Vec<u64> {
+fn default_heights(tips: &[Vec<Option<Tip>>], end: u64) -> Vec<u64> {
     let step = bins::round_step(end.div_ceil(HEIGHTS_DEFAULT));
-    let is_tip =
-        |run: &SyncRun| pauses::find_tip(run, block_time).is_some_and(|tip| tip.height <= end);
-    let ends_at_tip = variants.iter().flat_map(|variant| &variant.runs).any(is_tip);
+    let ends_at_tip = tips.iter().flatten().flatten().any(|tip| tip.height <= end);
     let part = (step / STEP_PARTS).max(1);
     let last_height = if ends_at_tip { end.saturating_sub(1) / part * part } else { end };
     let mut heights: Vec<u64> = (1..=last_height / step).map(|index| index * step).collect();
@@ -434,7 +449,7 @@ fn default_align(variants: &[VariantRuns]) -> Align {
     if latest_start - earliest_start <= period { Align::Clock } else { Align::Start }
 }
 
-/// Returns the warnings about the samples.
+/// Returns the warnings about the samples until the tip.
 fn warnings(variants: &[VariantRuns]) -> Vec<String> {
     let mut warnings = Vec::new();
     let periods = || variants.iter().flat_map(|variant| &variant.runs).map(SyncRun::period);
@@ -458,7 +473,8 @@ fn warnings(variants: &[VariantRuns]) -> Vec<String> {
             if !gaps.is_empty() {
                 let longest = gaps.iter().copied().fold(0.0, f64::max);
                 warnings.push(format!(
-                    "{}, {}: {} between samples, the longest of {longest:.0} s",
+                    "{}, {}: {} between samples, the longest of {longest:.0} s: the time of a height that \
+                     was reached in a gap is late by up to its length",
                     variant.name,
                     run.label,
                     crate::wording::number::plural(gaps.len() as u64, "gap"),

@@ -16,6 +16,8 @@ use settings::value::{
 };
 use settings::{Diagnostics, Location, ReadContext, Report};
 
+use super::placeholders;
+
 #[cfg(test)]
 mod tests;
 
@@ -76,7 +78,7 @@ settings::table! {
         /// Blocks per bin.
         bin: Integer<1, { u64::MAX }> = described "chosen from the heights";
         /// Block time of the chain.
-        block_time: Period<10, HOUR_MS> = "1m";
+        block_time: Period<10, HOUR_MS> = described "measured at the ends of the runs, else 1m";
         /// The settings in which the variants differ. Must be set unless they differ in exactly
         /// one setting. `[]` declares equal variants.
         differ: List<NonEmptyString> = described "one setting";
@@ -225,21 +227,15 @@ fn check_command(location: &Location, command: &[String], report: &mut Report<'_
     if command.is_empty() && location.span.is_some() {
         report.error(location, "the command is empty", "at least one word");
     }
-    for name in command.iter().flat_map(|word| placeholders(word)) {
-        if !PLACEHOLDERS.contains(&name.as_str()) {
+    // Other texts in braces, such as those of shells, are no placeholders.
+    let is_placeholder = |name: &&str| name.bytes().all(|byte| byte.is_ascii_lowercase());
+    let names = command.iter().flat_map(|word| placeholders::names(word));
+    for name in names.filter(is_placeholder) {
+        if !PLACEHOLDERS.contains(&name) {
             let message = format!("unknown placeholder {{{name}}}");
             report.error(location, message, format!("{{{}}}", PLACEHOLDERS.join("}, {")));
         }
     }
-}
-
-/// Returns the placeholders of a word: names of lower-case letters in braces. Other texts in braces
-/// are not placeholders.
-fn placeholders(word: &str) -> Vec<String> {
-    let candidates = word.split('{').skip(1).filter_map(|text| text.split_once('}'));
-    let names = candidates.map(|(name, _)| name);
-    let is_name = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase());
-    names.filter(is_name).map(str::to_owned).collect()
 }
 
 /// Returns the names of the settings in which the variants differ. Reports an error if these are

@@ -71,6 +71,17 @@ impl FileFormat {
     }
 }
 
+impl FileFormat {
+    /// Returns the assumed time between two blocks, in seconds, for files that do not show it.
+    pub fn block_time(self) -> f64 {
+        match self {
+            FileFormat::LineLog(format) => format.block_time,
+            // Pocketcoin makes a block per minute. Tables and samples may be of any chain.
+            FileFormat::PocketcoinLog | FileFormat::Table | FileFormat::Samples => 60.0,
+        }
+    }
+}
+
 /// Name of the log format of Pocketcoin nodes.
 const POCKETCOIN: &str = "pocketcoin";
 

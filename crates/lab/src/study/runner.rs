@@ -3,32 +3,34 @@
 //! and stops it. Then this module reads the *samples* that the process wrote to a file. A sample is
 //! the block height at one time.
 //!
-//! Every process has its own process group (`runner/process.rs`). This module kills the group when
+//! Every process has its own process group (`process.rs`). This module kills the group when
 //! the run ends, when the study is stopped, and when [`run`] returns, even with an error.
 //!
 //! A *repeat* is one run of every variant. A run that failed is *unusable*, and then the result
 //! leaves out the whole repeat. A *setup process* is a process that all runs need, such as a
 //! server. It runs during the whole study.
 
-pub(in crate::study) mod process;
-
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::net::ToSocketAddrs as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use lab_model::results::load_study::RunOrder;
+
 use super::file::{Order, Setup, Study, VariantTable};
+use super::placeholders::{self, PlaceholderValues};
+use super::process::{
+    Process, ProcessGroups, Readiness, Usage, await_connection, describe_failed_start,
+};
 use super::read::{FileFormat, read_run};
 use super::{StudyFault, remove_folder};
+use crate::analysis::rounds;
 use crate::analysis::sync::{Sample, SyncRun, VariantRuns};
 use crate::run::{Stop, unix_now};
 use crate::wording::number::{short, span};
-pub use process::ProcessGroups;
-
-use process::{Process, Usage};
 
 /// Maximum time between the first and the last start of variants that run side by side. If they
 /// start further apart, their runs are unusable.
@@ -40,8 +42,6 @@ const STOPPED: &str = "it was stopped by the user";
 /// Maximum number of usage samples (memory, CPU, disk) of a run. When this number is reached, every
 /// other sample is dropped.
 const USAGE_MAX: usize = 100_000;
-/// Timeout of an attempt to connect to a setup process.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The runs of a study.
 #[derive(Debug, Default)]
@@ -234,9 +234,9 @@ impl<'a> Runner<'a> {
     fn set_up(&self) -> Result<Vec<Process>, StudyFault> {
         let mut running = Vec::new();
         for setup in self.study.file.setup.iter() {
-            let values = [("weir", self.weir.to_string_lossy().into_owned())];
-            let command: Vec<String> =
-                setup.command.iter().map(|word| replace_placeholders(word, &values)).collect();
+            let weir = ("weir".to_owned(), self.weir.to_string_lossy().into_owned());
+            let values = PlaceholderValues::from([weir]);
+            let command = placeholders::replace_all(&setup.command, &values);
             let owner = format!("setup {:?}", setup.name);
             let mut process = start(&owner, &command, &BTreeMap::new(), self.groups)?;
             self.await_ready(setup, &mut process)?;
@@ -249,23 +249,18 @@ impl<'a> Runner<'a> {
     /// process ends, if it accepts no connection in time, or if the study is stopped.
     fn await_ready(&self, setup: &Setup, process: &mut Process) -> Result<(), StudyFault> {
         let Some(address) = setup.ready.as_ref() else { return Ok(()) };
-        let started = Instant::now();
-        let fault = |what: String| StudyFault::Operation(format!("setup {:?} {what}", setup.name));
-        while started.elapsed() < *setup.ready_timeout && !self.stop.is_requested() {
-            if let Some(reason) = process.exit_reason() {
-                return Err(fault(format!("ended before it was ready: {reason}")));
-            }
-            let addresses = address.to_socket_addrs();
-            let addresses = addresses
-                .map_err(|error| fault(format!("has an invalid address {address:?}: {error}")))?;
-            if addresses.into_iter().any(|socket_address| {
-                TcpStream::connect_timeout(&socket_address, CONNECT_TIMEOUT).is_ok()
-            }) {
-                return Ok(());
-            }
-            std::thread::park_timeout(POLL_INTERVAL * 4);
-        }
-        Err(fault(format!("accepts no connection at {address} within {:?}", setup.ready_timeout)))
+        let timeout = *setup.ready_timeout;
+        let what = match address.to_socket_addrs() {
+            Err(error) => format!("has an invalid address {address:?}: {error}"),
+            Ok(_) => match await_connection(address, timeout, self.stop, Some(process)) {
+                Readiness::Ready => return Ok(()),
+                Readiness::Ended(reason) => format!("ended before it was ready: {reason}"),
+                Readiness::Stopped | Readiness::TimedOut => {
+                    format!("accepts no connection at {address} within {timeout:?}")
+                }
+            },
+        };
+        Err(StudyFault::Operation(format!("setup {:?} {what}", setup.name)))
     }
 
     /// Runs the first variant and discards the run. Some work is slow only the first time. The
@@ -298,10 +293,9 @@ impl<'a> Runner<'a> {
         repeat: u32,
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<Vec<EndedRun>, StudyFault> {
-        let mut order: Vec<usize> = (0..self.study.file.variant.len()).collect();
-        if repeat.is_multiple_of(2) {
-            order.reverse();
-        }
+        // Repeats count from 1, rounds from 0.
+        let round = repeat.saturating_sub(1) as usize;
+        let order = rounds::order(RunOrder::Abba, self.study.file.variant.len(), round);
         let groups: Vec<Vec<usize>> = match *self.study.file.order {
             Order::SideBySide => vec![order],
             Order::Alternate => {
@@ -349,16 +343,18 @@ impl<'a> Runner<'a> {
             ))
         })?;
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let values = [
-            ("weir", text(self.weir)),
-            ("dir", text(&scratch)),
-            ("samples", text(&samples)),
-            ("setting", variant.setting.as_deref().unwrap_or_default().to_owned()),
-            ("variant", variant.name.to_string()),
-            ("repeat", repeat.to_string()),
-        ];
-        let words = self.study.file.command_of(variant).iter();
-        let command: Vec<String> = words.map(|word| replace_placeholders(word, &values)).collect();
+        let named = |(name, value): (&str, String)| (name.to_owned(), value);
+        let mut values: PlaceholderValues =
+            [("variant", variant.name.to_string()), ("repeat", repeat.to_string())]
+                .map(named)
+                .into();
+        // A setting may contain the name of its variant and the number of the repeat.
+        let setting = variant.setting.as_deref().unwrap_or_default();
+        let setting = placeholders::replace(setting, &values);
+        let paths = [("weir", self.weir), ("dir", &*scratch), ("samples", &*samples)];
+        values.extend(paths.map(|(name, path)| named((name, text(path)))));
+        values.extend([named(("setting", setting))]);
+        let command = placeholders::replace_all(self.study.file.command_of(variant), &values);
         let began = unix_now();
         let process =
             start(&format!("variant {:?}", variant.name), &command, &variant.env, self.groups)?;
@@ -482,16 +478,9 @@ fn start(
     groups: &ProcessGroups,
 ) -> Result<Process, StudyFault> {
     Process::start(command, env, groups).map_err(|error| {
-        let program = command.first().map_or("", String::as_str);
-        StudyFault::Operation(format!("{owner}: cannot start {program:?}: {error}"))
+        let what = describe_failed_start(command, &error);
+        StudyFault::Operation(format!("{owner}: {what}"))
     })
-}
-
-/// Replaces placeholders in braces by their values.
-fn replace_placeholders(word: &str, values: &[(&str, String)]) -> String {
-    values
-        .iter()
-        .fold(word.to_owned(), |word, (name, value)| word.replace(&format!("{{{name}}}"), value))
 }
 
 /// Returns the time between the first and the last start.

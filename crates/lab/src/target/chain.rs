@@ -1,7 +1,10 @@
 //! Fetches the chain data from which parameters are drawn. This is the head (the number of the
 //! newest block), the hashes of recent blocks, and the transactions and addresses in these blocks.
 //! The fetch covers only the kinds of data that the plan draws from. It stops when there is enough
-//! data for varied parameters.
+//! data for varied parameters. If recent blocks have none, it looks further back (`missing.rs` has
+//! what follows if there is none at all).
+
+use std::time::{Duration, Instant};
 
 use lab_engine::chain::ChainFacts;
 use lab_model::plan::{Draw, Piece, Plan, Step, Template};
@@ -21,6 +24,9 @@ const ENTRIES_ENOUGH: usize = 1_000;
 /// Maximum number of stored transaction hashes, and of stored addresses.
 const ENTRIES_MAX: usize = 4_096;
 
+/// Maximum time of the search in older blocks, for a chain whose recent blocks lack data.
+const SEARCH_TIME_MAX: Duration = Duration::from_secs(5);
+
 /// The kinds of chain data that a plan uses. A field is true if the plan draws parameters from this
 /// kind of data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +34,7 @@ pub(super) struct NeededData {
     head: bool,
     block_hashes: bool,
     transactions: bool,
-    addresses: bool,
+    pub(super) addresses: bool,
 }
 
 impl NeededData {
@@ -86,6 +92,27 @@ pub(super) fn read_head(client: &Client, family: Family) -> Result<Option<u64>, 
     })
 }
 
+/// Returns the chain id, or `None` if the target does not return one. Bitcoin's family has none.
+pub(super) fn read_chain_id(client: &Client, family: Family) -> Option<String> {
+    if family == Family::Bitcoin {
+        return None;
+    }
+    match result_of(client.call("eth_chainId", "[]")).ok()? {
+        Value::String(id) if number_in(&id).is_some() => Some(id),
+        Value::Number(id) => Some(id.to_string()),
+        _ => None,
+    }
+}
+
+/// Returns the hash of the chain's first block, or `None` if the target does not return it.
+pub(super) fn read_first_block(client: &Client, family: Family) -> Option<String> {
+    let hash = match family {
+        Family::Bitcoin => result_of(client.call("getblockhash", "[0]")).ok()?,
+        _ => fetch_block(client, family, 0, false).ok()?.get("hash")?.clone(),
+    };
+    hash.as_str().map(str::to_owned)
+}
+
 /// Returns the method whose result is the number of the newest block.
 pub(crate) fn head_method(family: Family) -> &'static str {
     match family {
@@ -120,17 +147,29 @@ pub(super) fn fetch(
         return Ok(());
     }
     let mut last_failure = String::from("nothing");
-    for blocks_behind in 0..BLOCKS_MAX.min(chain.head + 1) {
-        let lacks =
-            |is_needed: bool, entries: &[Box<str>]| is_needed && entries.len() < ENTRIES_ENOUGH;
-        let with_transactions = blocks_behind < FULL_BLOCKS_MAX
-            && (lacks(needed.transactions, &chain.transaction_hashes)
-                || lacks(needed.addresses, &chain.addresses));
-        if !with_transactions && !needed.block_hashes {
+    let start = Instant::now();
+    for blocks_behind in distances(chain.head) {
+        let lists = [
+            (needed.transactions, &chain.transaction_hashes),
+            (needed.addresses, &chain.addresses),
+        ];
+        let has_fewer = |entries: usize| {
+            lists.iter().any(|(is_needed, list)| *is_needed && list.len() < entries)
+        };
+        let is_recent = blocks_behind < BLOCKS_MAX;
+        let with_transactions =
+            has_fewer(1) || (blocks_behind < FULL_BLOCKS_MAX && has_fewer(ENTRIES_ENOUGH));
+        let is_needed = with_transactions || (is_recent && needed.block_hashes);
+        if !is_needed || (!is_recent && start.elapsed() > SEARCH_TIME_MAX) {
             break;
         }
         match fetch_block(client, family, chain.head - blocks_behind, with_transactions) {
-            Ok(block) => add_block(&block, family, chain),
+            Ok(block) => {
+                if is_recent {
+                    add_text(&block["hash"], usize::MAX, &mut chain.block_hashes);
+                }
+                add_transactions(&block, family, chain);
+            }
             Err(failure) => last_failure = failure,
         }
     }
@@ -139,8 +178,8 @@ pub(super) fn fetch(
         method: block_method(family).to_owned(),
         answer: last_failure.clone(),
     };
-    // A young chain may have no transactions. So missing transactions are a fault here only if the
-    // blocks are missing too. In other cases the engine reports them once a call needs one.
+    // A young chain may have no transactions. So missing transactions are a fault only if the blocks
+    // are missing too.
     if needed.block_hashes && chain.block_hashes.is_empty() {
         return Err(missing("block hashes"));
     }
@@ -148,6 +187,14 @@ pub(super) fn fetch(
         return Err(missing("transactions"));
     }
     Ok(())
+}
+
+/// Returns the distances from the head of the blocks to fetch, in blocks: the recent blocks one by
+/// one, then ever larger steps back, and at last the first block.
+fn distances(head: u64) -> impl Iterator<Item = u64> {
+    let doubled = (BLOCKS_MAX.ilog2()..u64::BITS).map(|power| 1 << power);
+    let older = doubled.take_while(move |distance| *distance < head).chain([head]);
+    (0..BLOCKS_MAX.min(head + 1)).chain(older.filter(|distance| *distance >= BLOCKS_MAX))
 }
 
 /// Returns the name of the method that returns a block.
@@ -194,9 +241,8 @@ fn result_of(reply: Result<Reply, TargetFault>) -> Result<Value, String> {
     }
 }
 
-/// Adds the hashes, transactions and addresses of a block, without duplicates.
-fn add_block(block: &Value, family: Family, chain: &mut ChainFacts) {
-    add_text(&block["hash"], usize::MAX, &mut chain.block_hashes);
+/// Adds the transactions and addresses of a block, without duplicates.
+fn add_transactions(block: &Value, family: Family, chain: &mut ChainFacts) {
     let list = if family == Family::Bitcoin { &block["tx"] } else { &block["transactions"] };
     for transaction in list.as_array().into_iter().flatten() {
         if transaction.is_string() {
@@ -206,6 +252,15 @@ fn add_block(block: &Value, family: Family, chain: &mut ChainFacts) {
         add_text(&transaction["hash"], ENTRIES_MAX, &mut chain.transaction_hashes);
         add_text(&transaction["from"], ENTRIES_MAX, &mut chain.addresses);
         add_text(&transaction["to"], ENTRIES_MAX, &mut chain.addresses);
+    }
+}
+
+/// Adds the accounts that the node itself manages (`eth_accounts`) to the chain's addresses. A node
+/// for development has some.
+pub(super) fn add_accounts(client: &Client, chain: &mut ChainFacts) {
+    if let Ok(accounts) = result_of(client.call("eth_accounts", "[]")) {
+        let accounts = accounts.as_array().into_iter().flatten();
+        accounts.for_each(|account| add_text(account, ENTRIES_MAX, &mut chain.addresses));
     }
 }
 

@@ -10,9 +10,10 @@ use lab_engine::engine::blocking::{BlockingWebSocket, OpenResult};
 use lab_model::plan::{Target, Tls};
 use parking_lot::Mutex;
 use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use ureq::config::ConfigBuilder;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::typestate::AgentScope;
 use wire::response;
 use wire::response::Outcome;
@@ -31,6 +32,8 @@ const STATUS_OK: u16 = 200;
 const DEPTH_MAX: usize = 128;
 /// Maximum number of bytes of an unexpected response in a message.
 const SHOWN_BYTES: usize = 80;
+/// Maximum number of characters of a server's message that are shown.
+const MESSAGE_CHARS_MAX: usize = 300;
 /// Maximum number of attempts of a call whose response has HTTP status 429.
 const LIMITED_ATTEMPTS: u32 = 4;
 /// Wait after the first response with HTTP status 429. It doubles with each attempt.
@@ -92,11 +95,11 @@ impl Client {
         let roots = match &tls.ca {
             None => RootCerts::WebPki,
             Some(path) => {
-                let pem = std::fs::read(path).map_err(|error| error.to_string());
-                let certificates = pem.and_then(|pem| parse_certificates(&pem));
-                certificates.map(RootCerts::from).map_err(|error| {
+                let certificates = wire::tls::read_certificates(path).map_err(|error| {
                     fault(Reason::Anchors { path: path.display().to_string(), error })
-                })?
+                })?;
+                let to_root = |root: &CertificateDer<'_>| Certificate::from_der(root).to_owned();
+                RootCerts::from(certificates.iter().map(to_root))
             }
         };
         let agent = agent_config(roots, tls.insecure)
@@ -128,18 +131,21 @@ impl Client {
     pub(crate) fn call(&self, method: &str, params: &str) -> Result<Reply, TargetFault> {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let mut wait = LIMITED_WAIT;
-        for attempt in 1..=LIMITED_ATTEMPTS {
+        let mut attempt = 1;
+        loop {
             self.wait_for_turn();
             let (status, response) = self.post(body.as_bytes())?;
             if status != 429 {
                 return self.parse_reply(status, &response);
             }
-            if attempt < LIMITED_ATTEMPTS {
-                std::thread::park_timeout(wait);
-                wait *= 2;
+            if attempt == LIMITED_ATTEMPTS {
+                let beginning = self.message_of(&response);
+                return Err(self.fault(Reason::Limited { tries: LIMITED_ATTEMPTS, beginning }));
             }
+            attempt += 1;
+            std::thread::park_timeout(wait);
+            wait *= 2;
         }
-        Err(self.fault(Reason::Limited { tries: LIMITED_ATTEMPTS }))
     }
 
     /// Waits until the pace allows a request.
@@ -208,6 +214,11 @@ impl Client {
         Ok((STATUS_OK, response))
     }
 
+    /// Returns what a body of the target says to people, as [`message_of`] does.
+    pub(crate) fn message_of(&self, body: &[u8]) -> String {
+        message_of(body, &self.target)
+    }
+
     /// Returns the target's URL with the scheme `http` or `https`.
     fn url(&self) -> String {
         let url = &self.target.url;
@@ -218,7 +229,8 @@ impl Client {
     /// Parses the response to a call.
     fn parse_reply(&self, status: u16, body: &[u8]) -> Result<Reply, TargetFault> {
         if status == 401 {
-            return Err(self.fault(Reason::Unauthorized { beginning: first_bytes(body) }));
+            let beginning = self.message_of(body);
+            return Err(self.fault(Reason::Unauthorized { beginning }));
         }
         let response = response::parse_response(body, DEPTH_MAX).map_err(|fault| {
             let fault = fault.to_string();
@@ -321,41 +333,30 @@ fn tls_message(error: &std::io::Error) -> Option<String> {
 
 /// Returns the message for a TLS error. If the certificate is the cause, it includes advice.
 fn describe_tls_error(error: &rustls::Error) -> String {
-    use rustls::CertificateError as Fault;
-    let fault = match error {
-        rustls::Error::InvalidCertificate(fault) => fault,
-        rustls::Error::InvalidMessage(_) => {
-            return "the server does not speak TLS; is it an http:// address?".to_owned();
-        }
-        error => return error.to_string(),
-    };
-    let fault_text = match fault {
-        Fault::Expired | Fault::ExpiredContext { .. } => "has expired".to_owned(),
-        Fault::NotValidYet | Fault::NotValidYetContext { .. } => "is not valid yet".to_owned(),
-        Fault::NotValidForName | Fault::NotValidForNameContext { .. } => {
-            "is for another host name".to_owned()
-        }
-        Fault::UnknownIssuer => "comes from an untrusted authority".to_owned(),
-        Fault::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
-            "is that of an authority (CA:TRUE), which a server must not use".to_owned()
-        }
-        fault => format!("was rejected: {fault}"),
-    };
+    let text = wire::tls::describe_error(error);
+    if !matches!(error, rustls::Error::InvalidCertificate(_)) {
+        return text;
+    }
     format!(
-        "the server's certificate {fault_text}; set the file of its authority (tls_ca in a \
-         plan), or accept any certificate with --insecure"
+        "{text}; set the file of its authority (tls_ca in a plan), or accept any certificate with \
+         --insecure"
     )
 }
 
-/// Parses the certificates of a PEM file. Items of other kinds are ignored.
-fn parse_certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
-    let mut parsed = Vec::new();
-    for item in parse_pem(pem) {
-        if let PemItem::Certificate(certificate) = item.map_err(|error| error.to_string())? {
-            parsed.push(certificate);
-        }
-    }
-    if parsed.is_empty() { Err("it contains no certificate".to_owned()) } else { Ok(parsed) }
+/// Returns what a body of `target` says to people: the message of a JSON-RPC error or of another JSON
+/// object, or else the beginning of the body. Secrets of the target are masked, and control
+/// characters become spaces.
+pub(crate) fn message_of(body: &[u8], target: &Target) -> String {
+    let json: Value = serde_json::from_slice(body).unwrap_or_default();
+    let messages = [&json["error"]["message"], &json["error"], &json["message"]];
+    let text = match messages.into_iter().find_map(Value::as_str) {
+        Some(message) => message.to_owned(),
+        None => String::from_utf8_lossy(body).into_owned(),
+    };
+    let header_values = target.headers.iter().map(|(_, value)| value.as_str());
+    let masked = target.url.mask_secrets_in(text.trim(), header_values);
+    let shown = masked.chars().take(MESSAGE_CHARS_MAX);
+    shown.map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
 /// Returns the beginning of a body as escaped text.

@@ -181,3 +181,88 @@ fn values_that_need_escaping_in_json_are_dropped() {
     });
     assert!(probe(&plan(&fake, vec![Draw::BlockHash])).is_err());
 }
+
+/// Starts an Ethereum node with this head, whose blocks have no transactions, except for the block
+/// `with_transaction`. `accounts` is the result of `eth_accounts`.
+fn quiet_node(head: u64, with_transaction: Option<u64>, accounts: Option<Value>) -> Fake {
+    node(move |method, params| match method {
+        "eth_blockNumber" => Some(format!("{head:#x}").into()),
+        "eth_accounts" => accounts.clone(),
+        "eth_getBlockByNumber" => {
+            let mut block = ethereum(method, params)?;
+            let height = with_transaction.map(|height| format!("{height:#x}"));
+            if height.as_deref() != params[0].as_str() {
+                block["transactions"] = json!([]);
+            }
+            Some(block)
+        }
+        other => ethereum(other, params),
+    })
+}
+
+#[test]
+fn older_blocks_are_searched_if_recent_ones_have_no_transactions() {
+    let drawn = || vec![Draw::TransactionHash, Draw::Address(Vec::new())];
+    for with_transaction in [5_000 - 64, 5_000 - 1_024, 0] {
+        let fake = quiet_node(5_000, Some(with_transaction), None);
+        let probed = probe(&plan(&fake, drawn())).unwrap();
+        assert_eq!(probed.chain.addresses, [Box::from("0xaa")], "block {with_transaction}");
+        let hash = format!("0xt{with_transaction}");
+        assert_eq!(probed.chain.transaction_hashes, [hash.into_boxed_str()]);
+        assert_eq!(probed.chain.block_hashes.len(), 64, "only recent blocks");
+        assert!(probed.reduced_plan.is_none() && probed.warnings.is_empty());
+    }
+}
+
+#[test]
+fn missing_addresses_are_replaced_by_accounts_of_the_node_or_the_zero_address() {
+    let drawn = || vec![Draw::Address(Vec::new())];
+    let fake = quiet_node(0, None, Some(json!(["0xacc1", "0xacc2"])));
+    let probed = probe(&plan(&fake, drawn())).unwrap();
+    assert_eq!(probed.chain.addresses, [Box::from("0xacc1"), "0xacc2".into()]);
+    let [warning] = &probed.warnings[..] else { panic!("{:?}", probed.warnings) };
+    assert!(warning.contains("about 2 accounts of the node itself (eth_accounts)"), "{warning}");
+
+    for accounts in [None, Some(json!([])), Some(Value::Null)] {
+        let fake = quiet_node(3, None, accounts);
+        let probed = probe(&plan(&fake, drawn())).unwrap();
+        let zero = "0x0000000000000000000000000000000000000000";
+        assert_eq!(probed.chain.addresses, [Box::from(zero)]);
+        assert!(probed.warnings[0].contains("the zero address"), "{:?}", probed.warnings);
+    }
+}
+
+#[test]
+fn calls_without_data_are_dropped_with_a_warning_and_the_others_keep_their_weights() {
+    let fake = quiet_node(3, None, None);
+    let mut plan = samples::open(1.0, 1, &["eth_chainId", "eth_getTransactionByHash", "eth_x"]);
+    plan.target = fake.target();
+    let call = |method, weight, draw: Option<Draw>| WeightedCall {
+        weight,
+        template: Template { method, params: draw.into_iter().map(Piece::Draw).collect() },
+    };
+    plan.mixes[0].steps = vec![
+        Step::Choose(vec![call(1, 1.0, Some(Draw::TransactionHash))]),
+        Step::Choose(vec![
+            call(0, 2.0, None),
+            call(1, 5.0, Some(Draw::TransactionHash)),
+            call(2, 3.0, None),
+        ]),
+    ];
+    let probed = probe(&plan).unwrap();
+    let [warning] = &probed.warnings[..] else { panic!("{:?}", probed.warnings) };
+    assert!(warning.contains("runs without eth_getTransactionByHash"), "{warning}");
+    let reduced = probed.reduced_plan.expect("calls lack data");
+    assert_eq!(reduced.methods, plan.methods, "the indexes of methods stay");
+    assert_eq!(reduced.mixes[0].steps.len(), 1, "a step without calls is dropped");
+    assert_eq!(reduced.shares().unwrap(), [0.4, 0.0, 0.6]);
+}
+
+#[test]
+fn a_mix_that_has_no_call_left_is_refused_with_the_remedy() {
+    let fake = quiet_node(3, None, None);
+    let fault = probe(&plan(&fake, vec![Draw::TransactionHash])).unwrap_err();
+    let message = fault.to_string();
+    assert!(message.contains("draws transaction hashes"), "{message}");
+    assert!(message.contains("send a transaction to the chain first"), "{message}");
+}

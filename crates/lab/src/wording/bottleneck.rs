@@ -44,6 +44,11 @@ fn claim_sentence(claim: &Claim) -> String {
             let name = name.unwrap_or_default();
             format!("an upstream of the target{name} took most of the time")
         }
+        Claim::Link => {
+            "the link between the generator and the target was the limit: packets waited \
+                        in a queue on the way"
+                .to_owned()
+        }
         Claim::Software => "no resource was saturated while calls waited inside the target: a \
                             lock, a pool or a queue of its software is the limit"
             .to_owned(),
@@ -105,6 +110,17 @@ fn evidence_sentence(evidence: &Evidence) -> String {
         Evidence::LateSends { delay_ms, latency_rise_ms } => format!(
             "sends were late by {delay_ms:.1} ms (p99) while the latency rose by \
              {latency_rise_ms:.1} ms: the late sends explain it"
+        ),
+        Evidence::GeneratorStopped { gap_ms, latency_rise_ms } => format!(
+            "the generator stood still for {gap_ms:.0} ms while the latency rose by \
+             {latency_rise_ms:.1} ms"
+        ),
+        Evidence::RoundTrip { before_ms, ms } => {
+            format!("the round-trip time of the connections rose from {before_ms:.1} to {ms:.1} ms")
+        }
+        Evidence::ResponsesOnTheWay { responses, in_flight } => format!(
+            "the target had sent {responses:.0} responses that had not arrived, of {in_flight:.0} \
+             calls in flight"
         ),
         Evidence::PortsExhausted { connections } => {
             format!("{connections} connections failed because no local port was free")
@@ -270,6 +286,10 @@ fn doubt_sentence(doubt: &Doubt) -> String {
     match doubt {
         Doubt::LateSends(late) => {
             format!("sends were late by {late:.1} ms (p99) around the breach")
+        }
+        Doubt::OtherSaturated => {
+            "a resource of the target's host was saturated too, which may be why it rejected calls"
+                .to_owned()
         }
         Doubt::NoBaseline => "there was no time without load to compare with".to_owned(),
         Doubt::ConstantLoad => {

@@ -36,6 +36,11 @@ impl Display for Reason {
                 "the backlog grew by {growth:.1} iterations/s at {rate} iterations/s: the target \
                  cannot sustain this rate"
             ),
+            Reason::GeneratorStopped { share } => write!(
+                f,
+                "the generator itself stood still for {:.0} % of the time, which may be the cause",
+                share * 100.0
+            ),
             Reason::FewCalls { threshold, beyond, rate } => write!(
                 f,
                 "\"{threshold}\" has {beyond:.0} calls beyond the percentile at {rate}/s, but \

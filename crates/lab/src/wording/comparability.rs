@@ -100,6 +100,9 @@ impl Display for Value {
 /// Maximum number of bytes of a JSON value that are printed. A longer value is cut.
 const SHOWN_BYTES: usize = 120;
 
+/// Maximum number of values of a repeated member that are printed.
+const REPEATS_SHOWN: usize = 3;
+
 impl Display for Side {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
@@ -109,6 +112,13 @@ impl Display for Side {
                 write!(f, "{}… ({} bytes)", &text[..end], text.len())
             }
             Side::Nothing => f.write_str("nothing"),
+            Side::Repeated(values) => {
+                for (index, value) in values.iter().take(REPEATS_SHOWN).enumerate() {
+                    f.write_str(if index > 0 { " and again " } else { "" })?;
+                    Side::Json(value.clone()).fmt(f)?;
+                }
+                Ok(())
+            }
             Side::NoMatch => f.write_str("nothing like it"),
             Side::Elements(count) => write!(f, "{count} elements"),
         }

@@ -12,6 +12,7 @@ pub(crate) fn conclusion(result: &EqualResult) -> String {
         result.methods.iter().map(count).sum()
     };
     let (different, allowed) = (sum(|row| row.different), sum(|row| row.allowed));
+    let unsteady = sum(|row| row.unsteady);
     let of_total = format!("of {calls} of {methods}");
     let allowed_text = match allowed {
         0 => String::new(),
@@ -19,8 +20,17 @@ pub(crate) fn conclusion(result: &EqualResult) -> String {
     };
     match result.verdict {
         EqualVerdict::Different => {
-            format!("the responses to {different} {of_total} differ{allowed_text}")
+            let unsteady_text = match unsteady {
+                0 => String::new(),
+                count => format!(", those to {count} more differ only now and then"),
+            };
+            format!("the responses to {different} {of_total} differ{unsteady_text}{allowed_text}")
         }
+        EqualVerdict::Unsteady => format!(
+            "the responses to {unsteady} {of_total} differ only now and then, and the chain's movement \
+             does not explain that: a server, or one of several behind its URL, sends wrong \
+             responses{allowed_text}"
+        ),
         EqualVerdict::Equal if allowed == 0 => {
             format!("the responses to {calls} of {methods} are equal")
         }

@@ -26,5 +26,6 @@ pub fn change(change: &Change) -> String {
         }
         Change::Lags { blocks } => format!("lags {} behind", plural(*blocks, "block")),
         Change::CaughtUp => "caught up".to_owned(),
+        Change::Warned(text) => format!("is probed with a warning: {text}"),
     }
 }

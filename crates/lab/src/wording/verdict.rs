@@ -9,13 +9,14 @@ use std::fmt::{Display, Formatter, Result};
 use lab_model::metrics::Unit;
 use lab_model::results::ThresholdOutcome;
 use lab_model::results::run::Difference;
+use wire::node_error::{self, ErrorKind, MethodKind, NodeError};
 
 use crate::analysis::failure_period::FailurePeriod;
 use crate::analysis::findings::{Finding, Stalls};
 use crate::analysis::thresholds::{Remark, ThresholdResult};
-use crate::analysis::validity::{CALLS_MIN, Delivered, Doubt};
+use crate::analysis::validity::{CALLS_MIN, Delivered, Doubt, Moved};
 use crate::analysis::verdict::Reason;
-use crate::wording::number::{count, percent, plural};
+use crate::wording::number::{count, ms, percent, plural, span};
 
 /// Maximum number of stalled seconds that a sentence lists.
 const LISTED_MAX: usize = 5;
@@ -24,6 +25,40 @@ const LISTED_MAX: usize = 5;
 pub(crate) fn threshold_outcome(threshold_result: &ThresholdResult) -> ThresholdOutcome {
     let note = threshold_result.remark.map(|remark| remark.to_string());
     ThresholdOutcome { note, ..threshold_result.outcome.clone() }
+}
+
+/// Returns the server's own words in the first response with this HTTP status, and what they mean if
+/// that is known.
+pub(crate) fn first_response((status, text): &(u16, String)) -> String {
+    let error = NodeError {
+        status: *status,
+        // The words are kept without their code.
+        code: 0,
+        message: text,
+        has_hex_data: false,
+        method: MethodKind::Other,
+    };
+    let meaning = meaning(node_error::classify(&error));
+    let meaning = meaning.map_or_else(String::new, |meaning| format!(" ({meaning})"));
+    format!("the first response with status {status} said: {text:?}{meaning}")
+}
+
+/// Returns what an error means, if the server's words may hide it.
+fn meaning(kind: ErrorKind) -> Option<&'static str> {
+    Some(match kind {
+        ErrorKind::DayUsedUp => "the calls of the day are used up",
+        ErrorKind::MonthUsedUp => "the calls of the month are used up",
+        ErrorKind::RangeTooLarge | ErrorKind::TooManyResults | ErrorKind::ResponseTooLarge => {
+            "a call asks for more than this server allows"
+        }
+        ErrorKind::BatchTooLarge => "a batch has more calls than this server allows",
+        ErrorKind::TooSlow => "a call takes longer than this server allows",
+        ErrorKind::HistoryMissing => "the server lacks that state or history",
+        ErrorKind::BlockUnknown => "the server lacks that block",
+        ErrorKind::MethodNotServed => "the server does not serve the method",
+        ErrorKind::AccessDenied => "the server denies access",
+        _ => return None,
+    })
 }
 
 /// Returns a sentence for each reason, doubt or finding.
@@ -123,6 +158,11 @@ impl Display for Reason {
     }
 }
 
+/// Formats a share without decimals, such as `20 %`, if it is not small.
+fn percent_of(share: f64) -> String {
+    if share >= 0.1 { format!("{:.0} %", share * 100.0) } else { percent(share) }
+}
+
 /// Writes a broken threshold: `latency p(95)<300 was broken: 412.3 ms, first at 12.0 s`.
 fn write_broken(f: &mut Formatter<'_>, threshold_result: &ThresholdResult) -> Result {
     let outcome = threshold_outcome(threshold_result);
@@ -187,11 +227,18 @@ impl Display for Doubt {
                 "{refused} connections failed because no local port was free: reuse connections, or \
                  widen net.ipv4.ip_local_port_range"
             ),
-            Doubt::Starved { threads, waited, share } => write!(
+            Doubt::Starved { threads, waited, share, is_closed } => write!(
                 f,
-                "the generator's {threads} threads waited {waited:.1} s, {:.0} % of their time, for a \
-                 core: other processes used this machine",
-                share * 100.0
+                "the generator's {} waited {waited:.1} s, {:.0} % of the time, for a core: other \
+                 processes used this machine{}",
+                plural(*threads as u64, "thread"),
+                share * 100.0,
+                if *is_closed {
+                    ", perhaps the target itself. Without a rate the load takes all that the target \
+                     gives: use -r (rate in a plan) with a rate below the target's limit"
+                } else {
+                    ""
+                }
             ),
             Doubt::Heavy { bytes_per_second, share, method, bytes_each } => write!(
                 f,
@@ -209,6 +256,47 @@ impl Display for Doubt {
                  latencies include this delay",
                 allowed.scheduling_delay_p99_max.as_secs_f64() * 1e3,
                 allowed.scheduling_delay_share_max * 100.0
+            ),
+            Doubt::Stopped { longest_ms, total, share } => write!(
+                f,
+                "the generator itself stood still for up to {}, {} in all ({} of its threads' time): \
+                 its process was stopped, or other processes had its cores",
+                ms(*longest_ms),
+                span(*total),
+                percent_of(*share)
+            ),
+            Doubt::SubscriptionReadLate { name, gap_ms, p99_ms } => write!(
+                f,
+                "the generator read notifications of the subscription {name} up to {} late: its p99 \
+                 delay of {} may be the generator's",
+                ms(*gap_ms),
+                ms(*p99_ms)
+            ),
+            Doubt::Moved { percentiles, allowed } => {
+                let named = |moved: &Moved| {
+                    let (measured, least) = (ms(moved.measured_ms), ms(moved.least_ms));
+                    let of = match moved.method.as_str() {
+                        "all" => String::new(),
+                        method => format!(" of {method}"),
+                    };
+                    format!(
+                        "{}{of} ({measured}, without its delays at least {least})",
+                        moved.percentile
+                    )
+                };
+                let listed: Vec<String> = percentiles.iter().take(LISTED_MAX).map(named).collect();
+                let ellipsis = if percentiles.len() > LISTED_MAX { ", …" } else { "" };
+                write!(
+                    f,
+                    "the generator's own delays may be more than {} of these latencies, which are marked \
+                     with !: {}{ellipsis}",
+                    percent_of(*allowed),
+                    listed.join(", ")
+                )
+            }
+            Doubt::Undelivered { scenario, delivery } => write!(
+                f,
+                "{scenario}: {delivery}; whether the target would have kept up is unknown"
             ),
             Doubt::LimitedByPauses { scenario, allowed, workers, pause_ms, reached } => write!(
                 f,
@@ -257,6 +345,18 @@ impl Display for Finding {
                 share * 100.0,
                 class.as_str()
             ),
+            Finding::WrongType { method, share, results } => write!(
+                f,
+                "{:.1} % of the results of {method} have another JSON type than the method's, or \
+                 are null although it never returns null ({results})",
+                share * 100.0
+            ),
+            Finding::SomeNull { method, share, nulls } => write!(
+                f,
+                "{:.1} % of the results of {method} were null ({nulls}): the target, or one of \
+                 several behind its URL, does not have the data",
+                share * 100.0
+            ),
             Finding::AllNull { method, nulls } => write!(
                 f,
                 "every result of {method} was null ({nulls}): the target does not have the data"
@@ -274,6 +374,27 @@ impl Display for Finding {
                      a steady load: the target changed during the run"
                 )
             }
+            Finding::WaitedForWorker { latency_ms, service_ms, timeout_ms } => write!(
+                f,
+                "of the median latency of {}, the target took {} from the send to the response (service \
+                 time, to which the timeout of {} applies); the rest is the wait in the generator for a \
+                 free worker, because all of them waited for the target",
+                ms(*latency_ms),
+                ms(*service_ms),
+                ms(*timeout_ms)
+            ),
+            Finding::OtherClients { connections } => write!(
+                f,
+                "another client used the target during the run, on {} on average: the figures are \
+                 those of both loads together",
+                plural(connections.round() as u64, "connection")
+            ),
+            Finding::DuplicateResponses { responses, requests } => write!(
+                f,
+                "the target sent {} of calls a second time (of {}); they were ignored",
+                plural(*responses, "response"),
+                plural(*requests, "request")
+            ),
             Finding::Unsubscribed { name, ended, connections, reason } => write!(
                 f,
                 "{} of {} of the subscription {name} failed or ended ({reason})",
@@ -311,5 +432,29 @@ impl Display for Stalls {
             listed.join(", "),
             self.longest_ms
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: the words of a server that hide what it means are explained, others are only quoted.
+
+    use super::first_response;
+
+    #[test]
+    fn the_first_response_is_quoted_with_its_meaning() {
+        let said = |status, text: &str| first_response(&(status, text.to_owned()));
+        assert_eq!(
+            said(429, "Monthly capacity limit exceeded."),
+            "the first response with status 429 said: \"Monthly capacity limit exceeded.\" (the \
+             calls of the month are used up)"
+        );
+        assert_eq!(
+            said(200, "missing trie node 5c0e (path )"),
+            "the first response with status 200 said: \"missing trie node 5c0e (path )\" (the \
+             server lacks that state or history)"
+        );
+        let quoted = "the first response with status 429 said: \"slow down\"";
+        assert_eq!(said(429, "slow down"), quoted);
     }
 }

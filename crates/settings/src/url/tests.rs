@@ -175,3 +175,12 @@ fn the_scheme_decides_the_transport() {
     let long = format!("ipc:/{}", "a".repeat(SOCKET_PATH_BYTES_MAX));
     assert_eq!(NodeUrl::parse(&long), Err("the path of a socket has at most 107 bytes"));
 }
+
+#[test]
+fn secrets_are_masked_in_texts_of_the_node() {
+    let url = NodeUrl::parse("https://h/v2/0123456789ab?key=0123456789abcdef").unwrap();
+    let text = "no quota for 0123456789abcdef at /v2/0123456789ab, token sekrit-token";
+    let masked = url.mask_secrets_in(text, ["Bearer sekrit-token"]);
+    assert_eq!(masked, "no quota for *** at /v2/***, token ***");
+    assert_eq!(url.mask_secrets_in("Bearer of v2", ["Bearer sekrit-token"]), "Bearer of v2");
+}

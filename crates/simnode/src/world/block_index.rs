@@ -57,15 +57,10 @@ pub(super) struct BlockIndex {
     /// Number of positions of all transactions.
     position_count: usize,
     /// The lowest block number in the index.
-    floor: u64,
+    pub(super) floor: u64,
 }
 
 impl BlockIndex {
-    /// Returns the lowest number in the index.
-    pub(super) fn floor(&self) -> u64 {
-        self.floor
-    }
-
     /// Returns the state after the block at a position, if the index has it.
     pub(super) fn post_state(&self, position: BlockPosition) -> Option<&PostState> {
         let branch = self.branches.get(position.branch)?;

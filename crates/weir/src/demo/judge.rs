@@ -15,11 +15,11 @@ use simnode::world::World;
 use tokio::time::Instant;
 use wire::response::{Outcome, parse_response};
 
-use super::traffic::RESPONSE_DEPTH_MAX;
-
 #[cfg(test)]
 mod tests;
 
+/// Maximum nesting depth of a response's JSON. Blocks with transactions have about five levels.
+pub(super) const RESPONSE_DEPTH_MAX: usize = 32;
 /// Capacity of the judge's queue. Further responses are skipped, and counted as skipped.
 const QUEUE_MAX: usize = 8_192;
 /// Maximum number of wrong responses that are reported with their text. All wrong responses are

@@ -18,7 +18,7 @@ use wire::response::{Outcome, parse_response};
 
 use super::calls::{Call, CallKind, generate};
 use super::client::Client;
-use super::judge::{Evidence, JudgeSender};
+use super::judge::{Evidence, JudgeSender, RESPONSE_DEPTH_MAX};
 
 /// Calls per second through the gateway. Two cores are enough for the whole demo at this rate.
 pub(super) const RATE: u32 = 1_500;
@@ -30,8 +30,6 @@ const CONNECTIONS: usize = 48;
 const DIRECT_RATE: u32 = 50;
 /// Persistent connections to that node.
 const DIRECT_CONNECTIONS: usize = 4;
-/// Maximum nesting depth of a response's JSON. Blocks with transactions have about five levels.
-pub(super) const RESPONSE_DEPTH_MAX: usize = 32;
 /// Maximum number of errors that are reported with their text. All errors are counted.
 const ERROR_SAMPLES_MAX: usize = 5;
 /// Upper bound of the histograms: longer than every deadline.

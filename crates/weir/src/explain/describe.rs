@@ -2,8 +2,9 @@
 
 use gateway::config::cache::Cache;
 use gateway::config::group::Group;
-use gateway::config::limits::{CallCost, KeyPart, Limit, LimitKind, Zone};
-use gateway::policy::access::{Denial, Grant, MethodRefusal};
+use gateway::config::limits::{Limit, Zone};
+use gateway::explain::{AppliedLimit, Refusal};
+use gateway::policy::access::MethodRefusal;
 use gateway::policy::cacheable::CacheRule;
 use gateway::policy::heads::ChainView;
 use gateway::policy::logs::{LogsPlan, Part};
@@ -12,7 +13,7 @@ use gateway::policy::plan::Lookup;
 use gateway::policy::routing_rules::{Action, Rule, SHARE_ALL};
 use wire::block::{BlockRef, BlockRefError, BlockTag};
 use wire::block_param::BlockParam;
-use wire::call::{Params, Rejection};
+use wire::call::Params;
 use wire::key::{KeyParts, ResolvedBlock};
 use wire::method::{Method, Repeat, Validity};
 
@@ -40,31 +41,19 @@ const PARTS_SHOWN_MAX: usize = 8;
 /// Maximum number of bytes of a key that are printed.
 const KEY_SHOWN_BYTES_MAX: usize = 200;
 
-/// Describes why a body or a call cannot be decoded.
-pub(super) fn rejection(rejection: &Rejection<'_>) -> String {
-    format!("the gateway responds {}: {}", rejection.code.0, rejection.message)
-}
-
-/// Describes why a request or a call is denied.
-pub(super) fn denial(denial: Denial) -> String {
-    let reason = match denial {
-        Denial::NoKey => "401: an API key or token is required",
-        Denial::BadKey | Denial::TwoKeys => "401: the key is not valid",
-        Denial::Expired => "401: the key has expired",
-        Denial::Address => "403: this client address is not allowed",
-        Denial::Chain => "403: the key is not valid for this chain",
-        // These denials apply to single calls.
-        Denial::NodeMethod | Denial::Transaction | Denial::Method | Denial::Rule => {
-            "403: request is not allowed here"
-        }
+/// Describes why a call is refused.
+pub(super) fn refusal(refusal: &Refusal) -> String {
+    let reason = match refusal.refused_by {
+        Some(method_refusal) => method_reason(method_refusal),
+        None => refusal.message.clone(),
     };
-    format!("the gateway responds {reason}")
+    format!("the gateway responds {}: {reason}", refusal.code.0)
 }
 
 /// Describes why a method is refused.
-pub(super) fn refusal(refusal: MethodRefusal) -> String {
+fn method_reason(refusal: MethodRefusal) -> String {
     let key = refusal.as_str();
-    let reason = match refusal {
+    match refusal {
         MethodRefusal::NodeMethods => {
             format!("the method acts on the node itself, and {key} does not name it")
         }
@@ -79,8 +68,7 @@ pub(super) fn refusal(refusal: MethodRefusal) -> String {
         | MethodRefusal::ChainDeny
         | MethodRefusal::GroupDeny
         | MethodRefusal::KeyDeny => format!("{key} contains the method"),
-    };
-    format!("the gateway responds -32601: {reason}")
+    }
 }
 
 /// Describes a rule that matched, and its effect.
@@ -108,30 +96,14 @@ pub(super) fn group(group: &Group) -> String {
 }
 
 /// Describes a limit that applies to a call.
-pub(super) fn limit(
-    limit: &Limit,
-    zone: &Zone,
-    method: Option<&Method>,
-    grant: Option<&Grant>,
-) -> String {
-    let cost_note = match (zone.cost, method) {
-        (CallCost::Weight, Some(method)) if method.weight > 1 => {
-            format!(", where the call counts as {}", method.weight)
-        }
-        _ => String::new(),
+pub(super) fn limit(applied: &AppliedLimit, limit: &Limit, zone: &Zone) -> String {
+    let rate_source = if applied.kind == limit.kind { "" } else { " (the key's own)" };
+    let cost_note = match applied.cost {
+        1 => String::new(),
+        cost => format!(", where the call counts as {cost}"),
     };
     let dry_run = if limit.dry_run { ", in dry run" } else { "" };
-    let mut kind = limit.kind;
-    let mut rate_source = "";
-    if let (LimitKind::Rate(terms), Some(grant)) = (&mut kind, grant)
-        && zone.key.contains(&KeyPart::Key)
-        && (grant.rate.is_some() || grant.burst.is_some())
-    {
-        terms.rate = grant.rate.unwrap_or(terms.rate);
-        terms.burst = grant.burst.unwrap_or(terms.burst);
-        rate_source = " (the key's own)";
-    }
-    let description = source::describe_limit(&kind, zone);
+    let description = source::describe_limit(&applied.kind, zone);
     format!("{description}{rate_source}{cost_note}{dry_run}; else status {}", limit.status)
 }
 

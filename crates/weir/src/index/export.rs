@@ -8,8 +8,9 @@ use clap::Args;
 use index::export::{self, ExportError, Table};
 
 use super::{IndexArgs, format_bytes, progress_bar};
-use crate::load::EXIT_INTERRUPTED;
-use crate::{EXIT_FAULTY, stop};
+use crate::exit_code::{EXIT_FAULTY, EXIT_INTERRUPTED};
+use crate::out::OutFolder;
+use crate::stop;
 
 /// Export Parquet tables, or requests for load tests
 ///
@@ -20,20 +21,20 @@ use crate::{EXIT_FAULTY, stop};
 #[command(after_long_help = "\
 Examples:
   weir index export --db chain.db --out tables --what blocks,transactions,logs
-  weir index export --db chain.db --out tables --what logs --from 20000000 --to 20009999
-  duckdb -c \"SELECT address, count(*) FROM 'tables/logs.parquet' GROUP BY 1 ORDER BY 2 DESC LIMIT 9\"
+  weir index export --db chain.db --out logs --what logs --from 20000000 --to 20009999
+  duckdb -c \"SELECT address, count(*) FROM 'logs/logs.parquet' GROUP BY 1 ORDER BY 2 DESC LIMIT 9\"
   weir index export --db chain.db --corpus calls.jsonl --count 10000 --seed 7
   weir load http://127.0.0.1:8545 --requests calls.jsonl
 
 Exit codes: 0 written; 1 data are not in the index, or cannot be read or written; 2 faulty
 arguments; 6 interrupted: unfinished tables are removed.")]
+#[command(mut_arg("out", |arg| arg.help("Folder for the tables")))]
 pub(crate) struct Export {
     #[command(flatten)]
     database: IndexArgs,
 
-    /// Folder for the tables; existing tables are replaced
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    folder: OutFolder,
 
     /// Tables to export: blocks, transactions and logs, separated by commas
     #[arg(
@@ -73,16 +74,18 @@ pub(crate) struct Export {
 
 impl Export {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
-        if self.out.is_none() && self.corpus.is_none() {
+        if self.folder.path().is_none() && self.corpus.is_none() {
             eprintln!("weir index export: give --out for tables, --corpus for requests, or both");
             return Ok(ExitCode::from(EXIT_FAULTY));
         }
         self.what.sort_unstable_by_key(|table| table.name());
         self.what.dedup();
+        let files: Vec<String> = self.what.iter().map(|table| table.file_name()).collect();
+        self.folder.create(&files.iter().map(String::as_str).collect::<Vec<_>>())?;
         let mut reader = self.database.reader()?;
         let range = export::range(reader.stored_range()?, self.from, self.to)?;
         let (first_block, last_block) = range;
-        if let Some(folder) = &self.out {
+        if let Some(folder) = self.folder.path() {
             let stop = stop::flag_on_signals("ending")?;
             let bar = progress_bar(self.quiet, last_block - first_block + 1);
             let mut on_block = |number: u64| {

@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::{IndexArgs, NODE, NodeArgs, format_bytes};
-use crate::load::EXIT_INTERRUPTED;
-use crate::{EXIT_FAULTY, stop};
+use crate::exit_code::{EXIT_FAULTY, EXIT_INTERRUPTED};
+use crate::stop;
 
 /// Interval at which samples are written and the progress bar is redrawn.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -124,12 +124,14 @@ impl Sync {
             settings: self.database.settings()?,
             patience: (self.patience > 0).then(|| Duration::from_secs(self.patience)),
         };
-        let store = store::open(&self.database.db, options.settings)?;
+        let location = &self.database.db;
+        let is_new_file = matches!(location, Location::File(path) if !path.exists());
+        let store = store::open(location, options.settings)?;
         let progress = ProgressOutput::new(self.quiet);
         let done = AtomicBool::new(false);
         let start = Instant::now();
         let (outcome, samples_result) = std::thread::scope(|scope| {
-            let output = scope.spawn(|| progress.run(samples, &self.database.db, &done));
+            let output = scope.spawn(|| progress.run(samples, location, &done));
             let outcome = index::sync::sync(store, &options, &progress, &stop);
             done.store(true, Ordering::Relaxed);
             output.thread().unpark();
@@ -139,6 +141,11 @@ impl Sync {
             }
         });
         progress.finish();
+        // A sync that fails before the first block leaves no files behind. Its own error says more
+        // than that of a failed deletion.
+        if is_new_file && !matches!(outcome, Ok(SyncOutcome::Complete)) {
+            let _ = store::delete_uninitialized(location);
+        }
         let outcome = outcome?;
         samples_result.context("cannot write samples")?;
         if !self.quiet {

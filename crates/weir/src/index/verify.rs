@@ -8,6 +8,7 @@ use clap::Args;
 use index::audit::{self, AuditStep, FINDINGS_MAX, Finding, Report};
 use index::fragments::hash_text;
 use index::nodes::{Call, Client, Endpoint, RpcError};
+use index::planner::verification::recorded_level;
 use index::reader::Reader;
 use index::verify::Level;
 use wire::hex;
@@ -15,7 +16,7 @@ use wire::json::walk;
 use wire::quantity;
 
 use super::{IndexArgs, NODE, NodeArgs, progress_bar};
-use crate::load::EXIT_INTERRUPTED;
+use crate::exit_code::EXIT_INTERRUPTED;
 use crate::stop;
 
 /// Verify that an index is complete and correct
@@ -168,7 +169,7 @@ fn compare_block(
 /// Then the level is off, and the reason is printed. Otherwise the level is full.
 fn default_level(reader: &Reader) -> Level {
     let recorded = &reader.metadata().verification;
-    if recorded.parse::<Level>().is_ok() {
+    if recorded_level(recorded).is_some() {
         return Level::Full;
     }
     eprintln!("hashes are not verified: {recorded}");

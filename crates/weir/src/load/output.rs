@@ -22,14 +22,17 @@ use lab_model::record::Totals;
 use lab_model::results::run::RunResult;
 
 use crate::ci::CiOutput;
+use crate::out::OutFolder;
 use crate::terminal::stdout_colour;
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
+#[command(mut_arg("out", |arg| arg.help(
+    "Write everything to a folder: result.json, report.html, report.md, histograms, time series"
+)))]
 pub(crate) struct Output {
-    /// Write everything to a folder: result.json, report.html, report.md, histograms, time series
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    folder: OutFolder,
 
     /// Write the result as JSON; - prints it on standard output instead of the text
     #[arg(long, value_name = "FILE")]
@@ -106,13 +109,13 @@ impl Output {
         }
     }
 
-    /// Starts the progress output and the metrics exports. Creates the output folder, so that an
-    /// error is reported before the run.
+    /// Creates the output folder, so that an error is reported before the run.
+    pub(super) fn create_folder(&self) -> Result<()> {
+        self.folder.create(&report::RESULT_FILES)
+    }
+
+    /// Starts the progress output and the metrics exports.
     pub(super) fn start(&self, plan: &Arc<Plan>, stop: &Arc<Stop>) -> Result<Sinks> {
-        if let Some(dir) = &self.out {
-            let context = || format!("cannot make the folder {}", dir.display());
-            std::fs::create_dir_all(dir).with_context(context)?;
-        }
         let labels = Labels::parse(&self.metric_label)?;
         let push_settings = self.remote_write.as_ref().map(|url| Settings {
             names: self.metric_names,
@@ -163,7 +166,7 @@ impl Output {
     pub(super) fn write(&self, result: &RunResult, totals: &Totals, plan: &Plan) -> Result<()> {
         let methods = &plan.methods;
         let mut results = Vec::new();
-        if let Some(dir) = &self.out {
+        if let Some(dir) = self.folder.path() {
             let write_result = report::write_folder(dir, result, totals, methods);
             results.push(write_result.map(|_| ()).map_err(anyhow::Error::from));
             if !self.quiet && results.iter().all(Result::is_ok) {

@@ -21,7 +21,7 @@ use index::nodes::Endpoint;
 use index::planner::range::SyncEnd;
 use index::reader::Reader;
 use index::search::SearchLimits;
-use index::serve::{Lookup, METHODS, QueryContext, Snapshot};
+use index::serve::{self, Lookup, QueryContext, Snapshot};
 use index::store::{self, Location, Settings, StoreError};
 use index::sync::{Event, Observer, Options, Progress, SyncError};
 use tokio::sync::oneshot;
@@ -85,7 +85,7 @@ impl Index for Readers {
     }
 
     fn serves(&self, method: &str) -> bool {
-        METHODS.contains(&method)
+        serve::methods().any(|name| name == method)
     }
 
     fn start_query(&self, query: IndexQuery, sender: oneshot::Sender<IndexResult>) {

@@ -8,25 +8,25 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use lab::report::checks::Checks;
-use lab::report::{self, Report};
+use lab::report::{self, RESULT_FILES};
 use lab::run::Stop;
 use lab::self_check;
-use lab::study::StudyFault;
 use lab::study::load::file::{self, LoadStudy as Study};
 use lab::study::load::runner::{self, Event, LoadStudyRuns, StudyContext};
 use lab::study::load::store::Store;
-use lab::study::runner::ProcessGroups;
+use lab::study::{ProcessGroups, StudyFault, load};
 use lab_model::plan;
 use lab_model::record::Totals;
-use lab_model::results::load_study::{EndReason, LoadStudyResult};
+use lab_model::results::load_study::{EndReason, LoadStudyResult, PlanResult, RatioVerdict};
 use lab_model::results::run::RunResult;
 
 use super::{RunFolder, argument_error, parse_duration, stop_study_on_signals};
 use crate::ci::CiOutput;
-use crate::compare::resampling_source;
-use crate::load::{EXIT_INTERRUPTED, EXIT_INVALID, EXIT_SELF_CHECK, report_self_check};
+use crate::exit_code::{EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_SELF_CHECK};
+use crate::load::report_self_check;
+use crate::out::OutFolder;
 use crate::terminal::{ProgressOutput, stdout_colour};
+use crate::variant::resampling_source;
 
 /// Find which variant responds faster, and by how much
 ///
@@ -39,7 +39,8 @@ use crate::terminal::{ProgressOutput, stdout_colour};
 ///
 /// The result is one table of methods and variants for each plan, with changes, 95 % intervals and
 /// a verdict: better, worse, negligible, same, or cannot tell. Each round counts as one sample.
-/// P-values are corrected for the number of methods and metrics (Holm).
+/// P-values are corrected for the number of methods and metrics (Holm). A file may limit the ratio
+/// of a variant to the first one with `ratio_max`: the exit code says if all such limits are kept.
 ///
 /// With --out, each run is written to the folder as soon as it ends. The same command continues an
 /// interrupted or killed study after its last complete round. For a finished study, it only reports
@@ -52,12 +53,21 @@ Examples:
   weir study load studies/harmony-methods.toml --time-max 10m --markdown
 
 Exit codes:
-  0  the study is complete, with any result
+  0  the study is complete, and keeps every ratio_max of its file
   1  a server or a run could not be started, or a file could not be written
   2  faulty study file, plan or arguments, or --out is the folder of another study
-  4  no reliable result: fewer than two rounds can be compared
+  3  a ratio is above its ratio_max
+  4  no reliable result: fewer than two rounds can be compared, or the interval of a ratio contains
+     its ratio_max
   6  interrupted by Ctrl-C: complete rounds are kept and reported; a second Ctrl-C ends at once
   7  a fault of weir itself: its result contradicts its own evidence")]
+#[command(mut_arg("out", |arg| arg.help(
+    "Write study.json, report.html, report.md and the files of all runs to a folder, and continue the \
+     study that the folder holds"
+)))]
+#[command(mut_arg("force", |arg| arg.help(
+    "Replace the files of another command's result; the runs of another study are never replaced"
+)))]
 pub(super) struct LoadStudy {
     /// A study file with `study = \"load\"` (docs/load-study-file.md lists all keys)
     #[arg(value_name = "STUDY.TOML")]
@@ -87,10 +97,8 @@ pub(super) struct LoadStudy {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     time_max: Option<Duration>,
 
-    /// Write study.json, report.html, report.md and the files of all runs to a folder, and continue
-    /// the study that the folder holds
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    folder: OutFolder,
 
     /// Print the result as JSON of schema weir.study-load/1 instead of text
     #[arg(long, conflicts_with = "markdown")]
@@ -144,11 +152,10 @@ impl LoadStudy {
         if !self.quiet {
             study.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
         }
-        if let Some(dir) = &self.out {
-            let context = || format!("cannot make the folder {}", dir.display());
-            std::fs::create_dir_all(dir).with_context(context)?;
-        }
-        let folder = RunFolder::new(self.out.as_deref())?;
+        // The same study continues in its folder, which then has a report already.
+        let continues = self.folder.path().is_some_and(Store::has_study);
+        self.folder.create(if continues { &[] } else { &RESULT_FILES })?;
+        let folder = RunFolder::new(self.folder.path())?;
         let store = match Store::open(&folder.path, &study) {
             Ok(store) => store,
             Err(fault) => return Ok(argument_error(&fault.to_string())),
@@ -217,27 +224,33 @@ impl LoadStudy {
 
     /// Prints the result and writes its files.
     fn write(&self, result: &LoadStudyResult) -> Result<()> {
-        let report = Report::load_study(result);
+        let report = load::report(result);
         match () {
             () if self.json => println!("{}", serde_json::to_string_pretty(result)?),
             () if self.markdown => print!("{}", report.markdown()),
             () => print!("{}", report.text(stdout_colour())),
         }
-        if let Some(dir) = &self.out {
-            let written = report::write_load_study(dir, result)
+        if let Some(dir) = self.folder.path() {
+            let written = load::write(dir, result)
                 .with_context(|| format!("cannot write the result to {}", dir.display()))?;
             if !self.quiet {
                 written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
             }
         }
-        self.ci.write(&Checks::load_study(result), &report)
+        self.ci.write(&load::checks(result), &report)
     }
 }
 
+/// Returns the exit code of a result. Limits of ratios decide about their plans, even if the load
+/// generator limited all rounds: the CPU time of a request is known in such rounds.
 fn exit_code(result: &LoadStudyResult) -> u8 {
+    let is_undecided =
+        |plan: &PlanResult| plan.ratios.is_empty() && plan.rounds < ROUNDS_COMPARED_MIN;
     match result.end {
         EndReason::Interrupted => EXIT_INTERRUPTED,
-        _ if result.plans.iter().any(|plan| plan.rounds < ROUNDS_COMPARED_MIN) => EXIT_INVALID,
+        _ if result.ratio_verdict() == Some(RatioVerdict::Broken) => EXIT_FAILED,
+        _ if result.ratio_verdict() == Some(RatioVerdict::CannotTell) => EXIT_INVALID,
+        _ if result.plans.iter().any(is_undecided) => EXIT_INVALID,
         _ => 0,
     }
 }

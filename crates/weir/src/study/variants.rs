@@ -7,6 +7,8 @@ use lab::analysis::sync::VariantRuns;
 use lab::study::poll::Node;
 use lab::study::read::{FileFormat, read_run};
 
+use crate::variant::{split_name, variant_name};
+
 /// Maximum number of runs of one variant.
 const RUNS_MAX: usize = 64;
 
@@ -64,21 +66,6 @@ pub(super) fn parse_nodes(arguments: &[String]) -> Result<Vec<Node>, String> {
         }
     };
     arguments.iter().map(parse_node).collect()
-}
-
-/// Splits `NAME=VALUE`. Returns `None` and the whole text if there is no name. An equals sign after
-/// a slash is part of a path or URL.
-pub(crate) fn split_name(text: &str) -> (Option<&str>, &str) {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() && !name.contains('/') => (Some(name), value),
-        _ => (None, text),
-    }
-}
-
-/// Default name of a variant: the file name without its extension.
-pub(crate) fn variant_name(path: &Path) -> String {
-    path.file_stem()
-        .map_or_else(|| "variant".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
 
 /// Puts the folder's name in front of each name that two or more variants have.

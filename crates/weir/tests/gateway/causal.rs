@@ -5,7 +5,7 @@
 //! transaction, and read the head and the state right after it. The gateways poll geth rarely, so
 //! most receipts arrive before the gateway has polled their blocks.
 //!
-//! `WEIR_CAUSAL_TRANSFERS` sets the number of transfers, each followed by ten clients. The test prints
+//! `WEIR_CAUSAL_TRANSFERS` sets the number of transfers, each followed by all clients. The test prints
 //! how much later than geth itself the gateways have a receipt.
 //!
 //! Needs geth. `test_support::programs` documents what happens if it is not installed.
@@ -32,6 +32,8 @@ const GETH: &str = "geth";
 /// A client of a gateway, or of geth.
 enum TestClient {
     Http(Box<Client>),
+    /// Sends each call twice, in one batch.
+    Batch(Box<Client>),
     WebSocket(Box<WebSocketClient>),
 }
 
@@ -41,6 +43,11 @@ impl TestClient {
         let answer: Value = match self {
             TestClient::Http(client) => {
                 serde_json::from_str(client.call("/", &call).text()).unwrap()
+            }
+            TestClient::Batch(client) => {
+                let batch = [b"[", &*call, b",", &*call, b"]"].concat();
+                let answers = client.call("/", &batch);
+                serde_json::from_str::<[Value; 2]>(answers.text()).unwrap()[1].take()
             }
             TestClient::WebSocket(client) => client.ask(&call),
         };
@@ -100,6 +107,7 @@ fn follow_transfers(period: u8, transfers: u64) {
     let mut clients = Vec::new();
     for (name, gateway) in &gateways {
         clients.push((*name, TestClient::Http(Box::new(gateway.client()))));
+        clients.push((*name, TestClient::Batch(Box::new(gateway.client()))));
         let websocket = WebSocketClient::open(&gateway.address);
         clients.push((*name, TestClient::WebSocket(Box::new(websocket))));
     }
@@ -139,6 +147,11 @@ fn reads_after_a_receipt_show_its_block_if_each_transaction_makes_a_block() {
 #[test]
 fn reads_after_a_receipt_show_its_block_if_blocks_come_each_second() {
     follow_transfers(1, 4);
+}
+
+#[test]
+fn reads_after_a_receipt_show_its_block_if_blocks_come_each_two_seconds() {
+    follow_transfers(2, 2);
 }
 
 #[test]

@@ -1,20 +1,25 @@
 //! Goal: the Helm chart renders the objects that its values describe, and rejects wrong values. Its
 //! objects are valid, and `weir check` accepts its `gateway.toml`.
 //!
-//! Method: real Helm and a real Kubernetes API server. Each values file in `chart/rendered` has the
-//! expected objects beside it (`UPDATE_EXPECT=1` rewrites them). Helm must reject the values files
-//! in `chart/rejected`. The values in `docs/kubernetes.md` are tested too.
+//! Method: real Helm and the recorded schemas of a Kubernetes API server. Each values file in
+//! `chart/rendered` has the expected objects beside it (`UPDATE_EXPECT=1` rewrites them). Helm must
+//! reject the values files in `chart/rejected`. The values in `docs/kubernetes.md` are tested too.
+//! With `cargo xtask check --full`, a real API server validates the objects, and its schemas must be
+//! the recorded ones.
 
 mod api_server;
+mod schemas;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use serde_json::Value;
 use tempfile::TempDir;
 use test_support::programs;
 
 use api_server::{ApiServer, Object, Response};
+use schemas::Schemas;
 
 /// The Kubernetes version for which Helm renders. A Helm that `go install` builds would assume an
 /// old version.
@@ -34,14 +39,34 @@ const KINDS: [&str; 10] = [
     "ServiceAccount",
     "ServiceMonitor",
 ];
-/// Faults that the API server must report: the kind of an object, a text in it, the faulty text
-/// that replaces that text, and an expected part of the response.
-const FAULTS: [[&str; 4]; 4] = [
+/// Definitions of the custom resources that the chart can render.
+const CUSTOM_RESOURCES: [&str; 2] = [
+    "testdata/prometheus-operator/monitoring.coreos.com_prometheusrules.yaml",
+    "testdata/prometheus-operator/monitoring.coreos.com_servicemonitors.yaml",
+];
+/// Faults that the schemas and the API server must report: the kind of an object, a text in it, the
+/// faulty text that replaces that text, and an expected part of the report.
+const FAULTS: [[&str; 4]; 3] = [
     ["Deployment", "revisionHistoryLimit:", "revisionHistoryLimits:", "revisionHistoryLimits"],
     ["ServiceMonitor", "path: /metrics", "paths: /metrics", "paths"],
+    ["HorizontalPodAutoscaler", "maxReplicas: 8", "maxReplicas: many", "maxReplicas"],
+];
+/// Faults that only the API server reports.
+const SERVER_FAULTS: [[&str; 4]; 2] = [
     ["HorizontalPodAutoscaler", "maxReplicas: 8", "maxReplicas: 0", "spec.maxReplicas"],
     // The server only warns about this fault.
     ["Deployment", "Escalation: false", "Escalation: true", "would violate PodSecurity"],
+];
+/// A chart whose only template prints the files of the chart's folder `objects` as JSON. Helm parses
+/// YAML as Kubernetes does.
+const CONVERTER: [(&str, &str); 2] = [
+    ("Chart.yaml", "apiVersion: v2\nname: converter\nversion: 0.1.0\n"),
+    (
+        "templates/objects.yaml",
+        r#"{{ $items := list }}{{ range $file, $bytes := .Files.Glob "objects/*" -}}
+{{ $items = append $items ($.Files.Get $file | fromYaml) }}{{ end -}}
+{{ dict "items" $items | toJson }}"#,
+    ),
 ];
 
 fn root() -> PathBuf {
@@ -101,6 +126,28 @@ impl Helm {
             true => Ok(text(output.stdout)),
             false => Err(text(output.stderr)),
         }
+    }
+
+    /// Converts YAML documents to JSON.
+    fn convert_to_json(&self, documents: &[impl AsRef<str>]) -> Vec<Value> {
+        let chart = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let file = chart.path().join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        CONVERTER.iter().for_each(|(name, text)| write(name, text));
+        for (number, document) in documents.iter().enumerate() {
+            write(&format!("objects/{number:04}"), document.as_ref());
+        }
+        let output = self.run(&["template", "test", chart.path().to_str().unwrap()]);
+        assert!(output.status.success(), "{}", text(output.stderr));
+        let printed = text(output.stdout);
+        let json = printed.lines().find(|line| line.starts_with('{')).expect(&printed);
+        let list: Value = serde_json::from_str(json).unwrap();
+        let items = list["items"].as_array().unwrap();
+        assert_eq!(items.len(), documents.len(), "{printed}");
+        items.clone()
     }
 }
 
@@ -187,18 +234,43 @@ fn rendered_objects(helm: &Helm) -> Vec<Object> {
 fn start_api_server() -> Option<ApiServer> {
     let server = ApiServer::start()?;
     server.create_namespace();
-    for resource in ["prometheusrules", "servicemonitors"] {
-        let file = format!("testdata/prometheus-operator/monitoring.coreos.com_{resource}.yaml");
+    for file in CUSTOM_RESOURCES {
         let definition = std::fs::read_to_string(root().join(file)).unwrap();
         server.define(&Object::parse(&definition));
     }
     Some(server)
 }
 
+/// Returns the first object with the fault, after its text was replaced.
+fn plant(objects: &[Object], [kind, text, faulty, _]: [&str; 4]) -> Object {
+    let has_text = |object: &&Object| object.kind == kind && object.yaml.contains(text);
+    let object = objects.iter().find(has_text).unwrap_or_else(|| panic!("no {kind}: {text}"));
+    Object::parse(&object.yaml.replace(text, faulty))
+}
+
+#[test]
+fn the_recorded_schemas_accept_all_objects_and_reject_planted_faults() {
+    let Some(helm) = Helm::find() else { return };
+    let schemas = Schemas::read(&helm);
+    let objects = rendered_objects(&helm);
+    let kinds: BTreeSet<&str> = objects.iter().map(|object| object.kind.as_str()).collect();
+    assert_eq!(kinds, BTreeSet::from(KINDS), "the cases render every kind");
+    let texts: Vec<&str> = objects.iter().map(|object| object.yaml.as_str()).collect();
+    for object in helm.convert_to_json(&texts) {
+        let faults = schemas.find_faults(&object);
+        assert!(faults.is_empty(), "{faults:#?}\n{object:#}");
+    }
+    let planted = FAULTS.map(|fault| plant(&objects, fault).yaml);
+    for (object, [.., expected]) in helm.convert_to_json(&planted).iter().zip(FAULTS) {
+        let faults = schemas.find_faults(object);
+        assert!(faults.iter().any(|fault| fault.contains(expected)), "{expected}: {faults:#?}");
+    }
+}
+
 /// The server accepts the objects without a warning, both when they are created and by server-side
 /// apply. It warns about pods that do not meet the pod security standard `restricted`.
 #[test]
-fn an_api_server_accepts_all_objects_and_reports_planted_faults() {
+fn an_api_server_accepts_all_objects_reports_planted_faults_and_has_the_recorded_schemas() {
     let Some(helm) = Helm::find() else { return };
     let Some(server) = start_api_server() else { return };
     let objects = rendered_objects(&helm);
@@ -207,16 +279,15 @@ fn an_api_server_accepts_all_objects_and_reports_planted_faults() {
         let complaints: Vec<String> = responses.iter().filter_map(Response::complaint).collect();
         assert!(complaints.is_empty(), "{complaints:#?}\n{}", object.yaml);
     }
-    let kinds: BTreeSet<&str> = objects.iter().map(|object| object.kind.as_str()).collect();
-    assert_eq!(kinds, BTreeSet::from(KINDS), "the cases render every kind");
-    for [kind, text, faulty, expected] in FAULTS {
-        let has_text = |object: &&Object| object.kind == kind && object.yaml.contains(text);
-        let object = objects.iter().find(has_text).unwrap_or_else(|| panic!("no {kind}: {text}"));
-        for response in server.validate(&Object::parse(&object.yaml.replace(text, faulty))) {
-            let complaint = response.complaint().unwrap_or_else(|| panic!("accepted: {faulty}"));
-            assert!(complaint.contains(expected), "{complaint}");
+    for fault in FAULTS.into_iter().chain(SERVER_FAULTS) {
+        for response in server.validate(&plant(&objects, fault)) {
+            let complaint = response.complaint().unwrap_or_else(|| panic!("accepted: {fault:?}"));
+            assert!(complaint.contains(fault[3]), "{complaint}");
         }
     }
+    let documents = schemas::API_GROUPS.map(|group| server.read_schemas(group));
+    expect_test::expect_file![root().join("testdata/kubernetes/schemas.json")]
+        .assert_eq(&schemas::record(&documents));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use test_support::raw;
 use test_support::running::{Running, Weir};
-use test_support::wait::pause;
+use test_support::wait::{pause, wait_until};
 
 const CONNECTIONS: u64 = 50;
 const CALLS_PER_SECOND: u64 = 2_000;
@@ -281,4 +281,27 @@ fn two_stopped_processes_of_three_hold_no_call_for_long() {
     assert!(p999 < Duration::from_millis(800), "p99.9 {p999:?}, slowest {slowest:?}");
     assert!(slowest < Duration::from_secs(2), "p99.9 {p999:?}, slowest {slowest:?}");
     assert_no_failures("two stopped for 5 s", result);
+}
+
+/// One node is frozen, one is dead, and the third claims a head that is too high to be true.
+#[test]
+fn a_head_that_stands_still_is_logged_with_the_reason() {
+    let mut cluster = Cluster::new();
+    for node in 0..3 {
+        cluster.wait_for(node, "healthy", has_state("healthy"));
+    }
+    cluster.kill(1);
+    let has_line = |text: &str| cluster.gateway.log().contains(text);
+    cluster.post_to_admin(0, "/freeze", b"");
+    cluster.post_to_admin(2, "/faults", br#"{"ahead_blocks":100000}"#);
+    wait_until("the log reports the stall", || has_line("the head stands still"));
+    let log = cluster.gateway.log();
+    let line = log.lines().find(|line| line.contains("the head stands still")).unwrap();
+    let upstream = format!("upstream=\"{}\"", cluster.addresses[2]);
+    for part in [" WARN ", "chain=", "head=", &upstream, "number=10", "why="] {
+        assert!(line.contains(part), "no {part} in {line}");
+    }
+    cluster.post_to_admin(2, "/faults", br#"{"ahead_blocks":0}"#);
+    cluster.post_to_admin(0, "/thaw", b"");
+    wait_until("the log reports the end", || has_line("the head moves again"));
 }

@@ -19,6 +19,7 @@ mod clients;
 mod conformance;
 mod cordon;
 mod dashboard;
+mod explain;
 mod failover;
 mod filters;
 mod heads;

@@ -17,16 +17,11 @@ use test_support::raw::Client;
 use test_support::running::{Running, Weir};
 use test_support::wait::wait_until;
 
+use crate::support::set_faults;
+
 /// Starts a node with an admin address and these further arguments.
 fn node(arguments: &[&str]) -> Running {
     Weir::node().admin().args(&[&["--block-time", "1h"], arguments].concat()).start()
-}
-
-/// Changes a node's fault settings.
-fn set_faults(node: &Running, settings: &Value) {
-    let admin = node.admin.as_deref().unwrap();
-    let answer = Client::connect(admin).call("/faults", settings.to_string().as_bytes());
-    assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
 /// Returns what `/status` reports about the first upstream.

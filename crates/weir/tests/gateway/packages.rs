@@ -248,24 +248,3 @@ fn completions_know_the_commands() {
     let completed = output(Command::new(bash).args(["-c", &format!("{script}\n{question}")]));
     assert_eq!(completed.trim_end(), "uncordon");
 }
-
-#[test]
-fn man_pages_are_formatted_without_a_warning() {
-    let Some(man) = programs::require("man") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    output(Command::new(weir()).args(["generate-docs", "--man"]).arg(folder.path()));
-    let pages: Vec<_> =
-        std::fs::read_dir(folder.path()).unwrap().map(|page| page.unwrap()).collect();
-    assert!(pages.len() > 20, "only {} pages", pages.len());
-    for page in pages {
-        let mut command = Command::new(&man);
-        command.args(["--warnings", "--encoding=UTF-8", "--local-file"]).arg(page.path());
-        let output = command.env("LC_ALL", "C.UTF-8").env("MANWIDTH", "80").output().unwrap();
-        let warnings = String::from_utf8_lossy(&output.stderr);
-        // man warns that it cannot justify a line before a long hash, which is harmless.
-        let mut faults = warnings.lines().filter(|line| !line.contains("cannot adjust line"));
-        assert!(output.status.success(), "{:?}: {warnings}", page.path());
-        assert_eq!(faults.next(), None, "{:?}", page.path());
-        assert!(!output.stdout.is_empty());
-    }
-}

@@ -189,7 +189,7 @@ fn an_invalid_file_leaves_the_old_configuration_in_use_and_is_explained() {
     let reason = reported["config"]["last_reload"]["why"].as_str().unwrap();
     for key in ["server.threds", "call.deadline", "upstream.weight"] {
         assert!(reason.contains(key), "{key} is not in {reason}");
-        assert!(gateway.log().contains(key), "{key} is not in the log: {}", gateway.log());
+        wait_until(&format!("{key} in the log"), || gateway.log().contains(key));
     }
     assert_eq!(reported["config"]["generation"], 1);
     assert_eq!(reported["chains"][0]["upstreams"][0]["name"], "n0");

@@ -308,6 +308,14 @@ fn whatever_happens_answers_are_right() {
 }
 
 #[test]
+fn an_upstream_that_fails_does_not_end_the_search_for_a_block() {
+    // Of three upstreams one is ejected, one lacks the block of every third call, and one returns
+    // invalid responses.
+    let outcome = simulate(6395, 1_000, FailurePlan::Random, Adversary::default());
+    outcome.assert_correct("seed 6395");
+}
+
+#[test]
 fn answers_are_right_on_a_chain_with_heights_without_a_block() {
     let pace = Pace { skip_every: Some(7), ..VIRTUAL };
     let outcome = simulate_at(pace, 10, CALLS, FailurePlan::Random, Adversary::default());

@@ -2,15 +2,16 @@
 //! receives the spans of sampled requests with the right parents, and never delays a call. No span
 //! contains a secret. The buckets of histograms contain the ids of sampled traces as exemplars.
 //!
-//! Method: proxies between the gateway and simulated nodes record the headers. A real OpenTelemetry
-//! Collector receives the spans and forwards them as JSON.
-//!
-//! Needs otelcol. `test_support::programs` documents what happens if it is not installed.
+//! Method: proxies between the gateway and simulated nodes record the headers. A server receives the
+//! spans and decodes them by the protocol's own field numbers. One test, of
+//! `cargo xtask check --full`, repeats the tests of spans with a real OpenTelemetry Collector, which
+//! forwards them as JSON.
 
 mod collector;
 mod delays;
 mod exemplars;
 mod headers;
+mod otlp;
 mod recorder;
 mod secrets;
 mod spans;

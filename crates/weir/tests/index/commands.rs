@@ -280,7 +280,8 @@ fn blocks_transactions_and_receipts_are_printed_unchanged() {
 #[test]
 fn logs_are_printed_as_json_lines_and_as_csv() {
     let (_folder, file) = copy_full_index();
-    let all = logs(&mut reader(&file));
+    let mut reader = reader(&file);
+    let all = logs(&mut reader);
     let print = |arguments: &[&str]| -> Vec<Value> {
         let out = run_ok(&[&["query", "logs"], arguments].concat(), &file);
         out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -312,20 +313,22 @@ fn logs_are_printed_as_json_lines_and_as_csv() {
     let mut lines = csv.lines();
     assert_eq!(
         lines.next().unwrap(),
-        "block_number,block_hash,transaction_index,transaction_hash,log_index,address,topic0,topic1,\
-         topic2,topic3,data"
+        "block_number,block_hash,block_timestamp,transaction_index,transaction_hash,log_index,\
+         address,topic0,topic1,topic2,topic3,data"
     );
     assert_eq!(lines.clone().count(), all.len());
     for (line, log) in lines.zip(&all) {
         let fields: Vec<&str> = line.split(',').collect();
-        assert_eq!(fields.len(), 11, "{line}");
+        assert_eq!(fields.len(), 12, "{line}");
         assert_eq!(fields[0], block_number(log).to_string());
-        assert_eq!(fields[3], log["transactionHash"]);
-        assert_eq!(fields[5], log["address"]);
+        let block = reader.store().block_hash_and_timestamp(block_number(log)).unwrap();
+        assert_eq!(fields[2], block.unwrap().1.to_string());
+        assert_eq!(fields[4], log["transactionHash"]);
+        assert_eq!(fields[6], log["address"]);
         for position in 0..4 {
-            assert_eq!(fields[6 + position], log["topics"][position].as_str().unwrap_or_default());
+            assert_eq!(fields[7 + position], log["topics"][position].as_str().unwrap_or_default());
         }
-        assert_eq!(fields[10], log["data"]);
+        assert_eq!(fields[11], log["data"]);
     }
     let out = run_failing(&["query", "logs", "--to", "61"], &file);
     assert!(out.contains("blocks 0 to 61: the index has 0 to 60"), "{out}");
@@ -375,6 +378,10 @@ fn tables_and_requests_are_exported() {
     assert!(matches!(exit_code, Some(0 | 4 | 5)), "{exit_code:?}: {printed}");
     assert!(!printed.contains("rpc error"), "{printed}");
     assert_eq!(weir(&["export"], &file).code, 2);
-    let out = run_failing(&["export", "--out", tables, "--to", "99"], &file);
+    let repeated = weir(&["export", "--out", tables], &file);
+    assert_eq!(repeated.code, 2, "{}", repeated.err);
+    assert!(repeated.err.contains("already has blocks.parquet"), "{}", repeated.err);
+    let other = folder.path().join("other");
+    let out = run_failing(&["export", "--out", other.to_str().unwrap(), "--to", "99"], &file);
     assert!(out.contains("blocks 0 to 99: the index has 0 to 60"), "{out}");
 }

@@ -397,6 +397,51 @@ fn a_last_block_that_a_reorg_dropped_is_replaced_before_it_becomes_final() {
     assert_ne!(new_hash, old_hash, "{}", output.text);
 }
 
+/// After a restart geth reports blocks as final too early, and corrects this later
+/// (`testdata/public-faults/index-finality-too-early.json`).
+#[test]
+fn blocks_that_were_final_too_early_are_replaced_once_the_node_corrects_its_finality() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = file(&folder);
+    let since = ["--since", "1700000000", "--block-time", "100000h"];
+    let start_node = |head: &str, more: &[&str]| {
+        let node =
+            Weir::node().admin().args(&[&["--head", head], &since[..], more].concat()).start();
+        node.set_node_settings(r#"{"keeping":{"finality_depth":4}}"#);
+        node
+    };
+    let before = start_node("100", &["--finality-depth", "90"]);
+    assert_eq!(sync(&[&before.url()], &file, &["--end", "100"]).code, Some(0));
+    let finalized = |file: &Path| {
+        let store = store::open_to_read(file, Settings::default()).unwrap();
+        store.stored_range().unwrap().unwrap().finalized
+    };
+    assert_eq!(finalized(&file), 96);
+    // The same chain later: 30 blocks up to block 100 have been replaced.
+    let after = start_node("130", &["--finality-depth", "90", "--reorg", "100:30"]);
+    let output = sync(&[&after.url()], &file, &["--end", "120"]);
+    assert_fails(&output, &["below block 97, which are final", "too early", "goes on once"]);
+    assert_eq!(last_block(&file), Some(100));
+    after.set_node_settings(r#"{"keeping":{"finality_depth":null}}"#);
+    let output = sync(&[&after.url()], &file, &["--end", "120"]);
+    assert_eq!(output.code, Some(0), "{}", output.text);
+    assert_eq!((last_block(&file), finalized(&file)), (Some(120), 70));
+}
+
+#[test]
+fn a_sync_that_fails_at_once_leaves_no_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = file(&folder);
+    assert_fails(&sync(&["http://127.0.0.1:1"], &file, &[]), &["refused"]);
+    let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert!(names.is_empty(), "{names:?}");
+    // An index that an earlier sync has initialized stays.
+    let node = node(&[]);
+    assert_eq!(sync(&[&node.url()], &file, &["--end", "20"]).code, Some(0));
+    assert_fails(&sync(&["http://127.0.0.1:1"], &file, &[]), &["refused"]);
+    assert_eq!(last_block(&file), Some(20));
+}
+
 #[test]
 fn a_node_that_fails_at_first_is_removed_if_it_is_on_another_chain() {
     let folder = tempfile::tempdir().unwrap();
@@ -443,30 +488,40 @@ fn a_file_records_its_lowest_verification_level() {
     }
 }
 
-/// Adds a transaction without a signature to block 16, as Polygon's nodes do after a sprint
-/// (`testdata/public-faults/state-sync-transaction.json`).
-fn add_state_sync(response: String) -> String {
-    let mut response: serde_json::Value = serde_json::from_str(&response).unwrap();
+/// Changes the block with this number in the response to a single call or a batch.
+fn change_block(
+    response: &str,
+    number: &str,
+    mut change: impl FnMut(&mut serde_json::Value),
+) -> String {
+    let mut response: serde_json::Value = serde_json::from_str(response).unwrap();
     let responses = match &mut response {
         serde_json::Value::Array(responses) => responses.iter_mut().collect(),
         single => vec![single],
     };
-    let zero = format!("0x{}", "0".repeat(40));
     for response in responses {
         let block = &mut response["result"];
-        if block.get("number").is_none_or(|number| number != "0x10") {
-            continue;
+        if block.get("number").is_some_and(|found| found == number) {
+            change(block);
         }
+    }
+    response.to_string()
+}
+
+/// Adds a transaction without a signature to block 16, as Polygon's nodes do after a sprint
+/// (`testdata/public-faults/state-sync-transaction.json`).
+fn add_state_sync(response: String) -> String {
+    let zero = format!("0x{}", "0".repeat(40));
+    change_block(&response, "0x10", |block| {
         let (hash, number) = (block["hash"].clone(), block["number"].clone());
-        let Some(transactions) = block["transactions"].as_array_mut() else { continue };
+        let Some(transactions) = block["transactions"].as_array_mut() else { return };
         transactions.push(serde_json::json!({
             "blockHash": hash, "blockNumber": number, "from": zero, "to": zero, "gas": "0x0",
             "gasPrice": "0x0", "hash": format!("0x{}", "ab".repeat(32)), "input": "0x",
             "nonce": "0x0", "transactionIndex": format!("{:#x}", transactions.len()),
             "value": "0x0", "type": "0x0", "v": "0x0", "r": "0x0", "s": "0x0",
         }));
-    }
-    response.to_string()
+    })
 }
 
 #[test]
@@ -484,4 +539,52 @@ fn a_block_that_cannot_be_verified_is_named_with_the_way_on() {
     let output = sync(&[&polygon], &file, &[&options[..4], &["--verify", "headers"]].concat());
     assert_eq!(output.code, Some(0), "{}", output.text);
     assert_eq!(last_block(&file), Some(50));
+}
+
+#[test]
+fn a_height_without_a_block_is_named_and_its_node_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let hint = "an index cannot hold a chain that skips heights";
+    for (skipped, expected) in [
+        ("null", ["block 9: the node does not have the block", "failed for too long"]),
+        ("error", ["block 9: error 12: requested epoch was a null round (9)", hint]),
+        ("below", ["block 9: block.number: is 8, but 9 was requested", hint]),
+    ] {
+        let node = node(&["--skip-every", "10", "--skipped", skipped]);
+        let output = sync(&[&node.url()], &folder.path().join(skipped), &["--end", "50"]);
+        assert_fails(&output, &expected);
+        assert!(!output.text.contains("removed"), "{}", output.text);
+    }
+}
+
+#[test]
+fn a_chain_with_known_unverifiable_transactions_is_verified_but_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = node(&["--chain-id", "137"]);
+    let polygon = start_proxy(&node.address, |_, response| add_state_sync(response));
+    let file = folder.path().join("polygon.db");
+    let options = ["--what", "blocks", "--end", "50"];
+    let output = sync(&[&polygon], &file, &options);
+    assert_eq!(output.code, Some(0), "{}", output.text);
+    assert_eq!(last_block(&file), Some(50));
+    let store = store::open_to_read(&file, Settings::default()).unwrap();
+    let verification = store.metadata().unwrap().unwrap().verification;
+    assert_eq!(verification, "full; blocks with state syncs of Polygon: headers");
+    let mut verify = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = verify.args(["index", "verify", "--db"]).arg(&file).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("sound (level full); 1 of them have transactions"), "{text}");
+    // The header of such a block is still verified, and all of any other block.
+    type Change = fn(&mut serde_json::Value);
+    let lies: [(&str, Change); 2] = [
+        ("0x10", |block| block["gasUsed"] = "0x7".into()),
+        ("0x11", |block| block["transactions"][0]["value"] = "0x7".into()),
+    ];
+    for (number, change) in lies {
+        let liar = start_proxy(&node.address, move |_, response| {
+            change_block(&add_state_sync(response), number, change)
+        });
+        let output = sync(&[&liar], &folder.path().join("liar.db"), &options);
+        assert_fails(&output, &["was removed"]);
+    }
 }

@@ -203,6 +203,7 @@ fn a_server_that_dies_in_the_middle_of_a_sync_keeps_whole_blocks() {
         assert!(text.contains("continues after them"), "{text}");
         let unreachable = weir(&["stats", "--db", &url]);
         assert_fails(&unreachable, &["postgres://***@127.0.0.1:", "refused"]);
+        assert!(!unreachable.err.contains("sync"), "{}", unreachable.err);
         server.restart();
         let location: Location = url.parse().unwrap();
         // The kill may have lost the last commits; in the first round that may be all of them.

@@ -36,28 +36,6 @@ fn check(arguments: &[&str], expected: Expect) {
 }
 
 #[test]
-fn pages_are_up_to_date() {
-    let arguments = ["generate-docs", "--dir", "docs", "--deploy", "deploy", "--check"];
-    let output = weir(&arguments).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-}
-
-#[test]
-fn a_stale_page_is_reported_and_then_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().to_str().unwrap();
-    let run = |more: &[&str]| {
-        let arguments = [&["generate-docs", "--dir", dir], more].concat();
-        weir(&arguments).output().unwrap().status.code().unwrap()
-    };
-    assert_eq!(run(&["--check"]), 1);
-    assert_eq!(run(&[]), 0);
-    assert_eq!(run(&["--check"]), 0);
-    std::fs::write(folder.path().join("cli.md"), "old").unwrap();
-    assert_eq!(run(&["--check"]), 1);
-}
-
-#[test]
 fn examples_are_right() {
     let mut count = 0;
     for entry in std::fs::read_dir(root().join("examples")).unwrap() {

@@ -4,6 +4,8 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 use test_support::proxy::start_proxy;
@@ -120,6 +122,25 @@ fn each_planted_difference_is_found_and_no_other() {
         assert!(lines.any(|line| line.contains(method) && line.contains(class)), "{text}");
         assert!(text.contains(pointer) && text.contains("0xdeadbeef"), "{text}");
     }
+}
+
+#[test]
+fn responses_that_are_wrong_now_and_then_are_unsteady() {
+    let node = node();
+    let objects = Arc::new(AtomicU64::new(0));
+    // One object in ten is wrong, so at most one of three responses in a row.
+    let proxy = start_proxy(&node.address, move |_, response| {
+        let is_object = response.contains("\"result\":{");
+        match is_object && objects.fetch_add(1, Ordering::Relaxed) % 10 == 9 {
+            true => response.replacen("\"result\":{", "\"result\":{\"hash\":\"0x0\",", 1),
+            false => response,
+        }
+    });
+    let (code, result) = equal_json(&[&node.url(), &proxy, "--blocks", "20", "-c", "1"]);
+    assert_eq!((code, &result["verdict"]), (3, &json!("unsteady")), "{result:#}");
+    let rows = result["differences"].as_array().unwrap();
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["unsteady"] == true), "{rows:#?}");
+    assert!(rows.iter().all(|row| row["pointer"] == "/result/hash"), "{rows:#?}");
 }
 
 #[test]

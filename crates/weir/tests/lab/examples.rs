@@ -44,7 +44,9 @@ fn every_example_is_in_the_table_and_the_table_has_no_others() {
 #[test]
 fn every_example_does_what_its_reader_expects() {
     let mut examples_by_text: BTreeMap<String, Vec<Example>> = BTreeMap::new();
-    for example in find::find_all() {
+    // The studies of the pages of results are in other texts, too.
+    let is_run = |example: &Example| !example.text.starts_with(find::RESULTS);
+    for example in find::find_all().into_iter().filter(is_run) {
         examples_by_text.entry(example.text.clone()).or_default().push(example);
     }
     let world = World::new();

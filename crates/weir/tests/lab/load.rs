@@ -12,6 +12,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use test_support::proxy::{start_proxy, start_proxy_with_status};
 use test_support::running::Weir;
 
 /// Writes a plan for a target, with the test's own `sections`. Returns the plan's path.
@@ -56,6 +57,53 @@ fn load_result(arguments: &[&str]) -> (i32, Value) {
 
 fn verdict_text(result: &Value) -> String {
     result["verdict"].to_string()
+}
+
+#[test]
+fn results_of_a_wrong_type_are_counted_and_can_fail_a_run() {
+    let (node, folder) = (Weir::node().start(), TempDir::new().unwrap());
+    let calls = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    // Every second block number is null.
+    let proxy = start_proxy(&node.address, move |request, response| {
+        let is_second = request.contains("eth_blockNumber")
+            && calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 2 == 1;
+        match response.split_once("\"result\":") {
+            Some((start, _)) if is_second => format!("{start}\"result\":null}}"),
+            _ => response,
+        }
+    });
+    let thresholds = "\n[thresholds]\n\"null{method:eth_blockNumber}\" = [\"rate<0.9\"]\n\
+                      wrong_type = [\"rate<0.1\"]\n";
+    let plan = write_plan(&folder, &proxy, &(steady_scenario() + thresholds));
+    let (code, result) = load_result(&[&plan]);
+    assert_eq!(code, 3, "{}", verdict_text(&result));
+    let row = &result["methods"][0];
+    for share in [&row["null_share"], &row["wrong_type_share"], &result["overall"]["null_share"]] {
+        assert!((0.4..0.6).contains(&share.as_f64().unwrap()), "{row}");
+    }
+    assert_eq!(row["failed_share"], 0.0);
+    let findings = result["findings"].to_string();
+    assert!(findings.contains("of the results of eth_blockNumber have another JSON type"));
+    let kept = |index: usize| result["thresholds"][index]["kept"].as_bool().unwrap();
+    assert_ne!(kept(0), kept(1), "{}", result["thresholds"]);
+}
+
+#[test]
+fn an_earlier_result_and_a_url_are_no_output_folder() {
+    let (node, folder) = (Weir::node().start(), TempDir::new().unwrap());
+    let plan = write_plan(&folder, &node.url(), &steady_scenario());
+    let out = folder.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    std::fs::write(out.join("result.json"), "{}").unwrap();
+    let out = out.to_str().unwrap();
+    let (code, _, err) = load(&[&plan, "--out", out]);
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("already has result.json") && err.contains("--force"), "{err}");
+    let (code, _, err) = load(&[&plan, "--quiet", "--out", out, "--force"]);
+    assert_eq!(code, 0, "{err}");
+    let (code, _, err) = load(&[&plan, "--out", "s3://bucket/x"]);
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("local folders only"), "{err}");
 }
 
 #[test]
@@ -125,6 +173,25 @@ fn a_broken_threshold_fails_and_says_which_and_when() {
     assert!(out.starts_with("FAIL"), "{out}");
     assert!(out.contains("p(95)<20") && out.contains("first at 0.0 s"), "{out}");
     assert!(err.contains("BROKEN"), "lines of progress tell it at once: {err}");
+}
+
+/// A quota is used up in the middle of a run. The words of the first 429 are a finding, without the
+/// key of the target.
+#[test]
+fn the_first_rejection_of_a_run_is_quoted() {
+    let node = Weir::node().args(&["--rate", "eth_blockNumber=20:429"]).start();
+    let url = start_proxy_with_status(&node.address, |_, response| {
+        match response.contains("\"result\"") {
+            true => (200, response),
+            false => (429, r#"{"error":"the quota of sekrit-key-17 is used up"}"#.to_owned()),
+        }
+    });
+    let folder = TempDir::new().unwrap();
+    let plan = write_plan(&folder, &format!("{url}/?key=sekrit-key-17"), &steady_scenario());
+    let (_, result) = load_result(&[&plan]);
+    assert!(result["overall"]["limited_share"].as_f64() > Some(0.1), "{result}");
+    let quote = "the first response with status 429 said: \\\"the quota of *** is used up\\\"";
+    assert!(result["findings"].to_string().contains(quote), "{}", result["findings"]);
 }
 
 #[test]
@@ -353,17 +420,18 @@ fn the_printed_command_repeats_the_run() {
 
 #[test]
 fn responses_that_differ_from_the_reference_fail_the_run() {
-    // The two chains have different seeds. Their newest blocks have the same number, but balances
-    // and blocks differ.
-    let (node, other) =
-        (Weir::node().args(&["--seed", "1"]).start(), Weir::node().args(&["--seed", "2"]).start());
-    let folder = TempDir::new().unwrap();
+    // The reference is the same chain, but for the size of one block.
+    let (node, folder) = (Weir::node().start(), TempDir::new().unwrap());
+    let other = start_proxy(&node.address, |request, response| {
+        let is_changed = request.contains("\"0x64\"");
+        if is_changed { response.replace("\"size\":\"0x", "\"size\":\"0x1") } else { response }
+    });
     let text = format!(
         "[[scenario]]\nname = \"load\"\nmix = \"own\"\nworkers_max = 20\n\
          stages = [{{ name = \"steady\", duration = \"3s\", rate = 20 }}]\n\
          [[mix.own.calls]]\nmethod = \"eth_getBlockByNumber\"\nparams = [\"0x64\", false]\n\
          [reference]\nurl = \"{}\"\nshare = 1\n",
-        other.url()
+        other
     );
     let plan = write_plan(&folder, &node.url(), &text);
     let (code, result) = load_result(&[&plan]);

@@ -13,6 +13,7 @@ mod dashboard;
 mod demo;
 mod equal;
 mod examples;
+mod generator;
 mod load;
 mod load_study;
 mod plans;

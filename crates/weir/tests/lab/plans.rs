@@ -83,9 +83,9 @@ fn a_set_variable_changes_the_plan() {
 
 #[test]
 fn every_study_is_right() {
-    let folder = root().join("studies");
+    let folders = ["studies", "studies/bench"].map(|folder| root().join(folder));
     let mut count = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
+    for entry in folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()) {
         let file = entry.unwrap().path();
         if file.extension().is_some_and(|extension| extension == "toml") {
             let output = weir(&["check", file.to_str().unwrap()]);
@@ -93,7 +93,7 @@ fn every_study_is_right() {
             count += 1;
         }
     }
-    assert!(count >= 4, "only {count} studies were found");
+    assert!(count >= 16, "only {count} studies were found");
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn the_rate_is_never_exceeded_and_memory_is_bounded() {
 }
 
 /// Returns the number of calls that a node has received.
-fn calls(node: &Running) -> u64 {
+pub(crate) fn calls(node: &Running) -> u64 {
     let state = get(node.admin.as_deref().unwrap(), "/state");
     let state: serde_json::Value = serde_json::from_str(&state).unwrap();
     state["tally"]["calls"].as_u64().expect("the state has the number of calls")
@@ -193,6 +193,28 @@ fn get(address: &str, path: &str) -> String {
     let mut client = test_support::raw::Client::connect(address);
     client.send(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes());
     client.read_response().expect("the server responds").text().to_owned()
+}
+
+/// On a chain without transactions, the calls that need one are not sent, and a line says so.
+#[test]
+fn calls_without_data_are_named_once() {
+    let node = Weir::node().args(&["--head", "5", "--txs", "0..0"]).start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plan.toml");
+    let plan = format!(
+        "[target]\nurl = \"{}\"\n[[scenario]]\nmix = \"m\"\nworkers_max = 1\n\
+         stages = [{{ duration = \"10s\", rate = 1 }}]\n[[mix.m.calls]]\n\
+         method = \"eth_getTransactionByHash\"\nparams = [{{ draw = \"transaction-hash\" }}]\n\
+         [[mix.m.calls]]\nmethod = \"eth_chainId\"\n",
+        node.url()
+    );
+    std::fs::write(&file, plan).unwrap();
+    let probe = Weir::probe().args(&["--plan", file.to_str().unwrap(), "--rate", "10"]).start();
+    wait_for_line(&probe, " is up: ");
+    let warning = "is probed with a warning: no block that was read has transaction hashes: mix \
+                   \"m\" runs without eth_getTransactionByHash";
+    assert_eq!(probe.log().matches(warning).count(), 1, "{}", probe.log());
+    end_probe(probe, "-TERM");
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn two_nodes_in_one_report() {
     let (code, text, complaints) = weir(&report, folder.path());
     assert_eq!(code, 0, "{complaints}");
     assert!(complaints.contains("wrote report/report.html"), "{complaints}");
-    assert!(text.contains("It may not be concluded:"), "{text}");
+    assert!(text.contains("What may not be concluded:"), "{text}");
 
     let page = std::fs::read_to_string(folder.path().join("report/report.html")).unwrap();
     let markdown = std::fs::read_to_string(folder.path().join("report/report.md")).unwrap();

@@ -33,7 +33,7 @@ fn load(target: &str, arguments: &[&str]) -> (i32, Value) {
 fn write_study(folder: &TempDir, name: &str) -> String {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies").join(name);
     let text = std::fs::read_to_string(shipped).unwrap();
-    let path = folder.path().join(name);
+    let path = folder.path().join(name.replace('/', "-"));
     std::fs::write(&path, text + "\n[validity]\nscheduling_delay_p99_max = \"10m\"\n").unwrap();
     path.to_str().unwrap().to_owned()
 }
@@ -126,6 +126,9 @@ fn a_machine_with_few_open_files_is_told_which_load_fits() {
 /// Each shipped plan: its file, the arguments of the node that it is made for, and the variables
 /// that shorten it to seconds.
 const SCALED: &[(&str, &[&str], &[&str])] = &[
+    ("bench/hits.toml", &[], &["seconds=3", "connections=4"]),
+    ("bench/misses.toml", &[], &["seconds=3", "connections=4"]),
+    ("bench/rate.toml", &[], &["seconds=3", "rate=200"]),
     ("connection-modes.toml", &[], &["seconds=3", "connections=4"]),
     ("harmony-plan.toml", HARMONY, &["seconds=0.6", "concurrency=4"]),
     ("pairs.toml", &[], &["seconds=3"]),
@@ -133,9 +136,12 @@ const SCALED: &[(&str, &[&str], &[&str])] = &[
     ("rpcstest.toml", &["--latency", "20ms"], &["seconds=5", "workers=20"]),
     ("somnia.toml", &[], &["load_percent=0.2", "time_percent=1"]),
 ];
-/// Files in `studies/` that are studies of several runs, not plans. Other tests run them.
-const STUDIES: [&str; 5] = [
+/// Files in `studies/` that are studies of several runs, not plans. Other tests run or read them.
+const STUDIES: [&str; 8] = [
     "batches.toml",
+    "bench/latency.toml",
+    "bench/tls.toml",
+    "bench/tracing.toml",
     "five-modes.toml",
     "harmony-methods.toml",
     "page-cache.toml",
@@ -146,11 +152,14 @@ const HARMONY: &[&str] = &["--family", "harmony", "--chain-id", "1666600000"];
 #[test]
 fn every_shipped_study_passes_against_a_sound_node() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
-    let mut shipped: Vec<String> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| !STUDIES.contains(&name.as_str()))
-        .collect();
+    let list = |subfolder: &str| {
+        let entries = std::fs::read_dir(folder.join(subfolder)).unwrap();
+        let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+        let path = |name: std::ffi::OsString| format!("{subfolder}{}", name.to_str().unwrap());
+        entries.map(name).map(path).collect::<Vec<_>>()
+    };
+    let mut shipped = [list(""), list("bench/")].concat();
+    shipped.retain(|name| name != "bench" && !STUDIES.contains(&name.as_str()));
     shipped.sort();
     let scaled: Vec<&str> = SCALED.iter().map(|(name, ..)| *name).collect();
     assert_eq!(shipped, scaled, "each study in studies/ is run here");

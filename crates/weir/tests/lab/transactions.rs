@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use test_support::proxy::start_proxy;
 use test_support::raw::Client;
 use test_support::running::{Running, Weir};
 use test_support::signing::{Account, hex};
@@ -74,6 +75,27 @@ fn transactions_in_no_block_are_pending() {
     let (_, text) = weir(&["load", &plan]);
     assert!(text.contains("10 of 10 sent transactions were refused"), "{text}");
     assert!(text.contains("already known"), "{text}");
+}
+
+#[test]
+fn used_nonces_are_named_before_anything_is_sent() {
+    let node = Weir::node().start();
+    let url = start_proxy(&node.address, |request, response| {
+        match request.contains("eth_getTransactionCount") {
+            true => r#"{"jsonrpc":"2.0","id":1,"result":"0x2"}"#.to_owned(),
+            false => {
+                assert!(!request.contains("eth_sendRawTransaction"), "{request}");
+                response
+            }
+        }
+    });
+    let folder = TempDir::new().unwrap();
+    let plan = write_plan(folder.path(), &url, fetch_chain_id(&node), 5, "");
+    let (code, text) = weir(&["load", &plan]);
+    assert_eq!(code, 1, "{text}");
+    let sender = Account::numbered(1).address;
+    let expected = format!("2 of 5 transactions of {sender} are used: its next nonce is 2");
+    assert!(text.contains(&expected), "{text}");
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn a_server_without_websockets_is_named_before_the_run() {
         }
     });
     let (code, out, err) = weir(&["load", &format!("ws://{address}"), "-d", "1s"]);
-    assert_ne!(code, 0, "{out}{err}");
+    assert_eq!(code, 1, "{out}{err}");
     let expected =
         "it did not open a WebSocket: the response to the upgrade request had HTTP status 404";
     assert!(err.contains(expected), "{out}{err}");

@@ -1,11 +1,11 @@
-//! Goal: each check runs the fuzzer for a second, and the seed inputs are calls and responses.
-//! Method: a fixed seed and a time limit. A failing input becomes a case of `regressions`.
-use std::time::{Duration, Instant};
+//! Goal: each check runs the same inputs of the fuzzer on each machine, and the seed inputs are
+//! calls and responses. Method: a fixed seed and number of inputs. A failing input becomes a case of
+//! `regressions`.
 
 use super::*;
 
 #[test]
-fn the_properties_hold_for_the_seed_inputs() {
+fn the_seed_inputs_are_calls_and_no_property_panics() {
     let seeds = seeds();
     assert!(seeds.len() > 20, "only {} seeds", seeds.len());
     let calls = seeds.iter().filter(|seed| {
@@ -16,11 +16,9 @@ fn the_properties_hold_for_the_seed_inputs() {
 }
 
 #[test]
-fn the_properties_hold_for_one_second_of_mutations() {
-    let start = Instant::now();
+fn the_properties_hold_for_mutations() {
     let random_seed = 20_261_120;
-    let tried = mutate(random_seed, &mut |_| start.elapsed() < Duration::from_secs(1));
-    assert!(tried > 100, "only {tried} inputs in a second");
+    mutate(random_seed, &mut |inputs| inputs < 50_000);
 }
 
 #[test]

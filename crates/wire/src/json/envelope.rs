@@ -3,8 +3,8 @@
 //! `error`. Whitespace outside of these two values is omitted.
 //!
 //! Nearly all bytes of a large body belong to `result`, which the caller does not read. The scanner
-//! validates each chunk as it arrives and writes `0` in place of the result. `response.rs` then
-//! parses the envelope instead of the whole body. The parser then returns the same responses as for
+//! validates each chunk as it arrives and writes a short value of the same type in place of the
+//! result. `response.rs` then parses the envelope instead of the whole body. The parser then returns the same responses as for
 //! the whole body, except for their results, or an error of the same kind. `scanner.rs` implements
 //! the same grammar for a text that is completely in memory. Tests compare both.
 
@@ -21,6 +21,21 @@ const COPIED_MEMBERS: [&[u8]; 2] = [b"id", b"error"];
 /// The scanner appends this byte to the envelope when it finds an invalid byte in the text. JSON
 /// never contains this byte, so a parser rejects the envelope too.
 const INVALID: u8 = 0;
+
+/// Returns the placeholder of a value from the value's first byte. It has the type of the value, so
+/// that callers can check it. A response may have both a result and an error if one of them is
+/// null, so the placeholder of null must be null. A long text is assumed to be bytes in
+/// hexadecimal, as the results of nodes are.
+fn placeholder_of(first_byte: u8) -> &'static [u8] {
+    match first_byte {
+        b'n' => b"null",
+        b'{' => b"{}",
+        b'[' => b"[]",
+        b'"' => b"\"0x\"",
+        b't' | b'f' => b"true",
+        _ => b"0",
+    }
+}
 
 /// The scanner of one text. It holds the state between two chunks.
 ///
@@ -236,9 +251,7 @@ impl EnvelopeScanner {
                 {
                     self.copy_mode = CopyMode::Verbatim;
                 } else {
-                    // A response may have both a result and an error if one of them is null. So the
-                    // parser must recognize a null result, and the placeholder of null is null.
-                    self.envelope.extend_from_slice(if byte == b'n' { b"null" } else { b"0" });
+                    self.envelope.extend_from_slice(placeholder_of(byte));
                     self.copy_mode = CopyMode::Skip;
                 }
             }

@@ -1,5 +1,7 @@
 //! Goal: the tables have a row for every method in the sources, and no row contradicts itself.
 //! Method: lists of method names, and rules that each row must obey.
+use std::path::Path;
+
 use super::*;
 use crate::block::{BlockFormat, BlockTag};
 
@@ -89,6 +91,10 @@ fn rows_do_not_contradict_themselves() {
             }
             assert_eq!(row.validity == Validity::Logs, row.params == [ParamType::Filter], "{name}");
             assert!(row.weight > 0, "{name}");
+            assert!(
+                row.nullable == Nullable::Never || row.allows(ResultForm::Null),
+                "{name} is null in some cases"
+            );
             assert!(!row.head_value || row.validity == Validity::Head, "{name}");
             let verb = name.split_once('_').map_or(name, |(_, local)| local);
             let changes = ["send", "sign", "submit", "resend", "set", "unlock", "build"];
@@ -126,4 +132,84 @@ fn rows_that_other_code_relies_on() {
     // The response changes with each new block, because it has the number of confirmations.
     assert_eq!(row(Family::Bitcoin, "getblock").validity, Validity::Head);
     assert_eq!(row(Family::Bitcoin, "getrawmempool").validity, Validity::Mempool);
+}
+
+#[test]
+fn forms_of_results_are_checked_against_the_row() {
+    let allows = |family, name, raw: &str| {
+        methods_of(family).method(name).unwrap().allows(ResultForm::of(raw.as_bytes()))
+    };
+    use Family::{Bitcoin, Ethereum, Harmony};
+    let word = format!("\"0x{}\"", "ab".repeat(32));
+    for (family, name, allowed, refused) in [
+        (Ethereum, "eth_getBalance", &["\"0x0\"", &word][..], &["\"0x\"", "null", "{}", "1"][..]),
+        (Ethereum, "eth_getCode", &["\"0x\"", "\"0x00\""], &["\"0x0\"", "null", "[]", "\"\""]),
+        (Ethereum, "eth_getStorageAt", &["\"0x0\"", "\"0x00\""], &["null", "\"\"", "0"]),
+        (Ethereum, "eth_getBlockByNumber", &["{\"a\":1}", "null"], &["[]", "\"0x1\"", "true"]),
+        (Ethereum, "eth_getLogs", &["[]", "[{}]"], &["null", "{}"]),
+        (Ethereum, "net_listening", &["true", "false"], &["null", "\"true\""]),
+        (Ethereum, "eth_syncing", &["false", "{}", "null"], &[]),
+        (Harmony, "hmyv2_getBalance", &["0", "123456789012345678901"], &["\"0x0\"", "null"]),
+        (Harmony, "hmy_getBalance", &["\"0x0\""], &["0"]),
+        (Bitcoin, "getblockhash", &["\"00ab\""], &["{}", "7", "null"]),
+    ] {
+        let is_allowed = |raw: &&str| allows(family, name, raw);
+        assert!(allowed.iter().all(is_allowed), "{name}");
+        assert!(!refused.iter().any(is_allowed), "{name}");
+    }
+    assert!(find_in_any_family("getblockhash").is_some() && find_in_any_family("x_y").is_none());
+}
+
+/// Returns the method and the raw result of each recorded call in `testdata`.
+fn recorded_results() -> Vec<(String, String)> {
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
+    let mut results = Vec::new();
+    let mut add = |method: &serde_json::Value, response: &serde_json::Value| {
+        if let Some(result) = response.get("result") {
+            results.push((method.as_str().unwrap().to_owned(), result.to_string()));
+        }
+    };
+    let folders = std::fs::read_dir(testdata.join("execution-apis")).unwrap();
+    let folders = folders.map(|folder| folder.unwrap().path()).filter(|path| path.is_dir());
+    for file in folders.flat_map(|folder| std::fs::read_dir(folder).unwrap()) {
+        let path = file.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "io") {
+            continue;
+        }
+        let mut method = serde_json::Value::Null;
+        for line in std::fs::read_to_string(path).unwrap().lines() {
+            let parse = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();
+            if let Some(request) = line.strip_prefix(">> ") {
+                method = parse(request)["method"].clone();
+            } else if let Some(response) = line.strip_prefix("<< ") {
+                add(&method, &parse(response));
+            }
+        }
+    }
+    let samples = std::fs::read(testdata.join("harmony/docs-samples.json")).unwrap();
+    let samples: serde_json::Value = serde_json::from_slice(&samples).unwrap();
+    for sample in samples.as_array().unwrap() {
+        add(&sample["request"]["method"], &sample["response"]);
+    }
+    results
+}
+
+#[test]
+fn recorded_results_have_the_form_of_their_rows() {
+    let results = recorded_results();
+    assert!(results.len() > 200, "{} results", results.len());
+    let mut typed = std::collections::BTreeSet::new();
+    for (name, result) in &results {
+        // The documentation has this number as text, unlike the nodes.
+        if name == "hmyv2_getBalance" {
+            continue;
+        }
+        let Some(method) = find_in_any_family(name) else { continue };
+        let form = ResultForm::of(result.as_bytes());
+        assert!(method.allows(form), "{name}: {result} is {form:?}, not {:?}", method.result);
+        if method.result != ResultType::Any {
+            typed.insert(name);
+        }
+    }
+    assert!(typed.len() >= 60, "{} methods with a form", typed.len());
 }

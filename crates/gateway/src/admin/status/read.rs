@@ -23,7 +23,7 @@ use crate::metrics::label::{AttemptOutcome, IndexLookup, LimitOutcome, RedisLook
 use crate::metrics::thread::{ChainLabel, Counters};
 use crate::policy::health;
 use crate::policy::memory::Purpose;
-use crate::state::process::{ReloadOutcome, ReloadRecord, Reloads};
+use crate::process::{ReloadOutcome, ReloadRecord, Reloads};
 use crate::state::snapshot::Snapshot;
 use crate::upstream::chain::ChainState;
 
@@ -50,7 +50,7 @@ impl Status {
             redis: read_redis(snapshot, counters),
             gateways: read_gateways(snapshot),
             index: read_index(snapshot, counters),
-            memory: MemoryStatus::of(&snapshot.registry.memory),
+            memory: MemoryStatus::of(&snapshot.process.memory),
             zones: read_zones(snapshot, counters),
             keys: read_keys(snapshot, counters),
             refused_methods: read_refused_methods(snapshot),
@@ -427,7 +427,7 @@ fn read_keys(snapshot: &Snapshot, counters: &Counters) -> Vec<KeyStatus> {
 }
 
 fn read_refused_methods(snapshot: &Snapshot) -> Vec<RefusedMethodStatus> {
-    let refused = snapshot.registry.refusals.by_calls().into_iter();
+    let refused = snapshot.process.refusals.by_calls().into_iter();
     let to_status = |RefusedMethod { method, refused_by, calls }| RefusedMethodStatus {
         method: method.into(),
         refused_by,

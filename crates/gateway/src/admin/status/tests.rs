@@ -14,7 +14,7 @@ use crate::metrics::label::{
     AttemptOutcome, Label, LimitJudge, LimitOutcome, RedisLookup, RedisStore,
 };
 use crate::policy::heads::{ChainView, Head, Stall, StallReason, UpstreamView};
-use crate::state::process::ReloadOutcome;
+use crate::process::ReloadOutcome;
 use crate::state::snapshot::Snapshot;
 
 const CONFIG: &str = r#"
@@ -157,7 +157,7 @@ pub(crate) fn populated() -> Arc<Snapshot> {
         let now = snapshot.now();
         snapshot.upstreams[1].health.lock().record_failed_poll(now, 0);
     }
-    let _set = snapshot.process.index.set(Arc::new(NoIndex));
+    let _set = snapshot.index.set(Arc::new(NoIndex));
     snapshot.process.record_reload(ReloadOutcome::Refused { reason: "test.toml: no".to_owned() });
     snapshot.upstreams[1].ejections.store(1, Ordering::Relaxed);
     snapshot.upstreams[1].readmissions.store(5, Ordering::Relaxed);

@@ -22,7 +22,7 @@ use tokio::sync::broadcast::error::RecvError;
 use crate::config;
 use crate::policy::availability::Finding;
 use crate::policy::breaker::Breaker;
-use crate::upstream::registry::Registry;
+use crate::process::Process;
 
 /// Timeout to connect, and timeout of the library's internal commands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ pub(super) struct RedisClient {
     /// client is not usable, even if the breaker is closed.
     usable_from: Cell<Duration>,
     loss: Rc<ConnectionLoss>,
-    registry: Arc<Registry>,
+    process: Arc<Process>,
 }
 
 /// Whether the connection was lost since the last successful probe.
@@ -76,7 +76,7 @@ impl RedisClient {
     pub(super) fn new(
         config: &config::redis::Redis,
         role: Role,
-        registry: &Arc<Registry>,
+        process: &Arc<Process>,
     ) -> RedisClient {
         RedisClient {
             breaker: RefCell::new(Breaker::new(config.failures_max, config.backoff)),
@@ -85,7 +85,7 @@ impl RedisClient {
             client: RefCell::new(None),
             usable_from: Cell::new(Duration::ZERO),
             loss: Rc::default(),
-            registry: Arc::clone(registry),
+            process: Arc::clone(process),
         }
     }
 
@@ -132,7 +132,7 @@ impl RedisClient {
     /// Logs that Redis is up or down, with the consequences, if no client has logged it before.
     fn report(&self, finding: Finding) {
         let is_replica = self.role == Role::Replicas;
-        let (redis, reported) = (self.config.url.to_string(), &self.registry.redis);
+        let (redis, reported) = (self.config.url.to_string(), &self.process.redis);
         let news = reported[usize::from(is_replica)].lock().record(&redis, finding);
         let Some(is_up) = news else { return };
         match (is_up, is_replica) {

@@ -138,7 +138,7 @@ impl Heartbeat {
         let sender = Rc::new(HeartbeatSender {
             topology: Arc::clone(topology),
             count: Arc::clone(count),
-            redis: RedisClient::new(config, Role::Scripts, &topology.registry),
+            redis: RedisClient::new(config, Role::Scripts, &topology.process),
             key: format!("{}:gateways", config.prefix),
         });
         let task = tokio::task::spawn_local(Rc::clone(&sender).run()).abort_handle();

@@ -51,7 +51,7 @@ impl InvalidationBus {
         let (config, shared) = (topology.config.redis.clone()?, Arc::clone(shared?));
         let process_number = random_seed();
         let publisher = Publisher {
-            redis: RedisClient::new(&config, Role::Primary, &topology.registry),
+            redis: RedisClient::new(&config, Role::Primary, &topology.process),
             topology: Arc::clone(topology),
             shared: Arc::clone(&shared),
             process_number,

@@ -12,7 +12,7 @@ use crate::cache::redis::client::{RedisClient, Role};
 use crate::cache::redis::script::Script;
 use crate::config;
 use crate::policy::quota::UsageReport;
-use crate::upstream::registry::Registry;
+use crate::process::Process;
 
 /// The script that adds the usage of a gateway and returns the total.
 static SCRIPT: Script = Script::new(include_str!("quotas.lua"));
@@ -29,8 +29,8 @@ pub(crate) struct QuotaClient {
 }
 
 impl QuotaClient {
-    pub(crate) fn new(config: &config::redis::Redis, registry: &Arc<Registry>) -> QuotaClient {
-        QuotaClient { redis: RedisClient::new(config, Role::Scripts, registry) }
+    pub(crate) fn new(config: &config::redis::Redis, process: &Arc<Process>) -> QuotaClient {
+        QuotaClient { redis: RedisClient::new(config, Role::Scripts, process) }
     }
 
     /// Probes Redis if a probe is due. Returns true if Redis is available.

@@ -69,7 +69,7 @@ impl SharedLimitClient {
         let config = topology.config.redis.clone()?;
         let previous = previous.filter(|previous| previous.redis.config.connects_like(&config));
         let redis = previous.map_or_else(
-            || Rc::new(RedisClient::new(&config, Role::Scripts, &topology.registry)),
+            || Rc::new(RedisClient::new(&config, Role::Scripts, &topology.process)),
             |previous| Rc::clone(&previous.redis),
         );
         let client = Rc::new(SharedLimitClient {

@@ -13,7 +13,7 @@ use x509_cert::der::Decode;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-use crate::config::tls::read_certificates;
+use wire::tls::read_certificates;
 
 /// A certificate of the gateway.
 #[derive(Debug)]

@@ -4,6 +4,9 @@
 use settings::{Input, Scalar};
 
 use super::*;
+use crate::config::group::HashKeyName;
+use crate::config::limits::ZoneKeyPart;
+use crate::config::rule::HeaderPattern;
 
 fn check<S: Scalar>(valid: &[&str], invalid: &[&str]) {
     for text in valid {

@@ -101,7 +101,7 @@ impl OutputQueue {
     pub(super) fn poll_write<S>(
         &mut self,
         stream: &mut S,
-        cx: &mut Context<'_>,
+        task: &mut Context<'_>,
     ) -> Poll<io::Result<bool>>
     where
         S: AsyncWrite + Unpin,
@@ -112,7 +112,7 @@ impl OutputQueue {
             let stream = Pin::new(&mut *stream);
             match poll_write_parts::<_, { 3 * FRAMES_PER_WRITE }>(
                 stream,
-                cx,
+                task,
                 parts,
                 self.written_bytes,
             ) {
@@ -126,7 +126,7 @@ impl OutputQueue {
             }
         }
         if self.needs_flush {
-            match Pin::new(stream).poll_flush(cx) {
+            match Pin::new(stream).poll_flush(task) {
                 Poll::Ready(Ok(())) => (self.needs_flush, self.blocked_since) = (false, None),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return self.wait_for_stream(has_written),

@@ -9,7 +9,8 @@ use wire::family::Family;
 use wire::method::{Method, Nullable, methods_of};
 
 use super::*;
-use crate::policy::heads::{Finality, Hash, HeadPoll, HeadSettings, HeadTracker};
+use crate::policy::branch::Hash;
+use crate::policy::heads::{Finality, HeadPoll, HeadSettings, HeadTracker};
 
 const BOTTOM: u64 = 1_000;
 const HEAD: u64 = 1_020;

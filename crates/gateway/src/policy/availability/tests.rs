@@ -18,6 +18,20 @@ fn each_change_is_reported_once() {
 }
 
 #[test]
+fn an_outage_that_only_probes_find_is_reported() {
+    let mut reported = ReportedAvailability::default();
+    let mut record = |finding| reported.record("redis://one", finding);
+    assert_eq!(record(Finding::Up), Some(true));
+    for _ in 1..FAILED_PROBES_MAX {
+        assert_eq!(record(Finding::ProbeFailed), None);
+    }
+    assert_eq!(record(Finding::ProbeFailed), Some(false));
+    assert_eq!(record(Finding::ProbeFailed), None);
+    assert_eq!(record(Finding::Up), Some(true));
+    assert_eq!(record(Finding::ProbeFailed), None, "the probes in a row are counted anew");
+}
+
+#[test]
 fn another_address_is_another_service() {
     let mut reported = ReportedAvailability::default();
     assert_eq!(reported.record("redis://one", Finding::Up), Some(true));

@@ -90,7 +90,7 @@ fn each_kind_of_block_parameter_has_its_rule() {
     check(BlockRef::Tag(BlockTag::Pending), (CacheRule::Never, None, 100));
     check(BlockRef::Hash(hash(b'z', 1)), (CacheRule::AtHash, None, 0));
     check(BlockRef::CanonicalHash(hash(b'a', 98)), (at_number(98, false), None, 98));
-    check(BlockRef::CanonicalHash(hash(b'z', 98)), NEVER);
+    check(BlockRef::CanonicalHash(hash(b'z', 98)), (CacheRule::Never, None, 100));
     assert_eq!(rule_of("eth_getBalance", None), NEVER);
 }
 

@@ -41,6 +41,10 @@ fn null() -> EarlierResponse {
     EarlierResponse::Result(b"null".to_vec())
 }
 
+fn block_not_served() -> EarlierResponse {
+    EarlierResponse::Error(BLOCK_NOT_SERVED.to_vec())
+}
+
 #[test]
 fn a_record_of_a_newer_block_is_null_a_moment_earlier() {
     let by_hash = format!(r#"["{HASH}"]"#);
@@ -66,7 +70,7 @@ fn lists_lose_the_items_of_newer_blocks() {
     check(("eth_getLogs", range), &only_newer, Some(16), empty);
     // An empty list would mean that the block has no such logs.
     let by_hash = format!(r#"[{{"blockHash":"{HASH}"}}]"#);
-    check(("eth_getLogs", &by_hash), &only_newer, Some(16), EarlierResponse::Unavailable);
+    check(("eth_getLogs", &by_hash), &only_newer, Some(16), block_not_served());
 }
 
 #[test]
@@ -80,7 +84,10 @@ fn null_is_never_the_response_about_a_tag() {
 #[test]
 fn state_of_a_newer_height_shows_its_block() {
     let balance = ("eth_getBalance", r#"["0xaa","0x10"]"#);
-    check(balance, "\"0x0\"", Some(16), EarlierResponse::Unavailable);
+    check(balance, "\"0x0\"", Some(16), block_not_served());
+    check(("debug_traceBlockByNumber", r#"["0x10"]"#), "[]", Some(16), block_not_served());
+    let count = ("eth_getBlockTransactionCountByNumber", r#"["0x10"]"#);
+    check(count, "\"0x0\"", Some(16), null());
     assert!(must_read(method("eth_getBalance"), CacheRule::Never, 0));
     assert!(!must_read(method("eth_getBalance"), CacheRule::Never, 15));
 }

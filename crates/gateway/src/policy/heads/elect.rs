@@ -8,8 +8,9 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use crate::policy::branch::Hash;
 use crate::policy::heads::upstream::UpstreamChain;
-use crate::policy::heads::{Hash, Head, MISSED_MAX};
+use crate::policy::heads::{Head, MISSED_MAX};
 
 /// The result of an election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

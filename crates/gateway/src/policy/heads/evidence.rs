@@ -11,10 +11,13 @@ use crate::policy::heads::{Head, HeadTracker, ROLLBACK_POLLS};
 /// is more than the timeouts of one poll.
 const FIRST_POLLS_WAIT: Duration = Duration::from_secs(5);
 
-/// As [`ROLLBACK_POLLS`], for a single upstream that has reported the served head before and now
-/// reports a lower block of the same branch. One address often has several backends, some of which
-/// are behind. If half of them are, 12 polls in a row reach one of these once in 4,096 times. Only a
-/// node that its operator has set back really has a lower head.
+/// As [`ROLLBACK_POLLS`], for a head below the served head. On the served branch it is no reorg: the
+/// upstream is behind, and the upstreams with the served head do not respond. One address often has
+/// several backends, some of which are behind. If half of them are, 12 polls in a row reach one of
+/// these once in 4,096 times. Only a node that its operator has set back really has a lower head. On
+/// another branch, upstreams that were down may still have the blocks from before a reorg, while
+/// another upstream holds the served head. A branch that really replaces the served one soon rises
+/// above the served head.
 pub(super) const FALLEN_HEAD_POLLS: u32 = 12;
 
 /// The input after which the tracker elects a head.
@@ -37,8 +40,9 @@ enum Evidence {
     /// The elected head is served at once: it extends the last served head, or a reorg dropped the
     /// last served head.
     Strong,
-    /// The elected head is served once enough consecutive polls have repeated it.
-    Weak,
+    /// The elected head is served once this number of consecutive polls per witness have repeated
+    /// it.
+    Weak { polls: u32 },
     /// The last served head stays.
     Missing,
 }
@@ -78,12 +82,8 @@ impl HeadTracker {
                 self.rollback_polls = 0;
                 true
             }
-            Evidence::Weak => {
+            Evidence::Weak { polls } => {
                 self.rollback_polls += u32::from(is_report && is_complete);
-                // The branch keeps the blocks above a head that has fallen.
-                let reported = self.upstreams[elected.upstream].branch.get(last_served.number);
-                let fell = self.upstreams.len() == 1 && reported == Some(last_served.hash);
-                let polls = if fell { FALLEN_HEAD_POLLS } else { ROLLBACK_POLLS };
                 let polls_required = polls * witnesses.upstreams.len() as u32;
                 let has_persisted = self.rollback_polls >= polls_required;
                 if has_persisted {
@@ -146,27 +146,24 @@ impl HeadTracker {
         if winner_suffices && elected.is_upstream_head && reaches_last_served && is_shallow {
             return Evidence::Strong;
         }
-        let has_two_witnesses = elected.is_upstream_head && elected.support >= 2;
-        if !has_two_witnesses {
-            return if winner_suffices { Evidence::Weak } else { Evidence::Missing };
-        }
-        // A lower head on the served branch is not a reorg. It is elected if the upstream with the
-        // served head has stopped responding.
         let is_on_served_branch =
             self.canonical.get(elected.head.number) == Some(elected.head.hash);
+        let has_two_witnesses = elected.is_upstream_head && elected.support >= 2;
+        if !has_two_witnesses {
+            let polls = if is_on_served_branch { FALLEN_HEAD_POLLS } else { ROLLBACK_POLLS };
+            return if winner_suffices { Evidence::Weak { polls } } else { Evidence::Missing };
+        }
+        let fallen = Evidence::Weak { polls: FALLEN_HEAD_POLLS };
+        // A lower head on the served branch is not a reorg. It is elected if the upstream with the
+        // served head has stopped responding.
         if is_on_served_branch {
-            return if last_served_has_witness { Evidence::Missing } else { Evidence::Weak };
+            return if last_served_has_witness { Evidence::Missing } else { fallen };
         }
         // A lower head on another branch replaces the served head at once only if no witness holds
         // the served head any more, or if the winner itself has dropped it. Otherwise the winner
-        // may still switch to the served branch. A branch that really replaces the served one soon
-        // rises above the served head.
+        // may still switch to the served branch.
         let is_last_served_dropped =
             !last_served_has_witness || winner.has_dropped(last_served.hash);
-        if reaches_last_served || is_last_served_dropped {
-            Evidence::Strong
-        } else {
-            Evidence::Weak
-        }
+        if reaches_last_served || is_last_served_dropped { Evidence::Strong } else { fallen }
     }
 }

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::policy::branch::Branch;
-use crate::policy::heads::{Hash, HeadPoll};
+use crate::policy::branch::Hash;
+use crate::policy::heads::HeadPoll;
 
 /// Maximum number of headers requested from an upstream at once. This number fills the usual gap
 /// between two polls in one round trip, and is small compared with a provider's rate limit.

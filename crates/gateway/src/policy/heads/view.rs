@@ -4,8 +4,9 @@
 //! reads its [`UpstreamView`]s.
 
 use crate::policy::branch::Branch;
+use crate::policy::branch::Hash;
 use crate::policy::heads::upstream::UpstreamChain;
-use crate::policy::heads::{Hash, Head, HeadEvent, HeadTracker, MISSED_MAX, Stall};
+use crate::policy::heads::{Head, HeadEvent, HeadTracker, MISSED_MAX, Stall};
 
 /// Maximum number of stored reorgs. If there are more, the two oldest are merged into one with the
 /// lower fork. The list grows only if each reorg has a higher fork than the previous reorg, so it

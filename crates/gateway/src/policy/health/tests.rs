@@ -220,22 +220,6 @@ fn the_upstreams_in_the_best_state_are_usable() {
 }
 
 #[test]
-fn unknown_methods_expire_and_stay_bounded() {
-    let mut unsupported = UnsupportedMethods::default();
-    assert!(!unsupported.contains(SECOND, "trace_block"));
-    unsupported.add(SECOND, "trace_block", 10 * SECOND);
-    assert!(unsupported.contains(9 * SECOND, "trace_block"));
-    assert!(!unsupported.contains(10 * SECOND, "trace_block"));
-    for number in 0..2000_u64 {
-        unsupported.add(SECOND, &format!("m{number}"), Duration::from_secs(20 + number));
-    }
-    assert_eq!(unsupported.expiries.len(), UNSUPPORTED_MAX);
-    assert!(unsupported.contains(SECOND, "m1999"));
-    unsupported.remove("m1999");
-    assert!(!unsupported.contains(SECOND, "m1999"));
-}
-
-#[test]
 fn a_suspected_upstream_gets_no_calls_until_a_poll_succeeds() {
     let mut upstream = upstream();
     assert_eq!(upstream.suspect(SECOND, 0), Some(HealthEvent::Suspected));

@@ -121,8 +121,8 @@ const COLLAPSED_BELOW: f64 = 0.2;
 /// A trial of a lower limit ends early if the number of responses since its start is below this
 /// fraction of the number that the accepted throughput gives.
 const HOPELESS_BELOW: f64 = 0.5;
-/// Minimum number of expected responses for that decision, which is also at least the limit. With 32 expected and independent
-/// responses, fewer than 16 arrive by chance in one of 1,000 cases.
+/// Minimum number of expected responses for that decision, which is also at least the limit. With 32
+/// expected and independent responses, fewer than 16 arrive by chance in one of 1,000 cases.
 const HOPELESS_SAMPLES_MIN: f64 = 32.0;
 
 /// The queue counts as empty after this many consecutive responses without a waiting call; in the

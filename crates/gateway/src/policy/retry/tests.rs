@@ -203,3 +203,15 @@ fn the_same_upstream_is_called_again_for_what_the_chain_has() {
     let late = Remaining { time_left: ABSENCE_PAUSE, ..alone };
     assert_eq!(decide_about(known, &late), Decision::Return);
 }
+
+#[test]
+fn a_retry_because_of_missing_state_costs_no_budget() {
+    for (fault, costs) in [(Fault::MissingState, false), (Fault::Limit, true)] {
+        let mut budget = RetryBudget::new(0.2, 10);
+        let before = available(&budget, SECOND);
+        let refused = attempt(Verdict::UpstreamFault(fault), Sent::Yes);
+        let decision = decide(&refused, Repeat::Safe, &REMAINING, &mut budget, SECOND, 0);
+        assert_eq!(decision, AT_ONCE, "{fault:?}");
+        assert_eq!(available(&budget, SECOND) < before, costs, "{fault:?}");
+    }
+}

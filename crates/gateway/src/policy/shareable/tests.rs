@@ -8,8 +8,9 @@ use wire::block::BlockId;
 use wire::block::ResponseBlock;
 
 use super::*;
+use crate::policy::branch::Hash;
 use crate::policy::cacheable::ResponseKind;
-use crate::policy::heads::{Finality, Hash, HeadPoll, HeadSettings, HeadTracker};
+use crate::policy::heads::{Finality, HeadPoll, HeadSettings, HeadTracker};
 
 const HEAD: u64 = 100;
 const FINAL: u64 = 90;

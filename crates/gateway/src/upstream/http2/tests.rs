@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
+use crate::io::random::Random;
+use crate::process::Process;
 
 const TEXT: &str = "[server]\nthreads = 1\n\
      [[upstream]]\nname = \"n\"\nurl = \"https://node.local\"\nhttp2 = true\n";
@@ -19,7 +21,9 @@ async fn http2_is_offered_again_after_the_retry_interval() {
         count.fetch_add(1, Ordering::Relaxed);
         Ok(tokio::io::duplex(1).0)
     }));
-    let http2 = Http2::new(&config, &config.upstreams[0], &connector, &Arc::default()).unwrap();
+    let thread = ThreadResources::new(&Process::new(), Random::new(1, 0));
+    let upstream = &config.upstreams[0];
+    let http2 = Http2::new(&thread, &config, upstream, &connector, &Arc::default()).unwrap();
     let declines = async || {
         let connection = http2.acquire(Instant::now() + Duration::from_secs(1)).await;
         assert!(matches!(connection, Err(NoConnection::Declined)));

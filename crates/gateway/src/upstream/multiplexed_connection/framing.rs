@@ -4,10 +4,10 @@
 use bytes::{Bytes, BytesMut};
 use wire::call::{call_bytes, write_call};
 use wire::json::splitter::{Split, Splitter};
+use wire::websocket::keys::Keys;
 use wire::websocket::{Opcode, ProtocolError, Role, apply_mask, write_frame, write_header};
 
 use crate::io::websocket::decoder::{Decoder, Event, Payload};
-use crate::io::websocket::keys::Keys;
 
 /// Of a message over the size limit, only the first bytes are stored, up to this number. They are
 /// enough to read the id.

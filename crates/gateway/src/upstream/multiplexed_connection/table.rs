@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::upstream::post::ExchangeError;
+use crate::upstream::exchange::ExchangeError;
 
 /// Bits of an id that hold the index.
 const INDEX_BITS: u32 = 16;

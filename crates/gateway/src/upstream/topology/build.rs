@@ -18,10 +18,10 @@ use crate::config;
 use crate::config::Config;
 use crate::metrics::thread::Counters;
 use crate::policy::choose::TierOrder;
+use crate::process::Process;
 use crate::upstream::chain::ChainState;
 use crate::upstream::connector::Connector;
 use crate::upstream::overload::ConcurrencyLimit;
-use crate::upstream::registry::Registry;
 use crate::upstream::state::UpstreamState;
 use crate::upstream::topology::{GroupState, NO_UPSTREAM, Topology};
 
@@ -47,10 +47,11 @@ impl Topology {
         connectors: Vec<Connector>,
         previous: Option<&Topology>,
     ) -> Arc<Topology> {
-        let registry = match previous {
-            Some(previous) => Arc::clone(&previous.registry),
-            None => Registry::new(),
+        let process = match previous {
+            Some(previous) => Arc::clone(&previous.process),
+            None => Process::new(),
         };
+        let in_use = previous.map(|previous| Arc::clone(&previous.in_use)).unwrap_or_default();
         let chains = config.chains.iter().map(|chain| match previous {
             Some(previous) => previous.chain_for(chain),
             None => Arc::new(ChainState::new(chain, Arc::clone(&chain.name))),
@@ -72,7 +73,7 @@ impl Topology {
             if let Some(slot) = by_number.get_mut(usize::from(cache_number)) {
                 *slot = Some(index);
             }
-            let instance_id = registry.next_number();
+            let instance_id = process.next_number();
             let mut state = UpstreamState::new(
                 &config,
                 upstream,
@@ -102,8 +103,8 @@ impl Topology {
         });
         let groups = groups.collect();
         let topology =
-            Arc::new(Topology { config, chains, upstreams, groups, registry, by_number });
-        topology.registry.add(&topology);
+            Arc::new(Topology { config, chains, upstreams, groups, process, by_number, in_use });
+        topology.in_use.add(&topology);
         (0..topology.chains.len()).for_each(|chain| topology.renew_own_candidates(chain));
         topology
     }
@@ -120,7 +121,7 @@ impl Topology {
             // A previous chain of this name may have entries in the cache, so the chain gets
             // another key.
             None => {
-                let key = format!("{}#{}", chain.name, self.registry.next_number());
+                let key = format!("{}#{}", chain.name, self.process.next_number());
                 Arc::new(ChainState::new(chain, key.into()))
             }
         }

@@ -12,8 +12,8 @@ use crate::config::Config;
 use crate::io::random::Random;
 use crate::metrics::thread::{Counters, Labels};
 use crate::policy::heads::{ChainView, Head, UpstreamView};
-use crate::upstream::state::build_call_head;
-use crate::upstream::thread::UpstreamContext;
+use crate::upstream::request_head::build_call_head;
+use crate::upstream::thread::Upstreams;
 use crate::upstream::topology::{NO_UPSTREAM, Topology};
 
 fn config(text: &str) -> Config {
@@ -167,7 +167,7 @@ fn a_change_of_health_updates_every_configuration_in_use() {
     }
     assert_eq!((candidates(&previous), candidates(&reloaded)), (vec![0], vec![1]));
     drop(reloaded);
-    assert_eq!(previous.registry.in_use().len(), 1, "an unused topology is dropped");
+    assert_eq!(previous.in_use.list().len(), 1, "an unused topology is dropped");
 }
 
 #[test]
@@ -183,20 +183,23 @@ fn a_new_upstream_waits_for_its_first_poll_if_other_upstreams_exist() {
 #[test]
 fn a_thread_keeps_connections_with_unchanged_settings() {
     let previous = start(&(upstream("a", "") + &upstream("b", "") + &upstream("c", "")));
-    let context =
-        UpstreamContext::new(Arc::clone(&previous), counters(&previous.config), Random::new(1, 0));
+    let upstreams =
+        Upstreams::new(Arc::clone(&previous), counters(&previous.config), Random::new(1, 0));
     let text = upstream("c", "connections_max = 3") + &upstream("b", "weight = 2");
     let reloaded = reload(&previous, &text);
     let counters = counters(&reloaded.config);
-    let reloaded = context.reload(reloaded, counters);
-    assert!(std::rc::Rc::ptr_eq(&reloaded.upstreams[1], &context.upstreams[1]));
+    let reloaded = upstreams.reload(reloaded, counters);
+    assert!(std::rc::Rc::ptr_eq(&reloaded.local[1], &upstreams.local[1]));
     assert!(
-        !std::rc::Rc::ptr_eq(&reloaded.upstreams[0], &context.upstreams[2]),
+        !std::rc::Rc::ptr_eq(&reloaded.local[0], &upstreams.local[2]),
         "connections_max has changed"
     );
-    let closed = |index: usize| context.upstreams[index].pool.is_closed();
+    let closed = |index: usize| upstreams.local[index].http.is_closed();
     assert_eq!([closed(0), closed(1), closed(2)], [true, false, true]);
-    assert!(reloaded.next_id() < context.next_id(), "ids continue, so that no id is used twice");
+    assert!(
+        reloaded.thread.next_id() < upstreams.thread.next_id(),
+        "ids continue, so that no id is used twice"
+    );
 }
 
 #[test]

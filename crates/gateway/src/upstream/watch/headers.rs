@@ -24,7 +24,8 @@ const HEADERS_IN_FLIGHT_MAX: usize = 16;
 const LATENCY_SLOW: Duration = Duration::from_millis(100);
 
 impl WatchedChain {
-    /// Fetches the headers that the tracker requests after a poll.
+    /// Fetches the headers that the tracker requests after a poll. Stops at the first failure: the
+    /// next poll requests what is still missing.
     pub(super) async fn fetch_headers(
         &self,
         poller: &Poller,
@@ -38,6 +39,7 @@ impl WatchedChain {
         let began = Instant::now();
         let poll_interval = self.topology().config.chains[self.chain_index.get()].poll_interval;
         loop {
+            // Many fast headers are slow too: they must arrive before the next poll.
             let is_slow =
                 poller.latency.get() >= LATENCY_SLOW || began.elapsed() >= poll_interval / 2;
             let in_flight_max = if is_slow { HEADERS_IN_FLIGHT_MAX } else { 1 };

@@ -13,19 +13,20 @@ use wire::call::write_call;
 use wire::family::Family;
 use wire::hex::hash_from_value;
 use wire::json::walk;
+use wire::node_error::{MethodKind, NodeError};
 use wire::quantity::{self, Decimal};
 use wire::response::Outcome;
 
 use crate::io::memory::Reservation;
 use crate::policy::block_headers::BlockHeader;
-use crate::policy::classify::{CallOutcome, MethodKind, Verdict, classify};
+use crate::policy::classify::{CallOutcome, Verdict, classify};
 use crate::policy::heads::HeadPoll;
+use crate::upstream::exchange::{HttpResponse, parse_response_to};
 use crate::upstream::fault::{describe_connect_error, describe_exchange_error, describe_response};
 use crate::upstream::http1::{Connection, new_parsed_heads};
 use crate::upstream::multiplexed_connection::MultiplexedConnection;
 use crate::upstream::multiplexed_pool;
-use crate::upstream::post::HttpResponse;
-use crate::upstream::send::parse_response_to;
+use crate::upstream::request_head::build_call_head;
 use crate::upstream::topology::Topology;
 use crate::upstream::watch::WatchedChain;
 
@@ -270,15 +271,13 @@ impl Poller {
             Some(Outcome::Result(result)) if status == 200 => return Ok(result.to_vec()),
             Some(Outcome::Error { code, message, .. }) => {
                 let (code, has_hex_data, method) = (*code, false, MethodKind::Other);
-                (
-                    CallOutcome::Error { status, retry_after, code, message, has_hex_data, method },
-                    QueryError::ErrorResponse,
-                )
+                let error = NodeError { status, code, message, has_hex_data, method };
+                (CallOutcome::Error { error, retry_after }, QueryError::ErrorResponse)
             }
             _ => (CallOutcome::Http { status, retry_after }, QueryError::NoResponse),
         };
         let error_text = match &outcome {
-            CallOutcome::Error { code, message, .. } => Some((*code, &**message)),
+            CallOutcome::Error { error, .. } => Some((error.code, error.message)),
             _ => None,
         };
         let config = &self.topology.upstreams[self.upstream].config;
@@ -315,8 +314,9 @@ impl Poller {
         let mut body = Vec::with_capacity(128);
         write_call(&mut body, id.as_bytes(), method, Some(params));
         // `call_head` ends with `Content-Length: `.
+        let call_head = build_call_head(&upstream.config);
         let length = format!("{}\r\n\r\n", body.len());
-        let request = [&*upstream.call_head, length.as_bytes(), &body].concat();
+        let request = [&*call_head, length.as_bytes(), &body].concat();
         let response = connection
             .exchange(&request, deadline, POLL_RESPONSE_BYTES_MAX, &mut Reservation::unlimited())
             .await

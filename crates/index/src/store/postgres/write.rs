@@ -69,7 +69,11 @@ impl WriteRows for Postgres {
             )?;
             session.change("DELETE FROM transactions WHERE position >= $1", &[&end])?;
             session.change("DELETE FROM blocks WHERE number > $1", &[&last])?;
-            session.change("DELETE FROM harmony_blocks WHERE number > $1", &[&last])
+            session.change("DELETE FROM harmony_blocks WHERE number > $1", &[&last])?;
+            session.change(
+                "UPDATE facts SET value = least(value::int8, $1)::text WHERE name = 'finalized'",
+                &[&last],
+            )
         })?;
         Ok(())
     }

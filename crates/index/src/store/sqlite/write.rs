@@ -57,6 +57,7 @@ impl WriteRows for Sqlite {
             ("DELETE FROM transactions WHERE position >= ?1", end),
             ("DELETE FROM blocks WHERE number > ?1", last),
             ("DELETE FROM harmony_blocks WHERE number > ?1", last),
+            ("UPDATE facts SET value = min(value, ?1) WHERE name = 'finalized'", last),
         ] {
             transaction.prepare_cached(sql)?.execute([value])?;
         }

@@ -19,6 +19,7 @@ fn one_call_fetches_all_harmony_blocks() {
         genesis_hash: [0; 32],
         contents: contents.parse().unwrap(),
         level: Level::Off,
+        has_unverifiable_transactions: false,
         receipts_together: AtomicBool::new(true),
     };
     let methods = |contents: &str| {

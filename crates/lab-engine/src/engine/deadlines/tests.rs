@@ -22,6 +22,23 @@ fn the_first_entry_of_a_queue_expires_first() {
     assert_eq!(deadlines.earliest(0), None);
 }
 
+#[test]
+fn a_stop_extends_the_deadlines_before_it_and_keeps_their_order() {
+    let mut deadlines = Deadlines::new(3, &[100]);
+    for (worker, now) in [(0, 0), (1, 50), (2, 295)] {
+        deadlines.set(0, worker, now);
+    }
+    deadlines.extend(0, 9, 300);
+    assert_eq!(deadlines.earliest(0), Some(100), "a short stop extends nothing");
+    // A stop from 60 to 300; worker 2 has sent after it.
+    deadlines.extend(0, 240, 300);
+    assert_eq!(deadlines.take_expired(0, 339), None);
+    assert_eq!(deadlines.take_expired(0, 340), Some((0, 100)));
+    assert_eq!(deadlines.take_expired(0, 390), Some((1, 150)));
+    assert_eq!(deadlines.take_expired(0, 399), None);
+    assert_eq!(deadlines.take_expired(0, 400), Some((2, 395)));
+}
+
 proptest! {
     #[test]
     fn queues_equal_lists(steps in prop::collection::vec((0usize..3, 0u32..8), 1..200)) {

@@ -13,7 +13,7 @@ use super::subscriber::{State, Subscriber};
 use crate::aggregate::compute_quantiles;
 use crate::engine::EngineFault;
 use crate::engine::connection::Peer;
-use crate::engine::thread::pace::nanos;
+use crate::engine::time::nanos;
 use crate::engine::tls;
 use crate::engine::websocket::Opener;
 
@@ -120,6 +120,8 @@ impl Group {
             unreadable: sum(|member| member.counts.unreadable),
             delay: compute_quantiles(&self.delay),
             age: compute_quantiles(&self.age),
+            // The thread that reads all groups sets this field.
+            generator_gap_ms: 0.0,
         }
     }
 }

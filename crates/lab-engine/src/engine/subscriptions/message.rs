@@ -92,7 +92,7 @@ pub(super) struct Head<'a> {
     pub(super) number: u64,
     /// Block hash, as the server wrote it.
     pub(super) hash: Cow<'a, str>,
-    /// Seconds since 1970; `None` if the timestamp is absent or invalid.
+    /// Seconds since 1970; `None` if the timestamp is absent or no number.
     pub(super) timestamp: Option<u64>,
 }
 
@@ -143,7 +143,7 @@ pub(super) fn parse_head(json: &[u8]) -> Option<Head<'_>> {
     })
 }
 
-/// Parses a log. Returns `None` if a member other than `removed` is missing or invalid.
+/// Parses a log. Returns `None` if a member is invalid, or missing. Only `removed` may be missing.
 pub(super) fn parse_log(json: &[u8]) -> Option<Log<'_>> {
     let LogMembers { block_number, block_hash, log_index, removed } =
         serde_json::from_slice(json).ok()?;

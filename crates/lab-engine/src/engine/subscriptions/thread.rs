@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lab_model::plan::Plan;
-use lab_model::record::Traffic;
+use lab_model::record::{GAP_MIN_NS, Traffic};
 use lab_model::results::subscription::SubscriptionRow;
 use rustix::event::epoll;
 
@@ -19,7 +19,7 @@ use super::message::{Message, parse};
 use super::subscriber::{Received, State, Subscriber};
 use crate::engine::EngineFault;
 use crate::engine::connection::{Connection, PIECE_BYTES, Phase, ReadResult};
-use crate::engine::thread::pace::nanos;
+use crate::engine::time::nanos;
 use crate::engine::websocket::{Masking, NORMAL_CLOSURE, Opcode};
 use crate::engine::world::{Socket as _, System, WAKEUP, World as _};
 
@@ -53,6 +53,10 @@ pub(super) struct SubscriptionThread {
     /// Traffic of all connections. The result does not report it.
     traffic: Traffic,
     read_buffer: Vec<u8>,
+    /// Time of the last look at the sockets, in nanoseconds since the start of the run.
+    polled_at: u64,
+    /// Longest time, after the warm-up, by which the thread looked at its sockets too late.
+    longest_gap_ns: u64,
 }
 
 impl SubscriptionThread {
@@ -96,6 +100,8 @@ impl SubscriptionThread {
             masking: Masking::default(),
             traffic: Traffic::default(),
             read_buffer: vec![0; PIECE_BYTES],
+            polled_at: 0,
+            longest_gap_ns: 0,
         })
     }
 
@@ -105,6 +111,7 @@ impl SubscriptionThread {
     /// Fails if the system's wait for events fails.
     pub(super) fn run(mut self) -> Result<Vec<SubscriptionRow>, EngineFault> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
+        self.polled_at = self.world.now();
         while !self.stop.load(Ordering::Acquire) {
             let until_start = self.world.until_start();
             if until_start == 0 {
@@ -117,7 +124,9 @@ impl SubscriptionThread {
                 0 => WAIT_MAX_NS,
                 _ => until_start.min(WAIT_MAX_NS),
             };
+            let wait_started = self.world.now();
             self.world.wait(&mut events, timeout)?;
+            self.end_wait(wait_started, timeout);
             for event in events.drain(..) {
                 self.handle_event(event);
             }
@@ -129,6 +138,18 @@ impl SubscriptionThread {
             }
         }
         Ok(self.finish())
+    }
+
+    /// Measures how late the thread looks at its sockets: the time that it worked since its last look,
+    /// and the time by which the wait was longer than intended.
+    fn end_wait(&mut self, wait_started: u64, timeout: u64) {
+        let now = self.world.now();
+        let worked_ns = wait_started.saturating_sub(self.polled_at);
+        let late_ns = worked_ns + now.saturating_sub(wait_started + timeout);
+        self.polled_at = now;
+        if late_ns >= GAP_MIN_NS && self.counter.is_measured(now) {
+            self.longest_gap_ns = self.longest_gap_ns.max(late_ns);
+        }
     }
 
     /// Dials further connections, up to the limit of concurrent set-ups.
@@ -164,9 +185,10 @@ impl SubscriptionThread {
         self.end_connection(index, "connect failed".to_owned());
     }
 
-    /// Ends the connections whose current step of the set-up has timed out.
+    /// Ends the connections whose current step of the set-up has timed out. A response that arrived
+    /// while the thread was stopped is read first.
     fn end_expired(&mut self) {
-        let now = self.world.now();
+        let now = self.polled_at;
         for position in 0..self.starting.len() {
             let index = self.starting[position];
             let subscriber = &self.subscribers[index];
@@ -354,7 +376,7 @@ impl SubscriptionThread {
             }
         }
         self.counter.finish(&mut self.subscribers, &self.groups);
-        let SubscriptionThread { groups, subscribers, .. } = self;
+        let SubscriptionThread { groups, subscribers, longest_gap_ns, .. } = self;
         // Number of connections whose logs can be compared, by log table.
         let mut table_members = vec![0; groups.len()];
         for subscriber in subscribers.iter().filter(|subscriber| subscriber.was_subscribed) {
@@ -363,7 +385,10 @@ impl SubscriptionThread {
         let row = |(index, group): (usize, Group)| {
             let members = subscribers.iter().filter(|subscriber| subscriber.group_index == index);
             let has_comparable_logs = table_members[group.log_table] > 1;
-            group.into_row(&members.collect::<Vec<_>>(), has_comparable_logs)
+            SubscriptionRow {
+                generator_gap_ms: longest_gap_ns as f64 / 1e6,
+                ..group.into_row(&members.collect::<Vec<_>>(), has_comparable_logs)
+            }
         };
         groups.into_iter().enumerate().map(row).collect()
     }

@@ -1,6 +1,8 @@
 //! Goal: calls over HTTP/2 are counted like calls over HTTP/1.1, and connections are shared as the
 //! plan says. Method: a server of the h2 crate with planted faults.
 
+mod goaway;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -217,6 +219,37 @@ fn a_connection_ends_after_goaway() {
     let outcome = run(plan, &server.plain);
     outcome.check_all(Class::Ok, 20);
     assert_eq!(server.connections(), 4);
+}
+
+/// Each connection serves some requests. Then it ends with a GOAWAY frame that names the stream before
+/// the open one, so the request on it was not processed. It is sent again on a new connection.
+#[test]
+fn a_request_that_a_goaway_excludes_is_sent_again() {
+    let run_excluding = |served, calls| {
+        let server = goaway::start(served);
+        let mut plan = plan(&server, calls);
+        plan.connections.http = HttpVersion::Http2;
+        run(plan, &server)
+    };
+    let outcome = run_excluding(1, 10);
+    outcome.check_all(Class::Ok, 10);
+    assert_eq!(outcome.totals.traffic.retried, 9, "all but the first call");
+    // A server that excludes every request does not keep a call going for ever.
+    let outcome = run_excluding(0, 3);
+    outcome.check_all(Class::Reset, 3);
+    assert_eq!(outcome.totals.traffic.retried, 12);
+}
+
+/// The server may refuse a stream before it processes it (RFC 9113, 8.7).
+#[test]
+fn a_refused_stream_is_opened_again() {
+    let server = Http2Server::new(|number| match number % 3 {
+        1 => ServerAction::ResetStream,
+        _ => ServerAction::Respond(200, 1),
+    });
+    let outcome = run(server.plan(10), &server.plain);
+    outcome.check_all(Class::Ok, 10);
+    assert_eq!((outcome.totals.traffic.retried, server.connections()), (5, 1));
 }
 
 #[test]

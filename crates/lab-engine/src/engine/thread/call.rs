@@ -14,10 +14,11 @@ use std::time::Duration;
 use lab_model::plan::Reuse;
 use lab_model::record::{Class, Slot};
 
-use super::{EngineThread, RESPONSE_QUEUE, Request, WorkerState};
+use super::{EngineThread, RESPONSE_QUEUE, WorkerState};
 use crate::engine::body::{ReceivedBody, SAMPLE_BYTES_MAX};
 use crate::engine::classify::{self, CallOutcome};
-use crate::engine::compose::{Composer, RequestKind};
+use crate::engine::compose::{Composer, Request, RequestKind};
+use crate::engine::thread_recorder::ThreadRecorder;
 use crate::engine::websocket::Opcode;
 use crate::engine::world::World;
 use crate::engine::{Sample, Shared};
@@ -26,11 +27,11 @@ impl<W: World> EngineThread<W> {
     /// Sends the worker's call, on a new connection if the worker has none.
     pub(super) fn start_call(&mut self, worker_id: u32) {
         let now = self.clock.read();
-        let worker = &self.workers[worker_id as usize];
-        self.recorder
-            .interval
-            .scheduling_delay
-            .saturating_record(now.saturating_sub(worker.ready_at));
+        let worker = &mut self.workers[worker_id as usize];
+        let delay_ns = now.saturating_sub(worker.ready_at);
+        worker.late_ns = self.lateness.of_send(delay_ns);
+        worker.retries = 0;
+        self.recorder.interval.scheduling_delay.saturating_record(delay_ns);
         if self.pool.is_some() {
             self.send_pooled(worker_id);
         } else if worker.connection.is_some() {
@@ -86,6 +87,7 @@ impl<W: World> EngineThread<W> {
     ) {
         let worker = &mut self.workers[worker_id as usize];
         classify_calls(&self.composer, worker.request, status, body.parsed, &mut self.outcomes);
+        store_error_body(&self.shared, &self.recorder, status, body.parsed, &self.outcomes);
         self.recorder.record_bytes(worker.request.kind, &worker.methods, body.length);
         let bodies = worker.sample.take().zip(body.stored);
         self.samples.send(worker.request, &self.outcomes, bodies, now);
@@ -142,6 +144,8 @@ impl<W: World> EngineThread<W> {
                     body.parsed,
                     &mut self.outcomes,
                 );
+                let (status, outcomes) = (head.status, &self.outcomes);
+                store_error_body(&self.shared, &self.recorder, status, body.parsed, outcomes);
                 let worker = &self.workers[worker_id as usize];
                 self.recorder.record_bytes(request.kind, &worker.methods, body.length);
                 self.recorder.record_response(head.status, head.retry_after);
@@ -180,6 +184,7 @@ impl<W: World> EngineThread<W> {
         worker.state = WorkerState::Idle;
         let latency_ns = ended_at.saturating_sub(worker.call_scheduled_at);
         let service_ns = ended_at.saturating_sub(worker.sent_at);
+        let late_ns = worker.late_ns + self.lateness.of_event(ended_at);
         let stage = worker.request.stage;
         let after_scenario =
             ended_at > self.scenarios[usize::from(worker.request.key.scenario)].end();
@@ -189,8 +194,9 @@ impl<W: World> EngineThread<W> {
             let batch_method = || worker.methods.get(index).copied();
             let method = worker.request.kind.method().or_else(batch_method).unwrap_or_default();
             self.recorder.record_call(stage, method, outcome, latency_ns, service_ns);
+            let slot = Slot { stage, method, class: outcome.class };
+            self.recorder.record_delay(slot, latency_ns, late_ns);
             if after_scenario || after_stage {
-                let slot = Slot { stage, method, class: outcome.class };
                 self.recorder.record_late_end(slot, after_scenario);
             }
         }
@@ -243,6 +249,29 @@ pub(super) fn classify_calls(
                 None => {}
             }
         }
+    }
+}
+
+/// Maximum number of bytes that are stored of the body of a failed request.
+const ERROR_BODY_BYTES_MAX: usize = 4 << 10;
+
+/// Stores the body of a response if it is the first with an HTTP status that made a request fail.
+/// Must be called before the status is counted.
+pub(super) fn store_error_body(
+    shared: &Shared,
+    recorder: &ThreadRecorder,
+    status: u16,
+    body: &[u8],
+    outcomes: &[CallOutcome],
+) {
+    let is_error = outcomes.first().is_some_and(|outcome| {
+        matches!(outcome.class, Class::Limited | Class::Http4xx | Class::Http5xx)
+    });
+    // A status that was counted in this interval has a body already, so the lock is rarely taken.
+    if is_error && !body.is_empty() && !recorder.interval.statuses.contains_key(&status) {
+        let beginning = &body[..body.len().min(ERROR_BODY_BYTES_MAX)];
+        let mut bodies = shared.error_bodies.lock();
+        bodies.entry(status).or_insert_with(|| beginning.to_vec());
     }
 }
 

@@ -19,6 +19,10 @@ use crate::engine::EngineFault;
 use crate::engine::http2::{self, DriveResult, Exchange, Progress, Session, WorkerWaker};
 use crate::engine::world::{Socket, World};
 
+/// Maximum number of times that a request is sent again because the server has not processed it. A
+/// server that restarts may send GOAWAY on a few connections in a row.
+const RETRIES_MAX: u32 = 4;
+
 /// Connection pool of one thread.
 pub(super) struct H2Pool<S> {
     /// Id of the first connection: the number of real workers.
@@ -227,12 +231,27 @@ impl<W: World> EngineThread<W> {
                 let _nothing = exchange.advance(waker, self.response_bytes_max);
                 pool.exchanges[worker_id as usize] = Some((pooled_id, exchange));
             }
+            // The connection takes no further requests, so nothing was sent.
             _ => {
                 self.on_stream_closed(pooled_id);
-                let now = self.clock.now;
-                self.fail_request(worker_id, Class::Reset, now);
+                self.retry(worker_id);
             }
         }
+    }
+
+    /// Sends a request again that the server has not processed. Fails the request if it was sent too
+    /// often.
+    fn retry(&mut self, worker_id: u32) {
+        let worker = &mut self.workers[worker_id as usize];
+        if worker.retries >= RETRIES_MAX {
+            let now = self.clock.now;
+            return self.fail_request(worker_id, Class::Reset, now);
+        }
+        worker.retries += 1;
+        self.recorder.interval.traffic.retried += 1;
+        self.gauges.in_flight -= worker.request.calls as u64;
+        self.deadlines.remove(worker_id);
+        self.send_pooled(worker_id);
     }
 
     /// Decrements the connection's number of open streams.
@@ -311,6 +330,7 @@ impl<W: World> EngineThread<W> {
         let Some((_, exchange)) = &mut pool.exchanges[worker_id as usize] else { return };
         let progress = exchange.advance(waker, self.response_bytes_max);
         if progress == Progress::Incomplete {
+            self.workers[worker_id as usize].advanced_in_turn = self.lateness.polled_at;
             return;
         }
         let now = self.clock.read();
@@ -319,6 +339,7 @@ impl<W: World> EngineThread<W> {
         self.on_stream_closed(pooled_id);
         match progress {
             Progress::Incomplete => {}
+            Progress::Unprocessed => self.retry(worker_id),
             Progress::Broken => self.fail_request(worker_id, Class::Reset, now),
             Progress::TooLong => self.fail_request(worker_id, Class::Malformed, now),
             Progress::Complete { status, retry_after } => {

@@ -8,11 +8,11 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use lab_model::plan::{Model, Scenario};
 
 use super::{BACK_OFF_QUEUE, EngineThread, FIRST_PAUSE_QUEUE, WorkerState};
+use crate::engine::time::nanos;
 use crate::engine::transactions::TransactionQueue;
 use crate::engine::world::World;
 use crate::schedule::{Arrival, Arrivals, Change, Changes, StageClock, share};
@@ -83,12 +83,6 @@ enum Executor {
     },
 }
 
-/// Returns the nanoseconds of `time`. If they do not fit into a `u64`, returns half of its maximum,
-/// so that the sum of two times does not overflow.
-pub(crate) fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
-}
-
 /// Returns the number of threads that may run the scenario. Only the first thread runs a scenario
 /// with transactions, so that the order of the transactions depends on the responses alone.
 pub(super) fn assigned_threads(scenario: &Scenario, threads: usize) -> usize {
@@ -133,6 +127,11 @@ impl ScenarioState {
             interrupt_at: end.saturating_add(nanos(scenario.grace)),
             interrupted: false,
         }
+    }
+
+    /// Returns true if time, and not only the end of calls, decides when iterations start.
+    pub(super) fn is_paced(&self) -> bool {
+        self.has_pause || matches!(self.executor, Executor::Open { .. })
     }
 
     /// Returns the number of queued iterations.
@@ -240,6 +239,7 @@ impl<W: World> EngineThread<W> {
         for scenario_index in 0..self.scenarios.len() {
             self.apply_worker_changes(scenario_index);
             self.end_pauses(scenario_index);
+            self.drop_late(scenario_index);
             for _ in 0..STARTS_MAX {
                 match self.next_start(scenario_index) {
                     Start::Nothing => break,
@@ -258,6 +258,20 @@ impl<W: World> EngineThread<W> {
                         self.start_closed_iteration(scenario_index, worker_id, ready_at)
                     }
                 }
+            }
+        }
+    }
+
+    /// Drops the queued iterations once their scenario has ended. They would be sent after the end of
+    /// the plan and keep the target under load. Transactions are sent in any case.
+    fn drop_late(&mut self, scenario_index: usize) {
+        let state = &mut self.scenarios[scenario_index];
+        if self.clock.now < state.end || state.transactions.is_some() {
+            return;
+        }
+        if let Executor::Open { queue, .. } = &mut state.executor {
+            for arrival in queue.drain(..) {
+                self.recorder.interval.iterations[usize::from(arrival.stage)].dropped += 1;
             }
         }
     }

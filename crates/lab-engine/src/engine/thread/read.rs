@@ -6,7 +6,7 @@
 
 use lab_model::record::Class;
 
-use super::call::classify_calls;
+use super::call::{classify_calls, store_error_body};
 use super::{EngineThread, WorkerState};
 use crate::engine::connection::{PIECE_BYTES, ReadResult};
 use crate::engine::reader::Read;
@@ -49,6 +49,7 @@ impl<W: World> EngineThread<W> {
         loop {
             let worker = &mut self.workers[worker_id as usize];
             let Some(connection) = &mut worker.connection else { break };
+            worker.advanced_in_turn = self.lateness.polled_at;
             let server_closed = connection.server_closed;
             match connection.receive(&mut input, &mut self.recorder.interval.traffic) {
                 ReadResult::Nothing => break,
@@ -131,6 +132,8 @@ impl<W: World> EngineThread<W> {
                     body.parsed,
                     &mut self.outcomes,
                 );
+                let (status, outcomes) = (head.status, &self.outcomes);
+                store_error_body(&self.shared, &self.recorder, status, body.parsed, outcomes);
                 self.recorder.record_bytes(request.kind, &worker.methods, body.length);
                 let bodies = worker.sample.take().zip(body.stored);
                 self.samples.send(request, &self.outcomes, bodies, now);

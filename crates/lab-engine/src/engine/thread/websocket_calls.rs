@@ -10,6 +10,7 @@ use lab_model::record::Class;
 use super::call::classify_calls;
 use super::{EngineThread, WorkerState};
 use crate::engine::EngineFault;
+use crate::engine::compose::RequestKind;
 use crate::engine::connection::Phase;
 use crate::engine::websocket::{
     CallSocket, Event, HandshakeState, Masking, NO_CLOSE_CODE, NORMAL_CLOSURE, Opcode, Opener,
@@ -156,18 +157,24 @@ impl<W: World> EngineThread<W> {
                 Some(Event::Ping(payload)) => socket.pong = Some(payload.to_vec()),
                 Some(Event::Close(code)) => end = Some(End::Closed(code)),
                 Some(Event::Piece { bytes: piece, is_last }) => {
+                    // A message that nothing awaits may repeat the last response.
                     let is_awaited =
                         worker.state == WorkerState::AwaitingResponse && responded_at.is_none();
+                    let is_possible = is_awaited || socket.answered.is_some();
                     // A long response ends when its last piece arrives. The latency excludes the
                     // time to scan and classify that piece.
                     let arrived_at = socket.body.is_long().then(|| self.clock.read());
                     let is_invalid =
-                        !is_awaited || socket.body.append(piece, self.response_bytes_max).is_err();
+                        !is_possible || socket.body.append(piece, self.response_bytes_max).is_err();
                     if is_invalid {
                         end = Some(End::Invalid);
-                    } else if is_last {
-                        responded_at = Some(arrived_at.unwrap_or_else(|| self.clock.read()));
-                        self.classify_message(worker_id);
+                    } else if is_last && !self.skip_duplicate(worker_id) {
+                        if is_awaited {
+                            responded_at = Some(arrived_at.unwrap_or_else(|| self.clock.read()));
+                            self.classify_message(worker_id);
+                        } else {
+                            end = Some(End::Invalid);
+                        }
                     } else if arrived_at.is_some() {
                         self.clock.read();
                     }
@@ -176,6 +183,25 @@ impl<W: World> EngineThread<W> {
         }
         self.send_pong(worker_id);
         self.finish_frames(worker_id, responded_at, end, server_closed);
+    }
+
+    /// Counts and skips the complete message if it repeats the response to the last request. Returns
+    /// false if it does not.
+    fn skip_duplicate(&mut self, worker_id: u32) -> bool {
+        let worker = &mut self.workers[worker_id as usize];
+        let connection = worker.connection.as_mut();
+        let socket = connection.and_then(|connection| connection.websocket.as_mut());
+        let Some(socket) = socket else { return false };
+        let Some(answered) = socket.answered else { return false };
+        let mut outcomes = Vec::new();
+        let body = socket.body.received();
+        classify_calls(&self.composer, answered, STATUS_OK, body.parsed, &mut outcomes);
+        if outcomes.iter().any(|outcome| is_mismatch(outcome.class)) {
+            return false;
+        }
+        socket.body.reset();
+        self.recorder.interval.traffic.duplicates += 1;
+        true
     }
 
     /// Classifies the complete message as the response to the worker's request.
@@ -191,6 +217,9 @@ impl<W: World> EngineThread<W> {
         let bodies = worker.sample.take().zip(body.stored);
         self.samples.send(request, &self.outcomes, bodies, now);
         socket.body.reset();
+        // The ids of recorded calls are those of the recording, so equal ids show no duplicate.
+        let has_own_ids = !matches!(request.kind, RequestKind::Recorded { .. });
+        socket.answered = has_own_ids.then_some(request);
     }
 
     /// Finishes the worker's request after all frames were decoded, if a response arrived or the
@@ -235,7 +264,6 @@ impl<W: World> EngineThread<W> {
 
     /// Returns true if the last response may belong to another request.
     fn is_mismatched(&self) -> bool {
-        let is_mismatch = |class| matches!(class, Class::WrongId | Class::Malformed);
         self.outcomes.iter().any(|outcome| is_mismatch(outcome.class))
     }
 
@@ -283,4 +311,9 @@ impl<W: World> EngineThread<W> {
             (0..self.workers.len() as u32).for_each(|worker_id| self.close_connection(worker_id));
         }
     }
+}
+
+/// Returns true if a response of this class may belong to another request.
+fn is_mismatch(class: Class) -> bool {
+    matches!(class, Class::WrongId | Class::Malformed)
 }

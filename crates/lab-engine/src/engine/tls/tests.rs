@@ -46,5 +46,5 @@ fn invalid_certificates_are_rejected() {
             .starts_with(&format!("cannot use the trust anchors in {}", path.display()))
     );
     std::fs::write(&path, "hello").unwrap();
-    assert!(message(&settings).ends_with("the file has no certificate"));
+    assert!(message(&settings).ends_with("the file contains no certificate"));
 }

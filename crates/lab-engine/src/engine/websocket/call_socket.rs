@@ -2,6 +2,7 @@
 
 use super::{Decoder, Handshake, NORMAL_CLOSURE};
 use crate::engine::body::Body;
+use crate::engine::compose::Request;
 
 /// The state of a WebSocket that carries calls.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub(crate) struct CallSocket {
     pub(crate) decoder: Decoder,
     /// The received part of the current message.
     pub(crate) body: Body,
+    /// The last request whose response has arrived. A server may send a response twice.
+    pub(crate) answered: Option<Request>,
     /// Payload of the last ping, if its pong was not sent yet. Earlier pings need no pong (RFC
     /// 6455, section 5.5.3), so a flood of pings takes no memory.
     pub(crate) pong: Option<Vec<u8>>,
@@ -28,6 +31,7 @@ impl CallSocket {
             started: now,
             decoder: Decoder::default(),
             body: Body::default(),
+            answered: None,
             pong: None,
             close_code: NORMAL_CLOSURE,
         }

@@ -1,11 +1,8 @@
 //! A decoder and an encoder of WebSocket frames. The decoder returns the payload of messages in
 //! pieces, without storing it.
 
-use aws_lc_rs::rand;
-use wire::websocket::{Header, HeaderReader, MaskingKey, Opcode, ProtocolError, Role, write_frame};
-
-/// Number of random bytes that are drawn at once for masking keys: enough for 256 keys.
-const DRAWN_BYTES: usize = 1024;
+use wire::websocket::keys::Keys;
+use wire::websocket::{Header, HeaderReader, Opcode, ProtocolError, Role, write_frame};
 
 /// A decoded event.
 #[derive(Debug, PartialEq, Eq)]
@@ -111,26 +108,12 @@ fn close_code(payload: &[u8]) -> Result<Option<u16>, ProtocolError> {
 
 /// Encodes frames with unpredictable masking keys (RFC 6455, section 5.3).
 #[derive(Debug, Default)]
-pub(crate) struct Masking {
-    /// Random bytes for further keys.
-    random_bytes: Vec<u8>,
-}
+pub(crate) struct Masking(Keys);
 
 impl Masking {
     /// Appends a frame with a complete payload to `out`.
-    pub(crate) fn encode(&mut self, out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
-        write_frame(out, opcode, payload, Some(self.draw_key()));
-    }
-
-    /// Returns a random masking key.
-    fn draw_key(&mut self) -> MaskingKey {
-        if self.random_bytes.len() < 4 {
-            self.random_bytes = vec![0; DRAWN_BYTES];
-            // If no random bytes are available, the keys are 0 and the frames are still valid.
-            let _ignored = rand::fill(&mut self.random_bytes);
-        }
-        let key = self.random_bytes.last_chunk().copied().unwrap_or_default();
-        self.random_bytes.truncate(self.random_bytes.len() - 4);
-        key
+    pub(crate) fn encode(&self, out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
+        // If no random bytes are available, the key is 0 and the frame is still valid.
+        write_frame(out, opcode, payload, Some(self.0.next().unwrap_or_default()));
     }
 }

@@ -97,7 +97,7 @@ fn violations_are_rejected() {
 
 #[test]
 fn client_frames_are_masked_with_fresh_keys() {
-    let mut masking = Masking::default();
+    let masking = Masking::default();
     let mut keys = std::collections::HashSet::new();
     for length in [0, 1, 125, 126, 65_535, 65_536] {
         let payload: Vec<u8> = (0..length).map(|byte: usize| byte as u8).collect();

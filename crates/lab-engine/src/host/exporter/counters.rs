@@ -1,6 +1,6 @@
 //! Reads metrics from a node-exporter's page, and converts them to values with our metric names.
-//! `host!("NAME")` looks up a metric in `crates/lab-model/src/metrics/host.rs`. In the name of a
-//! metric, `*` stands for the name of a disk or network device.
+//!
+//! `host.rs` explains `host!`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

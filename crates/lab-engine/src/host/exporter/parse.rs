@@ -38,7 +38,7 @@ fn parse_line(line: &str) -> Option<ParsedSample<'_>> {
     if line.starts_with('#') {
         return None;
     }
-    let name_end = line.find(['{', ' '])?;
+    let name_end = line.find(['{', ' ']).filter(|end| *end > 0)?;
     let (name, after_name) = line.split_at(name_end);
     let (labels, after_labels) = match after_name.strip_prefix('{') {
         Some(after_brace) => after_brace.split_at(find_labels_end(after_brace)?),

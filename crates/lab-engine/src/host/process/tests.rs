@@ -3,6 +3,8 @@
 
 use std::process::{Child, Command, Stdio};
 
+use test_support::wait::WAIT_TIMEOUT;
+
 use super::*;
 
 fn spin() -> Child {
@@ -11,7 +13,7 @@ fn spin() -> Child {
     command.spawn().unwrap()
 }
 
-/// Takes samples until `enough` returns true, for at most ten seconds.
+/// Takes samples until `enough` returns true, for at most [`WAIT_TIMEOUT`].
 fn sample(
     processes: &mut Processes,
     enough: impl Fn(&[(String, f64)]) -> bool,
@@ -24,7 +26,7 @@ fn sample(
         if enough(&values) {
             return values;
         }
-        assert!(start.elapsed() < Duration::from_secs(10), "{values:?}");
+        assert!(start.elapsed() < WAIT_TIMEOUT, "{values:?}");
         // Sleeps: between two looks; the kernel counts CPU in ticks.
         std::thread::park_timeout(Duration::from_millis(100));
     }

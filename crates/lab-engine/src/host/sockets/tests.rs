@@ -45,7 +45,9 @@ fn the_waiting_side_is_seen() {
         loop {
             let sockets = read_netlink().unwrap();
             let client_socket = find(&sockets, local, State::Established);
-            let server_socket = sockets.iter().find(|socket| socket.remote == local).unwrap();
+            // A closed connection may still have the port of the client.
+            let is_server = |socket: &&Socket| (socket.local, socket.remote) == (address, local);
+            let server_socket = sockets.iter().find(is_server).unwrap();
             if holds(&client_socket, server_socket) {
                 return;
             }

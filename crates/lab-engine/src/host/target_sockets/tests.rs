@@ -4,6 +4,8 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
+use test_support::wait::WAIT_TIMEOUT;
+
 use super::*;
 
 /// Returns the values of the sockets with one of these ports. Other tests of this process have
@@ -25,7 +27,7 @@ fn reading(
     values.sample(0.0, "x").values.into_iter().collect()
 }
 
-/// Reads until a metric has the expected value. Panics after ten seconds.
+/// Reads until a metric has the expected value. Panics after [`WAIT_TIMEOUT`].
 fn until(
     connections: &mut TargetSockets,
     ports: &[u16],
@@ -40,7 +42,7 @@ fn until(
         if values.get(name) == Some(&expected) {
             return values;
         }
-        assert!(start.elapsed() < Duration::from_secs(10), "{name} {expected}: {values:?}");
+        assert!(start.elapsed() < WAIT_TIMEOUT, "{name} {expected}: {values:?}");
         std::thread::park_timeout(Duration::from_millis(10)); // Sleeps: between two looks.
     }
 }
@@ -102,4 +104,24 @@ fn the_upstream_with_most_waiting_calls_is_first() {
     let order: Vec<_> =
         facts.iter().map(|upstream| (&*upstream.address, upstream.waiting)).collect();
     assert_eq!(order, [("127.0.0.1:3", 0.9), ("127.0.0.1:4", 0.5), ("127.0.0.1:2", 0.1)]);
+}
+
+#[test]
+fn connections_of_other_clients_are_counted() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap();
+    let connections = TargetSockets::new(target, true);
+    let mut clients: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(target).unwrap()).collect();
+    let _accepted: Vec<TcpStream> =
+        (0..3).map(|_| listener.accept().map(|(stream, _)| stream).unwrap()).collect();
+    clients.iter_mut().for_each(|client| client.write_all(b"x").unwrap());
+    let sockets = sockets::read_all().unwrap();
+    // The first client is this load generator, and the other two are not.
+    let own = clients[0].local_addr().unwrap();
+    let own_socket = sockets.iter().find(|socket| socket.local == own).unwrap();
+    let mut values = Values::default();
+    connections.add_other_clients(&sockets, &BTreeSet::from([own_socket.inode]), &mut values);
+    connections.add_round_trips(&sockets, &mut values);
+    let values: BTreeMap<String, f64> = values.sample(0.0, "x").values.into_iter().collect();
+    assert_eq!(values.get("target.connections_other"), Some(&2.0), "{values:?}");
 }

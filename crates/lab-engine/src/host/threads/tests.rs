@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use test_support::wait::WAIT_TIMEOUT;
+
 use super::*;
 
 #[test]
@@ -25,10 +27,14 @@ fn the_busy_thread_is_named() {
         threads.sample(Instant::now(), "me", pids, &mut values);
         let values = values.sample(0.0, "x").values;
         let named = |name: &str| name.contains(".thread.spins_here-") && name.ends_with(".cpu");
-        if let Some((_, cpu)) = values.iter().find(|(name, _)| named(name)) {
+        // The number of blocked threads is unknown if a thread ends while they are counted.
+        let counts_blocked = values.iter().any(|(name, _)| name == "process.me.threads_blocked");
+        if let Some((_, cpu)) = values.iter().find(|(name, _)| named(name))
+            && counts_blocked
+        {
             break (*cpu, values);
         }
-        assert!(start.elapsed() < Duration::from_secs(10), "{values:?}");
+        assert!(start.elapsed() < WAIT_TIMEOUT, "{values:?}");
         // Sleeps: between two looks; the kernel counts CPU in ticks.
         std::thread::park_timeout(Duration::from_millis(50));
     };
@@ -40,7 +46,6 @@ fn the_busy_thread_is_named() {
     assert!(busiest_cpu > SERIES_SHARE_MIN && busiest_cpu < 1.5, "{busiest_cpu} {values:?}");
     assert!(get("process.me.thread_max").unwrap() >= busiest_cpu);
     assert!(get("process.me.run_delay").is_some());
-    assert!(get("process.me.threads_blocked").is_some());
 }
 
 #[test]

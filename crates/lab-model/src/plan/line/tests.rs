@@ -184,7 +184,7 @@ fn problems_name_the_option() {
     assert!(rate.starts_with("-r = \"-3\": out of range"), "{rate}");
     let mix = problems_of(URL, &["--mix", "somnai"]);
     assert!(mix.starts_with("--mix = \"somnai\": cannot read somnai"), "{mix}");
-    assert!(mix.contains("did you mean somnia?"), "{mix}");
+    assert!(mix.contains("did you mean somnia? Shipped mixes: ethereum, harmony"), "{mix}");
     let none = problems_of(URL, &["-n", "0"]);
     assert!(none.starts_with("-n = 0: out of range"), "{none}");
     let threshold = problems_of(URL, &["--threshold", "p(99)<3"]);

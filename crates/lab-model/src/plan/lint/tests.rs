@@ -178,7 +178,11 @@ fn writes_and_unknown_methods_are_reported() {
         "{warnings:?}"
     );
     assert!(
-        find(&warnings_of(&text("eth_cal")), "unknown methods for ethereum: eth_cal").is_some()
+        find(
+            &warnings_of(&text("eth_cal")),
+            "unknown methods for ethereum: eth_cal (did you mean eth_call?)"
+        )
+        .is_some()
     );
     assert!(
         find(&warnings_of(&text("getblock")), "unknown methods for ethereum: getblock").is_some()

@@ -50,6 +50,8 @@ pub enum Claim {
     LimitExceeded,
     /// An upstream of the target; `None` if it is unknown.
     Upstream(Option<UpstreamFacts>),
+    /// The link between the generator and the target.
+    Link,
     /// The target's software.
     Software,
     /// The CPU quota of a process: the name of the process, and the quota in cores.
@@ -91,7 +93,7 @@ impl Claim {
             Claim::MemoryLimit(_) | Claim::HostMemory => Cause::Memory,
             Claim::DiskLimit(_) | Claim::Disk(_) => Cause::Disk,
             Claim::Thread(_) => Cause::Thread,
-            Claim::Network(_) => Cause::Network,
+            Claim::Network(_) | Claim::Link => Cause::Network,
             Claim::OnlyCore(_) | Claim::Cores(_) | Claim::BusiestCore | Claim::HostCpu => {
                 Cause::Cpu
             }
@@ -129,6 +131,9 @@ pub enum Evidence {
     /// p99 delay of sends, and rise of the p99 latency, in milliseconds. The delay is at least half
     /// of the rise.
     LateSends { delay_ms: f64, latency_rise_ms: f64 },
+    /// Longest time in which a thread of the generator did not run although it should have, and rise
+    /// of the p99 latency, in milliseconds. The time is at least half of the rise.
+    GeneratorStopped { gap_ms: f64, latency_rise_ms: f64 },
     /// Number of connections of the run that failed because no local port was free.
     PortsExhausted { connections: u64 },
     /// Number of cores that the target used, and number of all cores of the host. Target and
@@ -172,6 +177,12 @@ pub enum Evidence {
     /// `upstream_waits` is the number of connections on which the target waited for a response of
     /// its upstream. `share` is `upstream_waits` ÷ `calls_inside`, at most 1.
     WaitedForUpstream { calls_inside: f64, upstream_waits: f64, share: f64 },
+    // The link between generator and target.
+    /// Round-trip time of the connections before the breach and in the window, in milliseconds.
+    RoundTrip { before_ms: f64, ms: f64 },
+    /// Number of responses that the target has sent and the generator has not received, and number
+    /// of calls in flight.
+    ResponsesOnTheWay { responses: f64, in_flight: f64 },
     /// Each sample has the target's longest wait for an upstream response; `ms` is their mean.
     LongestUpstreamWait { ms: f64 },
     /// CPU use of an upstream's process, and of its busiest thread as a share of a core.
@@ -278,6 +289,8 @@ pub enum Doubt {
     QueueNotFull,
     /// Connections were closed only after they had been established.
     ClosedLater,
+    /// Another resource of the target's host saturated before the breach.
+    OtherSaturated,
     /// The target's processes are not observed.
     ProcessesUnseen,
     /// Some servers use the error code of "limit exceeded" for other limits.

@@ -64,6 +64,14 @@ pub(super) fn check_generator(context: &Context<'_>) -> Option<Bottleneck> {
     {
         evidence.push(Evidence::LateSends { delay_ms, latency_rise_ms });
     }
+    let gap_ms = context.window().map(|second| second.generator_gap_ms).fold(0.0, f64::max);
+    if gap_ms > 0.0
+        && unexplained < NOTABLE_SHARE * all_calls
+        && context.longest_call_ms() <= LATE_SENDS_RATIO_MAX * gap_ms
+        && gap_ms >= DOMINANT_SHARE * latency_rise_ms
+    {
+        evidence.push(Evidence::GeneratorStopped { gap_ms, latency_rise_ms });
+    }
     let ports = context.result.wire.traffic.ports_exhausted;
     if ports > 0 {
         evidence.push(Evidence::PortsExhausted { connections: ports });
@@ -247,10 +255,33 @@ fn check_refused_connections(context: &Context<'_>) -> Option<Bottleneck> {
 /// Returns a rate limit as the cause if most of the failed or rejected calls ended with HTTP 429,
 /// or with the JSON-RPC error of the same meaning.
 pub(super) fn check_rate_limit(context: &Context<'_>) -> Option<Bottleneck> {
+    check_rejections(context, LIMITED_SHARE_MIN).or_else(|| {
+        let (failed, total) = count_calls(context, Class::is_failure);
+        check_limit_code(context, failed, total)
+    })
+}
+
+/// Returns a rate limit as the cause if it rejected only a few calls, but enough to break a usual
+/// threshold, and more than failed. If a resource saturated too, that is a doubt: a server may reject
+/// calls because it is overloaded.
+pub(super) fn check_few_rejections(
+    context: &Context<'_>,
+    saturated: &[Saturated],
+) -> Option<Bottleneck> {
+    let mut found = check_rejections(context, NOTABLE_SHARE)?;
+    if saturated.iter().any(|resource| resource.precedes_breach(context)) {
+        found.doubts.push(Doubt::OtherSaturated);
+    }
+    Some(found)
+}
+
+/// Returns a rate limit as the cause if at least `share_min` of the calls ended with HTTP 429, and
+/// not fewer than failed.
+fn check_rejections(context: &Context<'_>, share_min: f64) -> Option<Bottleneck> {
     let (limited, total) = count_calls(context, |class| class == Class::Limited);
     let (failed, _) = count_calls(context, Class::is_failure);
-    if total > 0.0 && limited / total >= LIMITED_SHARE_MIN && limited >= failed {
-        let at = first_second_with(context, |class| class == Class::Limited, LIMITED_SHARE_MIN);
+    if total > 0.0 && limited / total >= share_min && limited >= failed {
+        let at = first_second_with(context, |class| class == Class::Limited, share_min);
         let mut evidence = vec![
             Evidence::TooManyRequests {
                 limited_share: limited / total,
@@ -265,7 +296,52 @@ pub(super) fn check_rate_limit(context: &Context<'_>) -> Option<Bottleneck> {
         let (claim, doubts) = (Claim::TooManyRequests, context.doubts());
         return Some(Bottleneck { at, claim, evidence, doubts });
     }
-    check_limit_code(context, failed, total)
+    None
+}
+
+/// Longest time for which a receiver delays its acknowledgement, with a margin, in milliseconds. The
+/// round-trip time includes it (`TCP_DELACK_MIN` of Linux is 40 ms).
+const DELAYED_ACK_MS: f64 = 45.0;
+
+/// Returns the link to the target as the cause if packets wait in a queue on the way. The round-trip
+/// time must have risen, and the target must have sent the responses to most calls in flight. If its
+/// sockets are not observed, the round-trip time must have risen by most of the latency's rise. A
+/// resource of the target's host that saturated before the breach takes precedence.
+pub(super) fn check_link(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
+    if saturated.iter().any(|resource| resource.precedes_breach(context)) {
+        return None;
+    }
+    let (before_ms, ms) = round_trip_rise(context)?;
+    let in_flight = context.mean_second(|second| second.in_flight as f64).unwrap_or(0.0);
+    let mut evidence = vec![Evidence::RoundTrip { before_ms, ms }];
+    let is_on_link = match context.generator_mean(host!("target.unacknowledged_in")) {
+        Some(responses) => {
+            let responses = responses.min(in_flight);
+            evidence.push(Evidence::ResponsesOnTheWay { responses, in_flight });
+            responses >= 1.0 && responses >= DOMINANT_SHARE * in_flight
+        }
+        None => {
+            let (worst_p99, lowest_p99) = context.p99_range();
+            ms - before_ms - DELAYED_ACK_MS >= DOMINANT_SHARE * (worst_p99 - lowest_p99)
+        }
+    };
+    if !is_on_link {
+        return None;
+    }
+    evidence.extend(target_cpu_evidence(context));
+    let (at, claim) = (Some(context.broken_at), Claim::Link);
+    Some(Bottleneck { at, claim, evidence, doubts: context.doubts() })
+}
+
+/// Returns the shortest round-trip time until the breach and the mean one in the window, in
+/// milliseconds. `None` if they are unknown, or if acknowledgements that are sent late may explain the
+/// rise.
+pub(super) fn round_trip_rise(context: &Context<'_>) -> Option<(f64, f64)> {
+    let ms = context.generator_mean(host!("target.round_trip_ms"))?;
+    let series = context.generator_host.get(host!("target.round_trip_ms"));
+    let values = series.0.iter().filter(|(at, _)| *at <= context.end).map(|(_, value)| *value);
+    let before_ms = values.reduce(f64::min)?;
+    (ms - before_ms > DELAYED_ACK_MS).then_some((before_ms, ms))
 }
 
 /// Returns the number of successful calls of a second.

@@ -14,6 +14,7 @@ use lab_model::record::Class;
 use lab_model::results::Cause;
 
 use super::diagnosis::{Bottleneck, Claim, Doubt, Evidence, HostShares, Waiting};
+use super::exclude::round_trip_rise;
 use super::time_series::{Rise, TimeSeries, find_rise, load_correlation};
 use super::{Context, WINDOW_AFTER};
 
@@ -130,7 +131,9 @@ pub(super) fn check_software(context: &Context<'_>, saturated: &[Saturated]) -> 
         && !context.target_names.is_empty()
         && !context.in_process
         && watched.missing.is_empty();
-    if !is_fully_observed || !saturated.is_empty() || has_failures(context) {
+    // Packets that wait on the link are no calls inside the target.
+    let waits_on_link = round_trip_rise(context).is_some();
+    if !is_fully_observed || !saturated.is_empty() || has_failures(context) || waits_on_link {
         return None;
     }
     let cores_used = context.target_mean(host!("process.*.cpu"))?;
@@ -178,7 +181,10 @@ fn calls_inside(context: &Context<'_>) -> Option<f64> {
     // The sum also counts unclear sockets, which may carry no call. So it is capped at the number
     // of calls in flight.
     let inside = sum_with_unclear(host!("target.waiting_in"), host!("target.unclear_in"))?;
-    let inside = inside.min(in_flight);
+    // The target has sent these responses.
+    let responses = context.generator_mean(host!("target.unacknowledged_in")).unwrap_or(0.0);
+    let certain = context.generator_mean(host!("target.waiting_in")).unwrap_or(0.0);
+    let inside = (inside - responses).max(certain).min(in_flight);
     let at_upstream = sum_with_unclear(host!("target.waiting_out"), host!("target.unclear_out"));
     let at_upstream = at_upstream.unwrap_or(0.0);
     (inside >= 1.0 && inside >= 0.5 * in_flight && at_upstream < 0.3 * inside).then_some(inside)

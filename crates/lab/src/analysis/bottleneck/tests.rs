@@ -22,8 +22,11 @@ pub(super) fn empty_row() -> Row {
         goodput: 0.0,
         failed_share: 0.0,
         limited_share: 0.0,
+        null_share: Some(0.0),
+        wrong_type_share: Some(0.0),
         classes: Vec::new(),
         latency: Quantiles::default(),
+        latency_least: None,
         service: Quantiles::default(),
         codes: Vec::new(),
     }
@@ -100,6 +103,7 @@ fn second(at: f64) -> Second {
             p95_ms: if slow { 400.0 } else { 5.0 },
             p99_ms: if slow { 500.0 } else { 8.0 },
             max_ms: 600.0,
+            max_least_ms: None,
         }],
         ..Second::default()
     }
@@ -214,6 +218,7 @@ impl Scene {
         };
         result.plan.warmup = self.warmup;
         let validity = Validity {
+            generator_share_max: 0.1,
             delivered_share_min: 0.99,
             scheduling_delay_p99_max: Duration::from_millis(1),
             scheduling_delay_share_max: 0.05,
@@ -562,6 +567,46 @@ fn http_429_responses_show_a_rate_limit() {
     assert_evidence(&finding, &["40 %", "429"]);
     scene.calls(&[(Class::Ok, 50), (Class::Limited, 10), (Class::Timeout, 40)]);
     assert_ne!(scene.find().cause, Cause::RateLimit, "more calls fail than are limited");
+}
+
+/// A threshold such as `limited rate<0.01` breaks long before 5 % of the calls are rejected.
+#[test]
+fn few_http_429_responses_show_a_rate_limit_too() {
+    let mut scene = Scene::local();
+    scene.calls(&[(Class::Ok, 955), (Class::Limited, 45)]);
+    check(&scene.find(), Cause::RateLimit, Confidence::High);
+    // A saturated resource may be why the server rejects calls.
+    scene.set("process.geth.thread_max", from_five(0.3, 0.99));
+    assert_ne!(scene.find().cause, Cause::RateLimit);
+    let mut scene = Scene::local();
+    scene.calls(&[(Class::Ok, 995), (Class::Limited, 5)]);
+    check(&scene.find(), Cause::Software, Confidence::High);
+}
+
+/// The target responds within a clock tick, so its sockets do not show which side must act next.
+#[test]
+fn packets_that_wait_on_the_way_show_a_limit_of_the_link() {
+    let link = |round_trip_ms| {
+        let mut scene = Scene::local();
+        scene.set("target.waiting_in", |_| 1.0).set("target.unclear_in", |_| 49.0);
+        scene.set("target.unacknowledged_in", from_five(0.0, 38.0));
+        scene.set("target.round_trip_ms", from_five(0.1, round_trip_ms));
+        scene.find()
+    };
+    let finding = link(450.0);
+    check(&finding, Cause::Network, Confidence::High);
+    assert_evidence(&finding, &["from 0.1 to 450.0 ms"]);
+    assert_evidence(&finding, &["38 responses", "40 calls in flight"]);
+    check(&link(41.0), Cause::Unknown, Confidence::Low);
+    // The queue is on the way to the target, or in its own software.
+    let mut scene = Scene::local();
+    scene.set("target.unacknowledged_in", |_| 0.0);
+    scene.set("target.round_trip_ms", from_five(0.1, 150.0));
+    check(&scene.find(), Cause::Unknown, Confidence::Low);
+    // A slow target acknowledges requests late, which alone makes the round trip 40 ms long.
+    let mut scene = Scene::local();
+    scene.set("target.round_trip_ms", from_five(0.1, 41.0));
+    check(&scene.find(), Cause::Software, Confidence::High);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! little data is reported as such. Method: made-up variants with known differences.
 
 mod coverage;
+mod drift;
 
 use lab_model::results::compare::{Difference, Metric};
 use lab_model::results::{Basis, ComparisonVerdict};
@@ -56,7 +57,7 @@ fn variant(random: &mut StdRng, metric: Metric, runs: usize, factor: f64) -> Val
     let all: Vec<(f64, Vec<f64>)> =
         (0..runs).map(|_| run(random, metric, factor, length)).collect();
     let seconds = if runs == 1 { all[0].1.clone() } else { Vec::new() };
-    Values { runs: all.into_iter().map(|(value, _)| value).collect(), seconds, calls: None }
+    Values { runs: all.into_iter().map(|(value, _)| value).collect(), seconds, ..Values::default() }
 }
 
 /// Compares five metrics of two methods. Returns the judged and the unjudged differences.
@@ -166,7 +167,7 @@ fn an_interval_without_zero_is_never_the_same() {
     let mut random = StdRng::seed_from_u64(11);
     let mut seconds = |base: f64| -> Values {
         let all: Vec<f64> = (0..60).map(|_| base * (0.15 * normal(&mut random)).exp()).collect();
-        Values { runs: vec![all.iter().sum::<f64>() / 60.0], seconds: all, calls: None }
+        Values { runs: vec![all.iter().sum::<f64>() / 60.0], seconds: all, ..Values::default() }
     };
     let (a, b) = (seconds(10.0), seconds(12.8));
     let compared = compare(Metric::LatencyP99, &a, &b, Design::default(), &mut || 0).unwrap();
@@ -198,7 +199,7 @@ fn too_little_data_gives_no_verdict() {
     assert_eq!((difference.basis, difference.interval), (Basis::ValuesOnly, None));
     assert!((difference.change - 8.0).abs() < 1e-9);
     assert_eq!((difference.verdict, difference.p), (ComparisonVerdict::CannotTell, None));
-    let short = Values { runs: vec![1.0], seconds: vec![1.0; 10], calls: None };
+    let short = Values { runs: vec![1.0], seconds: vec![1.0; 10], ..Values::default() };
     let compared =
         compare(Metric::LatencyP50, &short, &short, Design::default(), &mut || 0).unwrap();
     assert_eq!(compared.difference.basis, Basis::ValuesOnly);
@@ -215,6 +216,7 @@ fn failures_of_short_runs_are_judged_by_their_calls() {
         runs: vec![share],
         seconds: seconds.to_vec(),
         calls: Some(calls),
+        ..Values::default()
     };
     let verdict_of = |a: &Values, b: &Values| {
         let compared = compare(Metric::FailedShare, a, b, Design::default(), &mut || 0).unwrap();
@@ -240,7 +242,7 @@ fn failures_of_short_runs_are_judged_by_their_calls() {
 
 #[test]
 fn single_runs_differ_if_noise_cannot_explain_the_ratio() {
-    let run = |value: f64, calls| Values { runs: vec![value], seconds: Vec::new(), calls };
+    let run = |value: f64, calls| Values { runs: vec![value], calls, ..Values::default() };
     let difference = |metric, a: f64, b: f64, calls| {
         let (a, b) = (run(a, calls), run(b, calls));
         verdict(compare(metric, &a, &b, Design::default(), &mut || 0).unwrap())
@@ -271,17 +273,17 @@ fn single_runs_differ_if_noise_cannot_explain_the_ratio() {
 #[test]
 fn a_second_without_results_counts_as_zero() {
     let mut seconds: Vec<f64> = (0..60).map(|at| 1_000.0 + f64::from(at % 7)).collect();
-    let whole = Values { runs: vec![1_003.0], seconds: seconds.clone(), calls: None };
+    let whole = Values { runs: vec![1_003.0], seconds: seconds.clone(), ..Values::default() };
     seconds[30] = 0.0;
     let mean = seconds.iter().sum::<f64>() / 60.0;
-    let silent = Values { runs: vec![mean], seconds, calls: None };
+    let silent = Values { runs: vec![mean], seconds, ..Values::default() };
     let design = Design::default();
     let difference =
         compare(Metric::Goodput, &whole, &silent, design, &mut || 0).unwrap().difference;
     assert_eq!(difference.basis, Basis::WithinRun);
     assert!((difference.b - mean).abs() < 1e-6, "{difference:?}");
     assert!((difference.change + 0.0167).abs() < 0.001, "{difference:?}");
-    let nothing = Values { runs: vec![0.0], seconds: vec![0.0; 60], calls: None };
+    let nothing = Values { runs: vec![0.0], seconds: vec![0.0; 60], ..Values::default() };
     let difference =
         compare(Metric::Goodput, &whole, &nothing, design, &mut || 0).unwrap().difference;
     assert_eq!(difference.basis, Basis::ValuesOnly, "{difference:?}");

@@ -180,14 +180,24 @@ impl Walk<'_> {
             if self.differences.len() >= self.differences_max {
                 return;
             }
-            match (left, right) {
-                (Some(left), Some(right)) => {
+            match (&left[..], &right[..]) {
+                ([left], [right]) => {
                     self.compare_values(left.get(), right.get(), &pointer, depth + 1);
                 }
                 _ if self.is_ignored(&pointer) => {}
-                _ => {
-                    let (left, right) = (Side::of(left), Side::of(right));
+                ([], _) | (_, []) => {
+                    let (left, right) = (Side::of(&left), Side::of(&right));
                     self.add(DifferenceClass::MissingMember, &pointer, left, right);
+                }
+                // At least one side has the member more than once, with different values.
+                _ => {
+                    let texts = |values: &[&RawValue]| -> Vec<String> {
+                        values.iter().map(|value| canonical(value.get(), depth + 1)).collect()
+                    };
+                    if texts(&left) != texts(&right) {
+                        let (left, right) = (Side::of(&left), Side::of(&right));
+                        self.add(DifferenceClass::Value, &pointer, left, right);
+                    }
                 }
             }
         }
@@ -245,7 +255,7 @@ impl Walk<'_> {
             match unmatched.iter().position(is_equal) {
                 Some(matched) => _ = unmatched.swap_remove(matched),
                 None => {
-                    let value = Side::of(Some(value));
+                    let value = Side::of(&[value]);
                     return self.add(DifferenceClass::Value, &pointer, value, Side::NoMatch);
                 }
             }
@@ -320,6 +330,10 @@ fn hex_spelling(left: &str, right: &str) -> Option<Spelling> {
     if left == right {
         return Some(Spelling::LetterCase);
     }
+    // No bytes at all are no quantity, and differ from any number of zeros.
+    if left.is_empty() != right.is_empty() {
+        return None;
+    }
     if left.trim_start_matches('0') != right.trim_start_matches('0') {
         return None;
     }
@@ -328,5 +342,5 @@ fn hex_spelling(left: &str, right: &str) -> Option<Spelling> {
         return Some(Spelling::Padding);
     }
     let has_word = left.len() == WORD_DIGITS || right.len() == WORD_DIGITS;
-    (has_word && !left.is_empty() && !right.is_empty()).then_some(Spelling::Word)
+    has_word.then_some(Spelling::Word)
 }

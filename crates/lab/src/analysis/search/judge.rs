@@ -85,6 +85,8 @@ pub enum Reason {
     Delivered { share: f64, started: u64, scheduled: u64 },
     /// The backlog grew by `growth` iterations per second.
     BacklogGrew { growth: f64, rate: f64 },
+    /// The generator itself stood still for this share of the time, so it may be the cause.
+    GeneratorStopped { share: f64 },
     /// A percentile has too few calls beyond it.
     FewCalls { threshold: String, beyond: f64, rate: f64 },
 }
@@ -166,10 +168,18 @@ pub fn judge(probe: ProbeRun<'_>) -> ProbeVerdict {
         delivery_limit.get_or_insert(growth_limit);
     }
     let kept_up = delivery_limit.is_none();
+    let gap_seconds = seconds.iter().map(|second| second.generator_gap_ms / 1e3).sum::<f64>();
+    let stopped_share = gap_seconds / (seconds.len() as f64 * seconds_per_point).max(1e-9);
+    // The generator may be the cause if it stood still for as much time as iterations are missing.
+    let may_be_generator = !kept_up && stopped_share > growth_share_max;
+    if may_be_generator {
+        reasons.insert(0, Reason::GeneratorStopped { share: stopped_share });
+    }
     let outcome = match probe.verdict.outcome {
         Outcome::ClientLimited => ProbeOutcome::ClientLimited,
         Outcome::Invalid => ProbeOutcome::Invalid,
         Outcome::Fail => ProbeOutcome::Fail,
+        Outcome::Pass | Outcome::Measured if may_be_generator => ProbeOutcome::Invalid,
         Outcome::Pass | Outcome::Measured if !kept_up => ProbeOutcome::Fail,
         Outcome::Pass | Outcome::Measured => ProbeOutcome::Pass,
     };

@@ -44,8 +44,8 @@ pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
         return None;
     }
     let (a, b) = (doubled_ranks(a), doubled_ranks(b));
-    let mean_rank = (a.len() + 1) as f64;
-    let deviation = |rank: &usize| *rank as f64 - mean_rank;
+    let doubled_mean = (a.len() + 1) as f64;
+    let deviation = |rank: &usize| *rank as f64 - doubled_mean;
     let covariance: f64 = a.iter().zip(&b).map(|(x, y)| deviation(x) * deviation(y)).sum();
     let square_sum =
         |ranks: &[usize]| ranks.iter().map(|rank| deviation(rank).powi(2)).sum::<f64>();
@@ -62,6 +62,7 @@ fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     let mut group_start = 0;
     while group_start < order.len() {
         let is_tied = |index: &&usize| values[**index] == values[order[group_start]];
+        // NaN equals nothing, itself included.
         let count = order[group_start..].iter().take_while(is_tied).count().max(1);
         for index in &order[group_start..group_start + count] {
             ranks[*index] = 2 * group_start + count + 1;
@@ -71,8 +72,8 @@ fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     ranks
 }
 
-/// Returns the exact two-sided p-value: the share of all selections of `size` ranks with a sum at
-/// least as extreme as `sum`, on both sides.
+/// Returns the exact two-sided p-value: twice the share of all selections of `size` ranks whose sum is
+/// as far in the nearer tail as `sum`, or farther.
 fn exact_p(ranks: &[usize], size: usize, sum: usize) -> f64 {
     let selections = selections_by_sum(ranks, size);
     let total: f64 = selections.iter().sum();
@@ -124,8 +125,8 @@ fn tied_cubes(ranks: &[usize]) -> f64 {
 
 /// Returns the Hodges–Lehmann shift of the second sample against the first: the median of all
 /// differences b − a. The interval follows from the Mann–Whitney test (at least 95 % for up to 50
-/// values). The interval is `None` with fewer than four values each, because the test cannot be
-/// significant then. Source: Hollander & Wolfe, 4.2 and 4.3.
+/// values). The interval is `None` for samples so small that the test cannot be significant, such as
+/// three values each. Source: Hollander & Wolfe, 4.2 and 4.3.
 pub fn hodges_lehmann(a: &[f64], b: &[f64]) -> Option<(f64, Option<Interval>)> {
     let all_differences: Vec<f64> = b.iter().flat_map(|y| a.iter().map(move |x| y - x)).collect();
     let differences = sorted(&all_differences);
@@ -139,7 +140,7 @@ pub fn hodges_lehmann(a: &[f64], b: &[f64]) -> Option<(f64, Option<Interval>)> {
 }
 
 /// Returns the largest k with P(U < k) ≤ 2.5 %. U is the statistic of the Mann–Whitney test for
-/// samples of `n` and `m` different values. Returns 0 if there is no such k.
+/// samples of `n` and `m` different values. 0 means that no value of U is significant.
 fn critical_rank(n: usize, m: usize) -> usize {
     let tail = (1.0 - super::CONFIDENCE) / 2.0;
     if n + m > EXACT_MAX {

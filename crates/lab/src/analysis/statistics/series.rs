@@ -1,7 +1,7 @@
 //! Means of autocorrelated time series and their uncertainty.
 
-use super::welch::Estimate;
-use super::{mean, variance};
+use super::welch::{self, Estimate};
+use super::{Interval, mean, variance};
 
 /// Returns the lag-one autocorrelation; 0 for fewer than three values or a constant series.
 pub fn lag_one(series: &[f64]) -> f64 {
@@ -97,4 +97,24 @@ fn estimate_at_one_scale(series: &[f64], error_count: f64) -> Option<Estimate> {
     // of the mean is the sample variance divided by n_eff − 1.
     let freedom = effective - 1.0;
     Some(Estimate { mean: mean(series)?, variance: variance(series)? / freedom, freedom })
+}
+
+/// Returns the 95 % interval of the slope of values over times, by least squares. With two values
+/// their slope is exact, because nothing shows their spread. `None` for fewer values, or if all times
+/// are equal.
+pub fn slope(times: &[f64], values: &[f64]) -> Option<Interval> {
+    let (mean_time, mean_value) = (mean(times)?, mean(values)?);
+    let squares: f64 = times.iter().map(|time| (time - mean_time).powi(2)).sum();
+    let points = || times.iter().zip(values);
+    let products = points().map(|(time, value)| (time - mean_time) * (value - mean_value));
+    if times.len() < 2 || squares <= 0.0 {
+        return None;
+    }
+    let slope = products.sum::<f64>() / squares;
+    let error = |(time, value): (&f64, &f64)| value - mean_value - slope * (time - mean_time);
+    let errors: f64 = points().map(|point| error(point).powi(2)).sum();
+    let freedom = (times.len() as f64 - 2.0).max(1.0);
+    let estimate = Estimate { mean: slope, variance: errors / freedom / squares, freedom };
+    let exactly_zero = Estimate { mean: 0.0, variance: 0.0, freedom: f64::INFINITY };
+    Some(welch::difference(exactly_zero, estimate).interval)
 }

@@ -25,6 +25,8 @@ pub struct Times {
     pub a: Vec<Option<f64>>,
     /// Times of the second variant by run.
     pub b: Vec<Option<f64>>,
+    /// Starts of the runs of both variants, in seconds; empty if unknown. Used only for pairs.
+    pub starts: (Vec<f64>, Vec<f64>),
     /// True if run n of one variant forms a pair with run n of the other.
     pub paired: bool,
     /// Seconds between samples, from the variant with the longer period. This is the resolution of
@@ -58,12 +60,13 @@ fn judge_group(group: &[Times], random: &mut dyn FnMut() -> u64) -> Vec<Option<T
 
 /// Returns the faster variant of each bin: true for the first variant, false for the second. `None`
 /// if a rate is unknown, or if the runs do not show that one variant is faster. `paired` is true if
-/// run n of one variant forms a pair with run n of the other.
+/// run n of one variant forms a pair with run n of the other. `starts` is as in [`Times`].
 ///
 /// One run of a variant has no spread, so the rates of single runs are compared as they are.
 pub fn find_faster(
     a: &VariantRow,
     b: &VariantRow,
+    starts: &(Vec<f64>, Vec<f64>),
     paired: bool,
     random: &mut dyn FnMut() -> u64,
 ) -> Vec<Option<bool>> {
@@ -80,7 +83,13 @@ pub fn find_faster(
     // A rate is measured between two samples, so the period between samples does not limit it.
     let period = 0.0;
     let bins: Vec<Times> = (0..a.rates.len().min(b.rates.len()))
-        .map(|index| Times { a: times_of(a, index), b: times_of(b, index), paired, period })
+        .map(|index| Times {
+            a: times_of(a, index),
+            b: times_of(b, index),
+            starts: starts.clone(),
+            paired,
+            period,
+        })
         .collect();
     let is_first_faster = |comparison: Option<TimeComparison>| match comparison?.verdict {
         ComparisonVerdict::Better => Some(false),
@@ -102,7 +111,12 @@ fn compare_times(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<Unjud
     let pairs = complete_pairs(times);
     let paired = times.paired && pairs.len() >= 2;
     if paired {
-        (a.runs, b.runs) = pairs.into_iter().unzip();
+        let start_of =
+            |starts: &[f64], (index, _): &(usize, (f64, f64))| starts.get(*index).copied();
+        let starts_of =
+            |starts: &[f64]| pairs.iter().filter_map(|pair| start_of(starts, pair)).collect();
+        (a.starts, b.starts) = (starts_of(&times.starts.0), starts_of(&times.starts.1));
+        (a.runs, b.runs) = pairs.iter().map(|(_, pair)| *pair).unzip();
     }
     let shortest = sorted(&[a.runs.as_slice(), &b.runs].concat()).first().copied()?;
     // A single run has no spread. So the medians are compared, even if the other variant has
@@ -116,10 +130,11 @@ fn compare_times(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<Unjud
     compare(TIME, &a, &b, design, random)
 }
 
-/// Returns the times of the pairs in which both runs reached the height.
-fn complete_pairs(times: &Times) -> Vec<(f64, f64)> {
-    let pairs = times.a.iter().zip(&times.b).filter_map(|(a, b)| (*a).zip(*b));
-    pairs.filter(|(a, b)| *a > 0.0 && *b > 0.0).collect()
+/// Returns the pairs in which both runs reached the height, with their indices.
+fn complete_pairs(times: &Times) -> Vec<(usize, (f64, f64))> {
+    let pairs = times.a.iter().zip(&times.b).enumerate();
+    let pairs = pairs.filter_map(|(index, (a, b))| Some((index, (*a).zip(*b)?)));
+    pairs.filter(|(_, (a, b))| *a > 0.0 && *b > 0.0).collect()
 }
 
 /// Returns the row of the result for one height.
@@ -139,7 +154,7 @@ fn time_comparison(times: &Times, difference: &Difference) -> TimeComparison {
         b_count: b.len(),
         a_spread: spread(&a),
         b_spread: spread(&b),
-        pairs: pairs.iter().map(|(a, b)| b - a).collect(),
+        pairs: pairs.iter().map(|(_, (a, b))| b - a).collect(),
         change: difference.change,
         interval: difference.interval,
         p: difference.p,
@@ -168,6 +183,7 @@ mod tests {
         let times = Times {
             a: vec![Some(100.0)],
             b: vec![Some(90.0), Some(150.0), Some(160.0)],
+            starts: (Vec::new(), Vec::new()),
             paired: false,
             period: 1.0,
         };

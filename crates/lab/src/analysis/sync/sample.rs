@@ -25,6 +25,8 @@ pub struct Sample {
     pub peers: Option<u64>,
     /// CPU time of the node's processes since their start, in seconds.
     pub cpu: Option<f64>,
+    /// Age of the newest block when the node processed it, by the block's own timestamp, in seconds.
+    pub age: Option<f64>,
 }
 
 /// A height that a peer announced.
@@ -61,6 +63,9 @@ pub struct SyncRun {
     pub announced: Vec<Announced>,
     /// Blocks that peers did not deliver in time.
     pub timeouts: Vec<Timeout>,
+    /// A block that is younger than this many seconds shows that the node is at the chain tip. `None`
+    /// if the samples have no ages.
+    pub tip_age: Option<f64>,
     /// Remarks on how the file was read.
     pub notes: Vec<String>,
 }

@@ -6,10 +6,10 @@ use lab_model::results::study::{Accesses, Align};
 
 use super::bins::{compute_bins, default_width, faster_by_bin, rate_crosses, round_step};
 use super::lead::{block_leads, find_lead_changes, largest_block_leads, time_leads};
-use super::pauses::{find_stalls, find_tip, stalled_until};
+use super::pauses::{find_stalls, stalled_until};
 use super::*;
 
-fn run_of(heights: &[u64]) -> SyncRun {
+pub(super) fn run_of(heights: &[u64]) -> SyncRun {
     let sample = |(index, height): (usize, &u64)| Sample {
         at: 1e9 + index as f64 * 60.0,
         height: *height,
@@ -135,23 +135,6 @@ fn a_stall_lasts_four_periods_and_the_start_is_no_stall() {
         sample.at = 1e9 + index as f64;
     }
     assert_eq!(find_stalls(&quick, None)[0].seconds, 4.0);
-}
-
-#[test]
-fn the_tip_begins_where_a_run_grows_only_as_fast_as_the_chain() {
-    let climb = |tail: Vec<u64>| -> Option<(u64, f64)> {
-        let heights: Vec<u64> = (0..20).map(|index| index * 1_000).chain(tail).collect();
-        find_tip(&run_of(&heights), 60.0).map(|tip| (tip.height, tip.elapsed))
-    };
-    assert_eq!(climb((0..40).map(|index| 20_000 + index * 2).collect()), Some((20_000, 1_200.0)));
-    assert_eq!(climb((0..40).map(|index| 20_000 + index * 3).collect()), None, "too quick");
-    assert_eq!(climb((0..29).map(|index| 20_000 + index).collect()), None, "too few samples");
-    assert_eq!(climb(vec![20_000; 40]), None, "a halt");
-    // A slow part before the end is not the tip.
-    let slow =
-        (0..40).map(|index| 20_000 + index).chain((1..10).map(|index| 30_000 + index * 1_000));
-    assert_eq!(climb(slow.collect()), None);
-    assert_eq!(find_tip(&SyncRun::default(), 60.0), None);
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn threshold_result(threshold: &SubscriptionThreshold, row: &SubscriptionRow) ->
         // A busy generator can lose connections and notifications, but only the server causes
         // duplicates.
         is_server_fault: !kept && observed.is_some() && figure == SubscriptionFigure::Duplicates,
+        breaks_without_delays: false,
         excess: (!kept).then(|| observed.map_or(f64::INFINITY, |observed| observed - max)),
     }
 }

@@ -28,6 +28,7 @@ fn doubts_of(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Doubts {
         all: totals,
         measured: totals,
         seconds,
+        subscriptions: &[],
         end: plan.duration(),
     })
 }
@@ -58,6 +59,7 @@ fn a_run_without_calls_measured_nothing() {
         all: &totals,
         measured: &nothing,
         seconds: &seconds,
+        subscriptions: &[],
         end: plan.duration(),
     });
     assert_eq!(doubts_found.empty, Some(Doubt::NoCalls));
@@ -67,6 +69,7 @@ fn a_run_without_calls_measured_nothing() {
         all: &totals,
         measured: &nothing,
         seconds: &[],
+        subscriptions: &[],
         end: Duration::from_secs(10),
     });
     assert!(doubts_found.empty.unwrap().to_string().contains("within the warm-up of 20 s"));
@@ -85,6 +88,7 @@ fn the_delivered_share_excludes_the_warm_up() {
             all: &all,
             measured: &measured,
             seconds,
+            subscriptions: &[],
             end,
         });
         let behind = doubts_found.undelivered.into_iter().map(|(doubt, _)| doubt);
@@ -128,12 +132,16 @@ fn waiting_for_a_core_and_running_out_of_ports_are_found() {
     totals.scheduling_delay.saturating_record(5_000_000);
     let doubts_found = doubts_of(&plan, &totals, &seconds);
     let starved = doubts_found.starved.unwrap();
-    assert!(starved.doubt.to_string().contains("waited 1.5 s, 15 % of their time, for a core"));
+    let text = starved.doubt.to_string();
+    assert!(text.contains("waited 1.5 s, 15 % of the time, for a core"), "{text}");
+    assert!(!text.contains("-r"), "it has a rate: {text}");
     assert!((10.0..10.1).contains(&starved.longest_ms), "{starved:?}: sending and reading late");
     let ports = doubts_found.overloaded[0].to_string();
     assert!(ports.starts_with("7 connections failed because no local port"));
     let closed = samples::closed(10, 0, 10, &["eth_call"]);
     let starved = doubts_of(&closed, &totals, &seconds).starved.unwrap();
+    let text = starved.doubt.to_string();
+    assert!(text.contains("use -r (rate in a plan)"), "{text}");
     assert_eq!(starved.longest_ms, 1_500.0, "sends do not show how late answers were read");
 }
 
@@ -157,6 +165,37 @@ fn a_scheduling_delay_counts_only_above_both_limits() {
         (2.0..2.01).contains(&doubts_found.longest_ms) && doubts_found.share == 1.0,
         "{doubts_found:?}"
     );
+}
+
+/// The generator was stopped for 2 s of 10 s. 200 of the 1,000 calls waited up to that long for it.
+#[test]
+fn the_generators_own_delays_are_found() {
+    let (plan, mut totals, seconds) = healthy();
+    let slot = lab_model::record::Slot { stage: 0, method: 0, class: Class::Ok };
+    let mut interval = lab_model::record::Interval::new(0, 1, 1);
+    for call in 0..200 {
+        let delay_ns = 10_000_000 * call;
+        interval.record(slot, 1_000_000 + delay_ns, 1_000_000);
+        interval.record_delayed(slot, 1_000_000 + delay_ns, 1_000_000);
+    }
+    interval.record_gap(Duration::from_secs(4), Duration::from_secs(6));
+    totals.merge(&interval);
+    let stopped = doubts_of(&plan, &totals, &seconds).stopped.unwrap();
+    assert_eq!(
+        stopped.doubt.to_string(),
+        "the generator itself stood still for up to 2,001 ms, 2 s in all (20 % of its threads' time): its \
+         process was stopped, or other processes had its cores"
+    );
+    assert!((2_000.0..2_010.0).contains(&stopped.longest_ms), "{stopped:?}");
+    let (overall, _) = aggregate::compute_method_rows(&plan, &totals, 10.0);
+    let moved = super::find_moved(&overall, super::Allowed { share: 0.1, delay_ms: 1.0 });
+    let names: Vec<&str> = moved.iter().map(|moved| moved.percentile).collect();
+    assert_eq!(names, ["p95", "p99", "p99.9"]);
+    assert!(moved[1].measured_ms > 1_800.0 && moved[1].least_ms < 11.0, "{moved:?}");
+    for allowed in [(1.0, 1.0), (0.1, 60_000.0)] {
+        let allowed = super::Allowed { share: allowed.0, delay_ms: allowed.1 };
+        assert!(super::find_moved(&overall, allowed).is_empty(), "the plan allows everything");
+    }
 }
 
 #[test]

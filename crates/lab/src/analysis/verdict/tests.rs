@@ -7,7 +7,7 @@ use lab_model::plan::Plan;
 use lab_model::plan::threshold::{Aggregation, Operator, Threshold, unit};
 use lab_model::record::{Class, Iterations};
 use lab_model::results::run::{Compared, Difference, Row};
-use lab_model::results::{Outcome, ThresholdOutcome};
+use lab_model::results::{Outcome, Quantiles, ThresholdOutcome};
 use lab_model::samples;
 
 use super::{EarlyEnd, Reason, RunVerdict, VerdictInput, judge_run};
@@ -96,7 +96,13 @@ impl Case {
             ..ThresholdOutcome::default()
         };
         let excess = (!kept).then_some(1.0);
-        let result = ThresholdResult { outcome, remark: None, is_server_fault, excess };
+        let result = ThresholdResult {
+            outcome,
+            remark: None,
+            is_server_fault,
+            breaks_without_delays: false,
+            excess,
+        };
         self.threshold_results.push(result);
         self
     }
@@ -141,6 +147,8 @@ fn in_words(reason: &Reason) -> String {
         Reason::Doubt(Doubt::NoPorts(_)) => "busy",
         Reason::Doubt(Doubt::Delayed { .. }) => "late",
         Reason::Doubt(Doubt::Starved { .. }) => "starved",
+        Reason::Doubt(Doubt::Stopped { .. }) => "stopped",
+        Reason::Doubt(Doubt::Moved { .. }) => "moved",
         Reason::Doubt(Doubt::LimitedByPauses { .. }) => "paced",
         Reason::Doubt(Doubt::NoCalls) => "empty",
         other => return other.to_string(),
@@ -160,8 +168,13 @@ fn late(doubts: &mut Doubts) {
 }
 
 fn starved(doubts: &mut Doubts) {
-    let doubt = Doubt::Starved { threads: 1, waited: 0.05, share: 0.02 };
+    let doubt = Doubt::Starved { threads: 1, waited: 0.05, share: 0.02, is_closed: false };
     doubts.starved = Some(Delay { doubt, longest_ms: 50.0, share: 0.02 });
+}
+
+fn stopped(doubts: &mut Doubts) {
+    let doubt = Doubt::Stopped { longest_ms: 2_000.0, total: 2.0, share: 0.2 };
+    doubts.stopped = Some(Delay { doubt, longest_ms: 2_000.0, share: 0.2 });
 }
 
 fn paced(doubts: &mut Doubts) {
@@ -184,6 +197,58 @@ fn hang() -> FailurePeriod {
         class: Class::Timeout,
         rate: 140.0,
     }
+}
+
+#[test]
+fn a_generator_that_was_stopped_is_never_the_targets_fault() {
+    // Without thresholds, a closed load lost a fifth of its rate. An open load is sent in full.
+    assert_eq!(Case::closed(0).doubt(stopped).verdict().0, Outcome::ClientLimited);
+    let (outcome, _, warnings) = Case::open().doubt(stopped).verdict();
+    assert_eq!((outcome, warnings), (Outcome::Measured, vec!["stopped".to_owned()]));
+    // The latency is above its limit, and would not be without the stop.
+    let broken = |excess| Case::open().broken(Metric::Latency).excess(excess).doubt(stopped);
+    let (outcome, reasons, _) = broken(1_900.0).verdict();
+    assert_eq!((outcome, reasons[0].as_str()), (Outcome::Invalid, "stopped"));
+    assert_eq!(broken(2_100.0).verdict().0, Outcome::Fail, "longer than the stop");
+    let mut certain = broken(1_900.0);
+    certain.threshold_results[0].breaks_without_delays = true;
+    assert_eq!(certain.verdict().0, Outcome::Fail, "broken without the stop too");
+    // A tenth of the iterations were not started in time.
+    let undelivered = Case::open().doubt(stopped).doubt(|doubts| {
+        let delivery = Delivered { share: 0.89, started: 890, scheduled: 1_000 };
+        let scenario = "load".to_owned();
+        let behind = Doubt::Behind { scenario, delivery, workers: 5, mean_ms: 9.0, best_ms: 1.0 };
+        doubts.undelivered.push((behind, 0.1));
+    });
+    let (outcome, reasons, _) = undelivered.verdict();
+    assert_eq!(outcome, Outcome::Invalid);
+    assert!(reasons[1].contains("whether the target would have kept up is unknown"), "{reasons:?}");
+}
+
+/// The median and the p95 describe most calls. Higher percentiles are marked.
+#[test]
+fn latencies_that_are_mostly_the_generators_are_not_valid() {
+    let with_least = |p95_ms, p99_ms| {
+        let mut case = Case::open();
+        let latency = case.overall.latency;
+        case.overall.latency_least = Some(Quantiles {
+            p95_ms: p95_ms * latency.p95_ms,
+            p99_ms: p99_ms * latency.p99_ms,
+            ..latency
+        });
+        case
+    };
+    assert_eq!(with_least(0.95, 0.95).verdict(), (Outcome::Measured, Vec::new(), Vec::new()));
+    let (outcome, _, warnings) = with_least(0.95, 0.5).verdict();
+    assert_eq!((outcome, warnings), (Outcome::Measured, vec!["moved".to_owned()]));
+    let (outcome, reasons, _) = with_least(0.5, 0.5).verdict();
+    assert_eq!((outcome, reasons), (Outcome::Invalid, vec!["moved".to_owned()]));
+    assert_eq!(with_least(0.5, 0.5).kept(Metric::Latency).verdict().0, Outcome::Pass);
+    let starved = Case::open().doubt(|doubts| {
+        let doubt = Doubt::Starved { threads: 1, waited: 8.9, share: 0.89, is_closed: false };
+        doubts.starved = Some(Delay { doubt, longest_ms: 5.0, share: 0.0 });
+    });
+    assert_eq!(starved.verdict().0, Outcome::Invalid, "no core for most of the time");
 }
 
 #[test]

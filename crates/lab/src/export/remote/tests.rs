@@ -191,14 +191,3 @@ fn invalid_settings_are_rejected_and_secrets_are_masked() {
     let shown = format!("{settings:?}");
     assert!(!shown.contains("hidden") && shown.contains("127.0.0.1:9"), "{shown}");
 }
-
-#[test]
-fn retry_after_comes_in_seconds_or_as_a_date() {
-    assert_eq!(parse_retry_after("7"), Some(Duration::from_secs(7)));
-    assert_eq!(parse_retry_after(" 7 "), Some(Duration::from_secs(7)));
-    assert_eq!(parse_retry_after("-1"), None);
-    assert_eq!(parse_retry_after("soon"), None);
-    assert_eq!(parse_retry_after("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
-    let later = parse_retry_after("Fri, 31 Dec 9999 23:59:59 GMT").unwrap();
-    assert!(later > Duration::from_secs(86_400));
-}

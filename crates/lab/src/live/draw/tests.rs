@@ -170,7 +170,7 @@ fn methods_that_do_not_fit_are_counted() {
 }
 
 #[test]
-fn every_size_can_be_drawn() {
+fn drawing_panics_at_no_size() {
     let state = state(&Scene::new(), true);
     for width in [1, 2, 20, 39, 40, 41, 79, 80, 200] {
         for height in [1, 2, 5, 9, 10, 11, 19, 20, 24, 60] {

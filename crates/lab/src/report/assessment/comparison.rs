@@ -1,13 +1,9 @@
 //! The section that compares systems and variants, with the tables of `weir compare`.
 //!
-//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
-//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
-//! row for each of `rows`.
-
-use lab_model::results::compare::CompareResult;
+//! `report/document.rs` explains the functions and macros that build sections.
 
 use super::super::compare;
-use super::super::document::{Block, Column, FILES, List, Section, table, tone};
+use super::super::document::{Block, Column, List, Section, table, tone};
 use super::super::parts::or_dash;
 use super::section;
 use crate::analysis::assessment::{Caveat, Labelled};
@@ -31,13 +27,18 @@ pub(super) fn comparison(assessed: &Assessed) -> Section {
     if has_no_comparison && not_comparable.is_empty() {
         let reason =
             "Nothing is compared: the results belong to one system, or have no valid numbers.";
-        return section.on(FILES, Block::Paragraph(reason.into()));
+        return section.add(Block::Paragraph(reason.into()));
     }
     let list = (!not_comparable.is_empty()).then(|| Block::List(List::of(not_comparable)));
-    section = section.on(FILES, list);
+    section = section.add(list);
     section = add_capacities(assessed, section, assessment_text);
-    for comparison in &assessed.evidence.comparisons {
-        section = add_comparison(section, comparison);
+    for Labelled { label, result } in &assessed.evidence.comparisons {
+        section = section
+            .add(Block::Subheading(format!("Plan {label}")))
+            .add(Block::List(List::of(&result.conclusions)));
+        for data in compare::data(result) {
+            section = section.add_section(data.title.clone(), data);
+        }
     }
     section
 }
@@ -63,26 +64,5 @@ fn add_capacities(
             |found| tone(compare::tone_class(found.verdict), found.verdict.as_str()),
         ),
     );
-    section
-        .on(FILES, Block::Subheading("Capacity by system".to_owned()))
-        .on(FILES, Block::Table(table))
-}
-
-/// Adds one comparison: its conclusions, the mismatches that make it doubtful, the differences, and
-/// the values per core.
-fn add_comparison(section: Section, comparison: &Labelled<CompareResult>) -> Section {
-    let result: &CompareResult = &comparison.result;
-    let mut section = section
-        .on(FILES, Block::Subheading(format!("Plan {}", comparison.label)))
-        .on(FILES, Block::List(List::of(&result.conclusions)));
-    let differences = result.variants.iter().skip(1);
-    let differences = differences.map(|variant| compare::differences(result, &variant.name));
-    let subsections = std::iter::once(compare::mismatches(result))
-        .chain(differences)
-        .chain([compare::normalised_section(result)]);
-    for subsection in subsections.flatten() {
-        section = section.on(FILES, Block::Subheading(subsection.title.clone()));
-        section.blocks.extend(subsection.only(FILES).blocks);
-    }
-    section
+    section.add(Block::Subheading("Capacity by system".to_owned())).add(Block::Table(table))
 }

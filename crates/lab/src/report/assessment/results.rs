@@ -1,10 +1,6 @@
 //! Sections about results: methods by plan and system, capacities, and first bottlenecks.
 //!
-//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
-//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
-//! row for each of `rows`. `text!["a ", code("b")]` joins texts. `cells![…]` creates the cells of a
-//! row. In a heading, intro or note, `[highest pass](capacity)` is a text that links to the
-//! glossary entry "capacity".
+//! `report/document.rs` explains the functions and macros that build sections.
 
 use lab_model::results::Finding;
 use lab_model::results::run::{Row, RunResult};
@@ -12,8 +8,7 @@ use lab_model::results::run::{Row, RunResult};
 use super::super::chart::axis::{Axis, Scale, Tick};
 use super::super::chart::{Chart, Ink, Shape, curve};
 use super::super::document::{
-    Block, Column, FILES, MARKDOWN, PAGE, Section, Span, Table, Text, cells, code, name, table,
-    text, tone,
+    Block, Column, Section, Span, Table, Text, cells, code, name, table, text, tone,
 };
 use super::super::parts::{self, or_dash};
 use super::super::{capacity, run};
@@ -37,7 +32,7 @@ const DOT_RADIUS: i32 = 4;
 /// Maximum number of characters of a system's name on an axis.
 const AXIS_NAME_MAX: usize = 28;
 
-/// Returns the results: capacities, then methods and thresholds by plan, then charts.
+/// Returns the results: methods and thresholds by plan, then capacities.
 pub(super) fn results(assessed: &Assessed) -> Section {
     let mut section = section("results", "Results per method").intro(
         "Medians over the valid runs of each system, in milliseconds, all outcomes. A ~ marks a \
@@ -45,16 +40,20 @@ pub(super) fn results(assessed: &Assessed) -> Section {
     );
     if assessed.evidence.plans.is_empty() {
         let no_runs = "No valid load run is among the results, so there are no figures per method.";
-        section = section.on(FILES, Block::Paragraph(no_runs.into()));
+        section = section.add(Block::Paragraph(no_runs.into()));
     }
     for plan in &assessed.evidence.plans {
         section = section
-            .on(FILES, Block::Subheading(format!("Plan {}", plan.name)))
-            .on(FILES, Block::Table(methods(assessed, plan)))
-            .on(FILES, thresholds(assessed, plan));
+            .add(Block::Subheading(format!("Plan {}", plan.name)))
+            .add(Block::Table(methods(assessed, plan)))
+            .add(thresholds(assessed, plan));
     }
-    section = capacities(assessed, section);
-    charts(assessed, section)
+    capacities(assessed, section)
+}
+
+/// Returns the results with charts for the page.
+pub(super) fn page_results(assessed: &Assessed) -> Section {
+    charts(assessed, results(assessed).add(capacity_chart(assessed)))
 }
 
 /// The values of a method over the valid runs of a system. Times and goodput are medians of the
@@ -186,7 +185,7 @@ fn thresholds(assessed: &Assessed, plan: &PlanRuns) -> Option<Block> {
     (!table.groups.is_empty()).then_some(Block::Table(table))
 }
 
-/// Adds the capacities, with a chart.
+/// Adds the capacities.
 fn capacities(assessed: &Assessed, section: Section) -> Section {
     let searches: Vec<_> = assessed
         .evidence
@@ -212,10 +211,7 @@ fn capacities(assessed: &Assessed, section: Section) -> Section {
         Column::prose("first broken limit") =>
             or_dash(search.result.binding.as_ref(), capacity::describe_binding),
     );
-    section
-        .on(FILES, Block::Subheading("Capacity".to_owned()))
-        .on(FILES, Block::Table(table))
-        .on(PAGE, capacity_chart(assessed))
+    section.add(Block::Subheading("Capacity".to_owned())).add(Block::Table(table))
 }
 
 /// Draws a line from the highest pass to the lowest fail of each search, by system.
@@ -272,7 +268,7 @@ fn charts(assessed: &Assessed, mut section: Section) -> Section {
     for (system, search) in searches.take(SEARCHES_MAX) {
         let Some(curves) = capacity::curves(&search.result) else { continue };
         let title = format!("Probes by rate: {} ({})", system.name, search.label);
-        section = add_blocks(section, title, curves);
+        section = section.add_section(title, curves);
     }
     let runs = assessed.evidence.plans.iter().flat_map(|plan| {
         plan.systems.iter().filter_map(move |(index, runs)| {
@@ -285,15 +281,8 @@ fn charts(assessed: &Assessed, mut section: Section) -> Section {
             continue;
         }
         let title = format!("Latency over time: {} ({})", system.name, labelled.label);
-        section = add_blocks(section, title, run::latency_over_time(&labelled.result));
+        section = section.add_section(title, run::latency_over_time(&labelled.result));
     }
-    section
-}
-
-/// Adds a heading and the blocks of another section. They appear only on the page.
-fn add_blocks(section: Section, title: String, other: Section) -> Section {
-    let mut section = section.on(PAGE, Block::Subheading(title));
-    section.blocks.extend(other.only(PAGE).blocks);
     section
 }
 
@@ -312,18 +301,13 @@ pub(super) fn bottlenecks(assessed: &Assessed) -> Section {
             .filter_map(|search| Some((title(&search.label), search.result.bottleneck.as_ref()?)));
         bottlenecks.extend(runs.chain(searches));
     }
-    let mut section = section("bottleneck", "Bottleneck");
+    let section = section("bottleneck", "Bottleneck");
     if bottlenecks.is_empty() {
         let reason = "No result names a bottleneck: no threshold broke, no method began to fail, \
                       and no search reached a limit.";
-        return section.on(FILES, Block::Paragraph(reason.into()));
+        return section.add(Block::Paragraph(reason.into()));
     }
-    for (title, finding) in bottlenecks {
-        section = section.on(FILES, Block::Subheading(title));
-        for format in [PAGE, MARKDOWN] {
-            let blocks = parts::bottleneck(Some(finding), format).map(|section| section.blocks);
-            section.blocks.extend(blocks.unwrap_or_default());
-        }
-    }
-    section
+    bottlenecks.into_iter().fold(section, |section, (title, finding)| {
+        section.add_section(title, parts::bottleneck(finding))
+    })
 }

@@ -2,19 +2,16 @@
 //! the method of measurement.
 //!
 //! A system is a target on its machine. A result is a load run or a capacity search of a system.
-//! The evidence is the systems with all their results and comparisons. `section.on(PAGE, block)`
-//! adds a block that only the HTML page has; `FILES` stands for Markdown and the page.
-//! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each
-//! of `rows`. `name(…)` and `code(…)` mark text from the input. `text!["a ", code("b")]` joins
-//! texts. In a heading, intro or note, `[seed](seed)` is a text that links to the glossary entry
-//! "seed".
+//! The evidence is the systems with all their results and comparisons.
+//!
+//! `report/document.rs` explains the functions and macros that build sections.
 
 use lab_model::results::run::StageRow;
 use lab_model::results::{Fingerprint, Outcome, PlanFacts, TargetFacts};
 
 use super::super::capacity;
 use super::super::document::{
-    Block, Column, FILES, List, PAGE, Section, Table, Text, code, name, table, text, tone,
+    Block, Column, List, Section, Table, Text, code, name, table, text, tone,
 };
 use super::section;
 use crate::analysis::assessment::System;
@@ -102,10 +99,12 @@ fn results_of(system: &System) -> Vec<ResultFacts<'_>> {
     runs.chain(searches).collect()
 }
 
-/// Returns the outcome of a run in colour: green (`kept`), red (`broken`) or amber (`limited`).
+/// Returns the outcome of a run in colour: green (`kept`), red (`broken`) or amber (`limited`). A run
+/// without thresholds has no colour.
 fn outcome_text(outcome: Outcome) -> Text {
     let class = match outcome {
-        Outcome::Pass | Outcome::Measured => "kept",
+        Outcome::Pass => "kept",
+        Outcome::Measured => "",
         Outcome::Fail => "broken",
         Outcome::Invalid | Outcome::ClientLimited => "limited",
     };
@@ -154,16 +153,13 @@ pub(super) fn scope(assessed: &Assessed) -> Section {
         Column::text("started") => &study.result.started,
     );
     section("scope", "Scope")
-        .on(
-            FILES,
-            Block::Paragraph(
-                "This report covers the results below and nothing else. A system is a target on its \
-                 machine; the first system is the baseline of comparisons."
-                    .into(),
-            ),
-        )
-        .on(FILES, (!results.is_empty()).then_some(Block::Table(table)))
-        .on(FILES, (!assessed.studies.is_empty()).then_some(Block::Table(studies)))
+        .add(Block::Paragraph(
+            "This report covers the results below and nothing else. A system is a target on its \
+             machine; the first system is the baseline of comparisons."
+                .into(),
+        ))
+        .add((!results.is_empty()).then_some(Block::Table(table)))
+        .add((!assessed.studies.is_empty()).then_some(Block::Table(studies)))
 }
 
 /// Returns the section with the facts about targets and machines: a row per fact, a column per
@@ -197,13 +193,12 @@ pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
     ];
     let systems: Vec<Vec<ResultFacts<'_>>> =
         assessed.evidence.systems.iter().map(results_of).collect();
-    // `head` is the column's heading in Markdown, and `page_head` its heading on the page. They are
-    // plain text here, because a name may contain brackets.
-    let names = assessed.evidence.systems.iter().map(|system| Column {
-        page_head: Text::from(&system.name),
-        head: Text::from(&system.name),
-        ..Column::prose("")
-    });
+    // The headings are plain text, because a name may contain brackets.
+    let names = assessed
+        .evidence
+        .systems
+        .iter()
+        .map(|system| Column { head: Text::from(&system.name), ..Column::prose("") });
     let mut table = Table::new(std::iter::once(Column::text("fact")).chain(names));
     for (fact, value_of) in facts {
         let join_values = |results: &Vec<ResultFacts<'_>>| {
@@ -226,7 +221,7 @@ pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
             "Target and [generator](fingerprint) of each system. Values that differ between the \
              systems are coloured.",
         )
-        .on(FILES, Block::Table(table));
+        .add(Block::Table(table));
     (!systems.is_empty()).then_some(section)
 }
 
@@ -237,8 +232,8 @@ struct TestedPlan<'a> {
     systems: Vec<&'a str>,
 }
 
-/// Returns the section with the plans, and the rules of measurement and comparison.
-pub(super) fn method(assessed: &Assessed) -> Section {
+/// Returns each tested plan once.
+fn tested_plans(assessed: &Assessed) -> Vec<TestedPlan<'_>> {
     let mut plans: Vec<TestedPlan<'_>> = Vec::new();
     for result in results(assessed) {
         let is_same = |known: &&mut TestedPlan<'_>| {
@@ -258,6 +253,12 @@ pub(super) fn method(assessed: &Assessed) -> Section {
             }
         }
     }
+    plans
+}
+
+/// Returns the section with the plans, and the rules of measurement and comparison.
+pub(super) fn method(assessed: &Assessed) -> Section {
+    let plans = tested_plans(assessed);
     let table = table!(&plans, |TestedPlan { result, systems }|
         Column::text("plan") => name(&result.plan.name),
         Column::prose("load") => result.load.as_str(),
@@ -282,14 +283,14 @@ pub(super) fn method(assessed: &Assessed) -> Section {
          axis with the first broken threshold.",
     ];
     section("method", "Method")
-        .on(FILES, (!plans.is_empty()).then_some(Block::Table(table)))
-        .on(FILES, Block::List(List::of(rules.map(Text::marked))))
-        .on(PAGE, plan_texts(&plans))
+        .add((!plans.is_empty()).then_some(Block::Table(table)))
+        .add(Block::List(List::of(rules.map(Text::marked))))
 }
 
 /// Returns the texts of the plans as a block that is collapsed at first. `None` if no result has
 /// the text of its plan.
-fn plan_texts(plans: &[TestedPlan<'_>]) -> Option<Block> {
+pub(super) fn plan_texts(assessed: &Assessed) -> Option<Block> {
+    let plans = tested_plans(assessed);
     let plans = plans.iter().map(|tested| tested.result.plan);
     let texts = plans.map(|plan| (&plan.name, &plan.text)).filter(|(_, text)| !text.is_empty());
     let blocks = distinct(texts)
@@ -301,7 +302,7 @@ fn plan_texts(plans: &[TestedPlan<'_>]) -> Option<Block> {
 }
 
 /// Returns each distinct warning once, after the names of the results that have it.
-pub(super) fn warnings(assessed: &Assessed) -> Vec<Text> {
+pub(super) fn warnings(assessed: &Assessed) -> Section {
     let mut warnings: Vec<(&str, Vec<String>)> = Vec::new();
     let mut add =
         |warning, source: String| match warnings.iter_mut().find(|(text, _)| *text == warning) {
@@ -321,8 +322,13 @@ pub(super) fn warnings(assessed: &Assessed) -> Vec<Text> {
         let warnings = study.result.warnings.iter();
         warnings.for_each(|warning| add(warning.as_str(), study.result.name.clone()));
     }
-    warnings
-        .iter()
-        .map(|(text, sources)| text![format!("{}: ", sources.join(", ")), *text])
-        .collect()
+    let items =
+        warnings.iter().map(|(text, sources)| text![format!("{}: ", sources.join(", ")), *text]);
+    let section = Section::default().detail();
+    match warnings.is_empty() {
+        true => section,
+        false => section
+            .add(Block::Subheading("Warnings of the results".to_owned()))
+            .add(Block::List(List::of(items))),
+    }
 }

@@ -22,23 +22,34 @@ fn the_terminal_text_begins_with_the_verdict() {
         target      https://node.example.net/v1/ab…
         search      15 probes in 9 min 20 s
 
-        rate/s  probe     outcome         results/s  failed  p50 ms  p95 ms  p99 ms  margin
-           100  baseline  pass                  100     0 %    1.10    3.30    18.0   100 %
-           200  climb     pass                  200     0 %    1.15    3.45    18.0   100 %
-           400  climb     pass                  400     0 %    1.20    3.61    18.1   100 %
-           800  climb     pass                  800     0 %    1.26    3.78    27.5    95 %
-         1,200  bisect    pass                1,200     0 %    3.01    9.03     127    46 %
-         1,200  repeat    pass                1,200     0 %    2.91    8.73     127    46 %
-         1,200  repeat    pass                1,200     0 %    3.01    9.03     127    46 %
-         1,200  soak      pass                1,200     0 %    2.96    8.88     127    46 %
-         1,250  bisect    FAIL                1,243  0.56 %    3.51    10.5   5,004  -525 %
-         1,250  repeat    FAIL                1,243  0.56 %    3.46    10.4   5,004  -525 %
-         1,250  repeat    FAIL                1,243  0.56 %    3.41    10.2   5,004  -525 %
-         1,300  bisect    FAIL                1,289  0.86 %    4.08    12.2   5,004  -525 %
-         1,400  bisect    FAIL                1,376  1.68 %    5.67    17.0   5,004  -525 %
-         1,600  climb     FAIL                1,528  4.49 %    11.3    34.0   5,004  -525 %
-         3,200  climb     client-limited      2,803  12.4 %    81.2     244   5,004  -525 %
+         #    at  rate/s  probe     outcome         ended/s  results/s  failed  429  p50 ms  p95 ms  p99 ms  margin   started  late p99 ms
+         1  0:00     100  baseline  pass                100        100     0 %  0 %    1.10    3.30    18.0   100 %  99.980 %        0.031
+         2  0:35     200  climb     pass                200        200     0 %  0 %    1.15    3.45    18.0   100 %  99.980 %        0.031
+         3  1:10     400  climb     pass                400        400     0 %  0 %    1.20    3.61    18.1   100 %  99.980 %        0.031
+         4  1:45     800  climb     pass                800        800     0 %  0 %    1.26    3.78    27.5    95 %  99.980 %        0.031
+         6  2:55   1,200  bisect    pass              1,200      1,200     0 %  0 %    3.01    9.03     127    46 %  99.980 %        0.031
+        10  5:15   1,200  repeat    pass              1,200      1,200     0 %  0 %    2.91    8.73     127    46 %  99.980 %        0.031
+        12  6:25   1,200  repeat    pass              1,200      1,200     0 %  0 %    3.01    9.03     127    46 %  99.980 %        0.031
+        14  7:35   1,200  soak      pass              1,200      1,200     0 %  0 %    2.96    8.88     127    46 %  99.980 %        0.031
+         9  4:40   1,250  bisect    FAIL              1,229      1,243  0.56 %  0 %    3.51    10.5   5,004  -525 %  99.980 %        0.031
+        11  5:50   1,250  repeat    FAIL              1,229      1,243  0.56 %  0 %    3.46    10.4   5,004  -525 %  99.980 %        0.031
+        13  7:00   1,250  repeat    FAIL              1,229      1,243  0.56 %  0 %    3.41    10.2   5,004  -525 %  99.980 %        0.031
+         8  4:05   1,300  bisect    FAIL              1,244      1,289  0.86 %  0 %    4.08    12.2   5,004  -525 %  99.980 %        0.031
+         7  3:30   1,400  bisect    FAIL              1,274      1,376  1.68 %  0 %    5.67    17.0   5,004  -525 %  99.980 %        0.031
+         5  2:20   1,600  climb     FAIL              1,334      1,528  4.49 %  0 %    11.3    34.0   5,004  -525 %  99.980 %        0.031
+        15  8:10   3,200  climb     client-limited    1,814      2,803  12.4 %  0 %    81.2     244   5,004  -525 %    84.0 %        0.031
     "#]].assert_eq(&Report::capacity(&found()).text(Colour::Plain));
+}
+
+/// The thresholds allow rejected calls. The heading is what was delivered, not what was sent.
+#[test]
+fn a_pass_with_few_results_is_headed_by_its_results() {
+    let mut result = found();
+    result.probes.iter_mut().filter(|probe| probe.rate == 1_200.0).for_each(|probe| {
+        (probe.goodput, probe.limited_share) = (300.0, 0.75);
+    });
+    let text = Report::capacity(&result).text(Colour::Plain);
+    assert!(text.starts_with("CAPACITY 300 results/s (sent: 1,200 to 1,250/s)  somnia"), "{text}");
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn a_search_and_a_comparison_have_their_verdicts() {
 #[test]
 fn the_case_of_a_plan_has_the_differences_of_a_study() {
     let mut result = crate::study::load::tests::planted_difference();
-    let checks = Checks::load_study(&result);
+    let checks = crate::study::load::checks(&result);
     let (elements, text) = read(&checks.junit());
     let cases = elements.iter().filter(|(name, _)| name == "testcase").count();
     assert_eq!(cases, result.plans.len());
@@ -146,11 +146,11 @@ fn the_case_of_a_plan_has_the_differences_of_a_study() {
         let is_reason = |(key, value): &(String, String)| key == "type" && value == reason;
         elements.iter().any(|(name, values)| name == "error" && values.iter().any(is_reason))
     };
-    result.end = StudyEndReason::Interrupted;
-    assert!(has_error(&Checks::load_study(&result), "partial"));
-    result.end = StudyEndReason::Faults;
+    result.end = lab_model::results::load_study::EndReason::Interrupted;
+    assert!(has_error(&crate::study::load::checks(&result), "partial"));
+    result.end = lab_model::results::load_study::EndReason::Faults;
     result.plans[0].comparison.differences.clear();
-    assert!(has_error(&Checks::load_study(&result), "no-result"));
+    assert!(has_error(&crate::study::load::checks(&result), "no-result"));
 }
 
 #[test]

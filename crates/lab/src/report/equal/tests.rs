@@ -22,6 +22,7 @@ pub(in crate::report) fn different() -> EqualResult {
         class,
         pointer: pointer.into(),
         counts,
+        unsteady: false,
         habit: habit.map(str::to_owned),
         calls: 3,
         example: DifferenceExample {
@@ -37,6 +38,7 @@ pub(in crate::report) fn different() -> EqualResult {
         equal: 10 - different - allowed,
         allowed,
         different,
+        unsteady: 0,
         unanswered: 0,
     };
     EqualResult {
@@ -69,7 +71,7 @@ pub(in crate::report) fn different() -> EqualResult {
 
 #[test]
 fn the_text_has_a_table_by_method_and_class_and_an_example_of_each_difference() {
-    expect![[r##"
+    expect![[r#"
         DIFFERENT  the responses to 3 of 20 calls of 2 methods differ, and 3 differ only by known habits of clients or ignored values
 
            server                  head  client
@@ -77,9 +79,9 @@ fn the_text_has_a_table_by_method_and_class_and_an_example_of_each_difference() 
         B  http://b.example  21,000,100  Nethermind/v1.32.0
         Family ethereum; newest block of the calls: 21,000,000.
 
-        method       calls  equal  allowed  different  unanswered
-        eth_call        10      4        3          3           0
-        eth_getLogs     10     10        0          0           0
+        method       calls  equal  allowed  different  unsteady  unanswered
+        eth_call        10      4        3          3         0           0
+        eth_getLogs     10     10        0          0         0           0
 
         Differences:
         method    class            calls  pointer      known habit
@@ -90,19 +92,19 @@ fn the_text_has_a_table_by_method_and_class_and_an_example_of_each_difference() 
         method    class          calls  pointer         known habit
         eth_call  error message      3  /error/message  error texts
         warning     2 calls of eth_sendRawTransaction not sent: not safe to repeat
-    "##]].assert_eq(&Report::equal(&different()).text(Colour::Plain));
+    "#]].assert_eq(&Report::equal(&different()).text(Colour::Plain));
 }
 
 #[test]
 fn the_markdown_escapes_values() {
-    expect![[r##"
+    expect![[r###"
         ## DIFFERENT: http://a.example · http://b.example
 
-        the responses to 3 of 20 calls of 2 methods differ, and 3 differ only by known habits of clients or ignored values
+        **DIFFERENT**: the responses to 3 of 20 calls of 2 methods differ, and 3 differ only by known habits of clients or ignored values
 
         ### Servers
 
-        | | server | head | client |
+        |  | server | head | client |
         | --- | --- | --: | --- |
         | A | http://a.example | 21,000,100 | Geth/v1.16.0 |
         | B | http://b.example | 21,000,100 | Nethermind/v1.32.0 |
@@ -111,25 +113,29 @@ fn the_markdown_escapes_values() {
 
         ### Methods
 
-        | method | calls | equal | allowed | different | unanswered |
-        | --- | --: | --: | --: | --: | --: |
-        | `eth_call` | 10 | 4 | 3 | **3** | 0 |
-        | `eth_getLogs` | 10 | 10 | 0 | 0 | 0 |
+        | method | calls | equal | allowed | different | unsteady | unanswered |
+        | --- | --: | --: | --: | --: | --: | --: |
+        | `eth_call` | 10 | 4 | 3 | **3** | 0 | 0 |
+        | `eth_getLogs` | 10 | 10 | 0 | 0 | 0 | 0 |
 
         ### Differences
 
-        | method | class | calls | example | A | B | request | known habit |
-        | --- | --- | --: | --- | --- | --- | --- | --- |
-        | `eth_call` | **different value** | 3 | `/result/0/x` | `"<b>&\|'"` | `nothing` | `{"method":"eth_call"}` |  |
+        | method | class | calls | pointer | known habit |
+        | --- | --- | --: | --- | --- |
+        | `eth_call` | **different value** | 3 | `/result/*/x` |  |
+
+        - `eth_call` /result/0/x: A = `"<b>&\|'"`, B = `nothing`; request `{"method":"eth_call"}`
 
         ### Allowed differences
 
-        | method | class | calls | example | A | B | request | known habit |
-        | --- | --- | --: | --- | --- | --- | --- | --- |
-        | `eth_call` | error message | 3 | `/error/message` | `"<b>&\|'"` | `nothing` | `{"method":"eth_call"}` | error texts |
+        | method | class | calls | pointer | known habit |
+        | --- | --- | --: | --- | --- |
+        | `eth_call` | error message | 3 | `/error/message` | error texts |
+
+        - `eth_call` /error/message: A = `"<b>&\|'"`, B = `nothing`; request `{"method":"eth_call"}`
 
         ### Warnings
 
         - 2 calls of eth_sendRawTransaction not sent: not safe to repeat
-    "##]].assert_eq(&Report::equal(&different()).markdown());
+    "###]].assert_eq(&Report::equal(&different()).markdown());
 }

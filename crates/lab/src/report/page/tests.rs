@@ -21,14 +21,14 @@ const EMPTY: [&str; 5] = ["meta", "br", "hr", "img", "link"];
 
 /// The content of an HTML page: the names of elements, the ids, and the targets of links.
 #[derive(Default)]
-pub(in crate::report) struct PageContent {
-    pub(in crate::report) elements: BTreeSet<String>,
-    pub(in crate::report) ids: BTreeSet<String>,
-    pub(in crate::report) links: Vec<String>,
+pub(crate) struct PageContent {
+    pub(crate) elements: BTreeSet<String>,
+    pub(crate) ids: BTreeSet<String>,
+    pub(crate) links: Vec<String>,
 }
 
 /// Reads a page. Panics if its elements are not closed in order, or if an id occurs twice.
-pub(in crate::report) fn read(page: &str) -> PageContent {
+pub(crate) fn read(page: &str) -> PageContent {
     let body = page.strip_prefix("<!DOCTYPE html>").unwrap();
     let mut reader = quick_xml::Reader::from_str(body);
     reader.config_mut().check_end_names = false;
@@ -165,7 +165,7 @@ fn every_term_is_explained() {
         include_str!("../run/health.rs"),
         include_str!("../run/hosts.rs"),
         include_str!("../run/over_time.rs"),
-        include_str!("../study.rs"),
+        include_str!("../../study/document.rs"),
     ];
     let mut used = 0;
     for source in sources {
@@ -221,4 +221,24 @@ fn strange_numbers_draw_without_a_panic() {
     result.stages[1].to = f64::NAN;
     result.thresholds[0].broken_at = Some(f64::INFINITY);
     read(&page_of(&example));
+}
+
+#[test]
+fn the_methods_follow_the_verdict_and_small_charts_are_folded() {
+    let mut example = passing();
+    example.result.verdict.outcome = Outcome::Measured;
+    let page = page_of(&example);
+    assert!(page.contains("class=\"verdict measured\""), "no thresholds, no colour");
+    let offset = |id: &str| page.find(&format!("id=\"{id}\"")).unwrap_or_else(|| panic!("{id}"));
+    assert!(offset("methods") < offset("thresholds") && offset("thresholds") < offset("load"));
+    assert_eq!(page.matches("id=\"methods\"").count(), 1);
+    assert_eq!(page.matches("href=\"#methods\"").count(), 1, "once in the navigation");
+
+    let mut visible = String::new();
+    for (index, part) in page.split("<details").enumerate() {
+        let part = if index == 0 { part } else { part.split_once("</details>").unwrap().1 };
+        visible.push_str(part);
+    }
+    let (charts, visible_charts) = (page.matches("<svg").count(), visible.matches("<svg").count());
+    assert!(visible_charts <= 6 && visible_charts < charts, "{visible_charts} of {charts}");
 }

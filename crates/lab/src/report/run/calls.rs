@@ -1,10 +1,6 @@
 //! Sections about calls: by method, by outcome, by stage, and the latency distribution.
 //!
-//! `section.on(PAGE, block)` adds a block that only the HTML page has; `FILES` stands for Markdown
-//! and the page. `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one
-//! row for each of `rows`. `text!["a ", code("b")]` joins texts. `cells![…]` creates the cells of a
-//! row. In a heading, intro or note, `[latency](latency)` is a text that links to the glossary
-//! entry "latency".
+//! `report/document.rs` explains the functions and macros that build sections.
 
 use lab_model::record::{Class, Times, Totals};
 use lab_model::results::Quantiles;
@@ -13,10 +9,10 @@ use lab_model::results::run::{self, ClassRow, RunResult};
 use super::super::chart::axis::{Axis, log, rarity};
 use super::super::chart::{Chart, Ink, Shape, curve};
 use super::super::document::{
-    Block, Column, FILES, MARKDOWN, PAGE, Row, Section, Span, TERMINAL, Table, Text, cells, code,
-    name, table, text, tone,
+    Block, Column, Row, Section, Span, Table, Text, cells, name, table, text, tone,
 };
 use super::over_time::WIDE;
+use crate::analysis::validity::{Allowed, is_moved};
 use crate::wording::number::{WEAK_P99, bare_ms, clock, count, percent, rate, short};
 
 /// Smallest number of calls for a reliable p99.9. With fewer calls, fewer than 100 are slower than
@@ -25,24 +21,129 @@ const WEAK_P999: u64 = 100_000;
 /// Maximum number of methods on the terminal.
 const METHODS_MAX: usize = 9;
 
-/// Returns a table of every method with its outcomes.
+/// Returns a table of every method. The terminal has at most [`METHODS_MAX`] of the called methods:
+/// those with the largest shares of failures.
 pub(super) fn methods(result: &RunResult) -> Section {
-    let all_rows: Vec<&run::Row> =
-        std::iter::once(&result.overall).chain(&result.methods).collect();
-    let selected_rows: Vec<&run::Row> =
-        std::iter::once(&result.overall).chain(select_rows(&result.methods)).collect();
-    let called_methods = result.methods.iter().filter(|row| row.calls > 0).count();
-    // The table has one more row: the totals.
-    let mut terminal_table = table(&selected_rows).at_most(METHODS_MAX + 1, "method");
-    terminal_table.total_rows = Some(called_methods + 1);
-    let is_uncertain = |row: &&run::Row| (1..WEAK_P99).contains(&row.latency.count);
-    let uncertain_note = |rows: &[&run::Row], sign: Text, remark: &str| {
-        let min_calls = count(WEAK_P99);
-        let note = text![sign, format!(" uncertain: fewer than {min_calls} calls.{remark}")];
-        rows.iter().any(is_uncertain).then_some(Block::Note(note))
+    let rows = rows(result);
+    let allowed = Allowed::of_run(&result.generator);
+    let first_columns = [
+        Column::text("method"),
+        Column::number("calls"),
+        Column::number("share"),
+        Column::number("results/s"),
+        Column::number("ok"),
+        Column::number("failed"),
+        Column::number("429"),
+    ];
+    let quantile_columns = ["p50", "p95", "p99", "max"].map(Column::number);
+    let shares = result_shares(&rows);
+    let share_columns = shares.iter().map(|(heading, _)| Column::number(heading));
+    let columns = first_columns.into_iter().chain(share_columns).chain(quantile_columns);
+    let mut table = Table::new(columns.chain([Column::text("failed as")]));
+    for row in &rows {
+        let ok_row = row.classes.iter().find(|class| class.class == Class::Ok);
+        let ok_share = ok_row.map_or(0.0, |ok| ok.calls as f64 / row.calls.max(1) as f64);
+        let mut cells = cells![
+            name(&row.method),
+            count(row.calls),
+            percent(row.share),
+            short(row.goodput),
+            percent(ok_share),
+            percent(row.failed_share),
+            percent(row.limited_share),
+        ];
+        cells.extend(share_cells(&shares, row));
+        let [_, p50, _, p95, p99, _, _, max] =
+            quantiles(&row.latency, row.latency_least.as_ref(), allowed);
+        cells.extend([p50, p95, p99, max, tone("bad", failures(row))]);
+        table.row(cells);
+    }
+    let called = |index: &usize| rows[*index].calls > 0;
+    let mut selected: Vec<usize> = (1..rows.len()).filter(called).collect();
+    let called_methods = selected.len();
+    selected.sort_by(|a, b| rows[*b].failed_share.total_cmp(&rows[*a].failed_share));
+    selected.truncate(METHODS_MAX);
+    // The first row has the totals.
+    selected.push(0);
+    selected.sort_unstable();
+    let note = text![
+        "Latency in ms from the scheduled send, all outcomes; a timeout counts with its full time. ",
+        Span::Weak,
+        format!(" uncertain: fewer than {} calls.", count(WEAK_P99))
+    ];
+    Section::new("", "Methods and outcomes")
+        .add(Block::Table(table.excerpt(selected, called_methods + 1, "method")))
+        .add(Block::Note(note))
+}
+
+/// Returns the totals, and the rows of all methods.
+fn rows(result: &RunResult) -> Vec<&run::Row> {
+    std::iter::once(&result.overall).chain(&result.methods).collect()
+}
+
+/// Number of columns of a latency distribution.
+const QUANTILES: usize = 8;
+
+/// Returns a share of a method's calls.
+type ShareOf = fn(&run::Row) -> Option<f64>;
+
+/// Columns of shares that are 0 in most runs: heading and share.
+const RESULT_SHARES: [(&str, ShareOf); 2] =
+    [("null", |row| row.null_share), ("wrong type", |row| row.wrong_type_share)];
+
+/// Returns the columns of [`RESULT_SHARES`] that are not 0 in all rows.
+fn result_shares(rows: &[&run::Row]) -> Vec<(&'static str, ShareOf)> {
+    let is_used = |share_of: ShareOf| rows.iter().any(|row| share_of(row) > Some(0.0));
+    RESULT_SHARES.into_iter().filter(|(_, share_of)| is_used(*share_of)).collect()
+}
+
+/// Returns the cells of [`result_shares`].
+fn share_cells(shares: &[(&str, ShareOf)], row: &run::Row) -> Vec<Text> {
+    let cell = |(_, share_of): &(&str, ShareOf)| {
+        let share = share_of(row).unwrap_or_default();
+        tone(if share > 0.0 { "bad" } else { "" }, percent(share))
     };
-    let intro = "Latency in milliseconds from the scheduled send, all outcomes; a timeout counts \
-                 with its full time.";
+    shares.iter().map(cell).collect()
+}
+
+/// Returns a table of every method for the page. A percentile is marked if the generator may have
+/// caused more of it than is allowed. The sub-rows of a method are its outcomes.
+pub(super) fn page_methods(result: &RunResult) -> Section {
+    let rows = rows(result);
+    let allowed = Allowed::of_run(&result.generator);
+    let first_columns = [
+        Column::text("method, outcome"),
+        Column::number("calls"),
+        Column::text("share"),
+        Column::number("results/s"),
+    ];
+    let quantile_columns: [Column; QUANTILES] = [
+        "mean",
+        "p50",
+        "p90",
+        "p95",
+        "p99",
+        "[95 % interval](interval of the p99)",
+        "p99.9",
+        "max",
+    ]
+    .map(Column::number);
+    let shares = result_shares(&rows);
+    let share_columns = shares.iter().map(|(heading, _)| Column::number(heading));
+    let mut table =
+        Table::new(first_columns.into_iter().chain(share_columns).chain(quantile_columns));
+    for row in &rows {
+        let mut cells = cells![
+            name(&row.method),
+            count(row.calls),
+            text![Span::Bar(row.share), percent(row.share)],
+            short(row.goodput),
+        ];
+        cells.extend(share_cells(&shares, row));
+        cells.extend(quantiles(&row.latency, row.latency_least.as_ref(), allowed));
+        table.row(cells);
+    }
+    let table = table.with_sub_rows("", |index| outcome_rows(rows[index], shares.len()));
     Section::new("methods", "Methods and outcomes")
         .nav("Methods")
         .intro(
@@ -51,88 +152,16 @@ pub(super) fn methods(result: &RunResult) -> Section {
              single outcomes, because errors may be faster than results. A ~ marks a figure with \
              [too few calls](uncertain figures).",
         )
-        .on(MARKDOWN, Block::Paragraph(intro.into()))
-        .on(TERMINAL, Block::Table(terminal_table))
-        .on(FILES, Block::Table(table(&all_rows)))
-        .on(TERMINAL, uncertain_note(&selected_rows, "~".into(), " A timeout counts with its full time."))
-        .on(MARKDOWN, uncertain_note(&all_rows, code("~"), ""))
-        .on(MARKDOWN, classes(result))
-}
-
-/// Returns the called methods in the plan's order. If there are more than [`METHODS_MAX`], returns
-/// the methods with the largest shares of failures.
-fn select_rows(methods: &[run::Row]) -> Vec<&run::Row> {
-    let mut rows: Vec<_> = methods.iter().enumerate().filter(|(_, row)| row.calls > 0).collect();
-    rows.sort_by(|(_, a), (_, b)| b.failed_share.total_cmp(&a.failed_share));
-    rows.truncate(METHODS_MAX);
-    rows.sort_by_key(|(index, _)| *index);
-    rows.into_iter().map(|(_, row)| row).collect()
-}
-
-/// Number of columns of [`quantile_columns`].
-const QUANTILES: usize = 8;
-
-/// Returns the columns of a latency distribution.
-fn quantile_columns() -> [Column; QUANTILES] {
-    [
-        Column::number("mean").only(PAGE),
-        Column::number("p50"),
-        Column::number("p90").only(PAGE),
-        Column::number("p95"),
-        Column::number("p99"),
-        Column::number("[95 % interval](interval of the p99)").only(PAGE),
-        Column::number("p99.9").only(PAGE),
-        Column::number("max"),
-    ]
-}
-
-/// Returns the table of these methods. On the page, the sub-rows of a method are its outcomes.
-fn table(rows: &[&run::Row]) -> Table {
-    let text_formats = TERMINAL | MARKDOWN;
-    let first_columns = [
-        Column::text("method").page_head("method, outcome"),
-        Column::number("calls"),
-        Column::number("share").only(text_formats),
-        Column::text("share").only(PAGE),
-        Column::number("ok").only(TERMINAL),
-        Column::number("results/s").only(FILES),
-        Column::number("failed").only(text_formats),
-        Column::number("429").only(text_formats),
-    ];
-    // Both columns list the failures. The heading of the column for the terminal describes the
-    // quantiles to its left.
-    let last_columns = [
-        Column::text("latency in ms, all outcomes").only(TERMINAL),
-        Column::text("failed as").only(MARKDOWN),
-    ];
-    let columns = first_columns.into_iter().chain(quantile_columns()).chain(last_columns);
-    let mut table = Table::new(columns);
-    for row in rows {
-        let ok_row = row.classes.iter().find(|class| class.class == Class::Ok);
-        let ok_share = ok_row.map_or(0.0, |ok| ok.calls as f64 / row.calls.max(1) as f64);
-        let mut cells = cells![
-            name(&row.method),
-            count(row.calls),
-            percent(row.share),
-            text![Span::Bar(row.share), percent(row.share)],
-            percent(ok_share),
-            short(row.goodput),
-            percent(row.failed_share),
-            percent(row.limited_share),
-        ];
-        cells.extend(quantiles(&row.latency));
-        cells.extend(cells![tone("bad", failures(row)), failures(row)]);
-        table.row(cells);
-    }
-    table.with_sub_rows("", |index| outcome_rows(rows[index]))
+        .add(Block::Table(table))
 }
 
 /// Returns the sub-rows of a method: a row per outcome, and a row with the codes of JSON-RPC
-/// errors. If all calls succeeded, there are none.
-fn outcome_rows(row: &run::Row) -> Vec<Row> {
+/// errors. If all calls succeeded, there are none. `shares` is the number of columns of
+/// [`result_shares`].
+fn outcome_rows(row: &run::Row, shares: usize) -> Vec<Row> {
     let has_other_outcomes = row.classes.iter().any(|class| class.class != Class::Ok);
     let outcomes = row.classes.iter().filter(|_| has_other_outcomes);
-    let mut rows: Vec<Row> = outcomes.map(|class| outcome_row(row, class)).collect();
+    let mut rows: Vec<Row> = outcomes.map(|class| outcome_row(row, class, shares)).collect();
     if row.codes.iter().any(|(_, calls)| *calls > 0) {
         let mut codes = vec![Span::Small("codes of JSON-RPC errors: ".to_owned())];
         for (index, (code, calls)) in row.codes.iter().enumerate() {
@@ -140,13 +169,13 @@ fn outcome_rows(row: &run::Row) -> Vec<Row> {
             codes.push(Span::Code(code.to_string()));
             codes.push(Span::Small(format!(" × {}", count(*calls))));
         }
-        rows.push(Row { is_sub_row: true, ..Row::across(0, Text(codes), PAGE) });
+        rows.push(Row { is_sub_row: true, ..Row::across(0, Text(codes)) });
     }
     rows
 }
 
 /// Returns the sub-row of one outcome of a method.
-fn outcome_row(row: &run::Row, class: &ClassRow) -> Row {
+fn outcome_row(row: &run::Row, class: &ClassRow, shares: usize) -> Row {
     let tone_class = match class.class {
         class if class.is_failure() => "bad",
         Class::Limited => "limited",
@@ -154,29 +183,43 @@ fn outcome_row(row: &run::Row, class: &ClassRow) -> Row {
     };
     let share = format!("\u{2003}{}", percent(class.calls as f64 / row.calls.max(1) as f64));
     let label = text!["\u{2003}", tone(tone_class, class.class.as_str())];
-    // Empty cells belong to columns that the page does not have, or that only a method has.
-    let mut cells = cells![label, count(class.calls), "", share, "", "", "", ""];
-    cells.extend(quantiles(&class.latency));
-    cells.extend(cells!["", ""]);
+    // Empty cells belong to columns that only a method has.
+    let mut cells = cells![label, count(class.calls), share, ""];
+    cells.extend(vec![Text::default(); shares]);
+    cells.extend(quantiles(&class.latency, None, Allowed { share: 1.0, delay_ms: 0.0 }));
     Row::sub_row(cells)
 }
 
-/// Returns the cells of [`quantile_columns`].
-fn quantiles(quantiles: &Quantiles) -> Vec<Text> {
+/// Returns the cells for mean, p50, p90, p95, p99, its interval, p99.9 and maximum. `least` has the lower bounds without the delays of the
+/// generator. A time is marked if more of it than is allowed may be such a delay.
+fn quantiles(
+    quantiles: &Quantiles,
+    least: Option<&Quantiles>,
+    allowed: Allowed,
+) -> [Text; QUANTILES] {
     if quantiles.count == 0 {
-        return vec![Text::default(); QUANTILES];
+        return Default::default();
     }
     let (low, high) = quantiles.p99_interval_ms;
-    let (p99, p999) = (
-        mark_if_uncertain(quantiles.count, WEAK_P99, quantiles.p99_ms),
-        mark_if_uncertain(quantiles.count, WEAK_P999, quantiles.p999_ms),
-    );
+    let cell = |min_calls: u64, value_of: fn(&Quantiles) -> f64| {
+        let value = value_of(quantiles);
+        let text = mark_if_uncertain(quantiles.count, min_calls, value);
+        match least {
+            Some(least) if is_moved(value, value_of(least), allowed) => text![text, "!"],
+            _ => text,
+        }
+    };
     let interval = Span::Small(format!("{}–{}", bare_ms(low), bare_ms(high)));
-    let mut cells = [quantiles.mean_ms, quantiles.p50_ms, quantiles.p90_ms, quantiles.p95_ms]
-        .map(|ms| bare_ms(ms).into())
-        .to_vec();
-    cells.extend(cells![p99, interval, p999, bare_ms(quantiles.max_ms)]);
-    cells
+    [
+        cell(0, |times| times.mean_ms),
+        cell(0, |times| times.p50_ms),
+        cell(0, |times| times.p90_ms),
+        cell(0, |times| times.p95_ms),
+        cell(WEAK_P99, |times| times.p99_ms),
+        interval.into(),
+        cell(WEAK_P999, |times| times.p999_ms),
+        cell(0, |times| times.max_ms),
+    ]
 }
 
 /// Formats a time in milliseconds. Adds a mark if fewer than `min_calls` calls were measured.
@@ -195,7 +238,7 @@ fn failures(row: &run::Row) -> String {
 
 /// Returns a table of the methods with several outcomes: the latency of each outcome. `None` if
 /// there is no such method.
-fn classes(result: &RunResult) -> Option<Block> {
+pub(super) fn classes(result: &RunResult) -> Option<Section> {
     let mixed_methods = result.methods.iter().filter(|row| row.classes.len() > 1);
     let rows = mixed_methods.flat_map(|row| row.classes.iter().map(move |class| (row, class)));
     let table = table!(rows, |(row, class)|
@@ -209,7 +252,8 @@ fn classes(result: &RunResult) -> Option<Block> {
     );
     let summary = "Latency by outcome, of methods with several".to_owned();
     let has_rows = !table.groups.is_empty();
-    has_rows.then(|| Block::Fold { summary, open: false, blocks: vec![Block::Table(table)] })
+    let fold = Block::Fold { summary, open: false, blocks: vec![Block::Table(table)] };
+    has_rows.then(|| Section::default().detail().add(fold))
 }
 
 /// Returns a chart of the latency by percentile, with a curve per method. `totals` refers to the
@@ -249,7 +293,7 @@ pub(super) fn spectrum(
         "Latency of all outcomes, from the fastest to the slowest call: each step to the right is ten \
          times rarer. A curve ends at its slowest call. latency.hlog has the complete distribution.",
     );
-    Some(section.on(PAGE, Block::Figure(chart, legend)))
+    Some(section.add(Block::Figure(chart, legend)))
 }
 
 /// Returns a quantile in milliseconds. The values of the histogram are nanoseconds.
@@ -273,28 +317,25 @@ fn quantile_points(times: &Times) -> Vec<(f64, f64)> {
 pub(super) fn stages(result: &RunResult) -> Section {
     let mut table = Table::new([
         Column::text("stage"),
-        Column::text("time").only(MARKDOWN),
-        Column::number("from").only(PAGE),
-        Column::number("to").only(PAGE),
+        Column::number("from"),
+        Column::number("to"),
         Column::number("planned"),
         Column::number("started"),
         Column::number("dropped"),
-        Column::number("interrupted").only(PAGE),
-        Column::number("calls").only(PAGE),
+        Column::number("interrupted"),
+        Column::number("calls"),
         Column::number("failed"),
-        Column::number("429").only(PAGE),
+        Column::number("429"),
         Column::number("p50 ms"),
-        Column::number("p95 ms").only(PAGE),
+        Column::number("p95 ms"),
         Column::number("p99 ms"),
-        Column::number("max ms").only(PAGE),
+        Column::number("max ms"),
     ]);
     for stage in &result.stages {
-        let (start, end) = (clock(stage.from), clock(stage.to));
         let mut cells = cells![
             name(format!("{}/{}", stage.scenario, stage.stage)),
-            format!("{start}–{end}"),
-            start,
-            end,
+            clock(stage.from),
+            clock(stage.to),
             level(&stage.model, stage.level_from, stage.level_to),
             rate(stage.rate_started),
             count(stage.iterations.dropped),
@@ -305,23 +346,23 @@ pub(super) fn stages(result: &RunResult) -> Section {
     }
     let has_failures = |row: &&run::Row| row.failed_share > 0.0;
     let sub_row = |row: &run::Row| {
-        let mut cells = cells![format!("\u{2003}{}", row.method), "", "", "", "", "", "", ""];
+        let mut cells = cells![format!("\u{2003}{}", row.method), "", "", "", "", "", ""];
         cells.extend(stage_calls(row));
         Row::sub_row(cells)
     };
     let table = table.with_sub_rows("", |index| {
         result.stages[index].methods.iter().filter(has_failures).map(sub_row).collect()
     });
-    let formats = if result.stages.len() < 2 { PAGE } else { FILES };
     let note = "The methods that failed are listed below their stage; methods.csv has all methods.";
     Section::new("stages", "Stages")
         .nav("Stages")
+        .detail()
         .intro(
             "Planned and achieved load of each [stage](stage). A call belongs to the stage in which its \
              iteration was scheduled.",
         )
-        .on(formats, Block::Table(table))
-        .on(PAGE, Block::Note(note.into()))
+        .add(Block::Table(table))
+        .add(Block::Note(note.into()))
 }
 
 /// Returns the cells of a stage for calls, failed, limited, and four quantiles.

@@ -2,49 +2,54 @@
 //! generator is this program, which sends the calls. The reference is a second node. A sample of
 //! the target's responses is compared with the reference's responses.
 //!
-//! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each
-//! of `rows`. `text!["a ", code("b")]` joins texts. In a heading, intro or note, `[busy](busy)` is
-//! a text that links to the glossary entry "busy".
+//! `report/document.rs` explains the functions and macros that build sections.
 
 use lab_model::results::run::RunResult;
 
 use super::super::chart::axis::{Axis, Scale};
 use super::super::chart::{Chart, Ink, Shape, curve};
-use super::super::document::{
-    Block, Column, MARKDOWN, PAGE, Section, TERMINAL, Text, code, table, text, tone,
-};
-use super::super::parts::line;
+use super::super::document::{Block, Column, Section, Text, code, table, text, tone};
 use super::super::timeline::{Point, Timeline};
 use super::over_time::{AREA_OPACITY, WIDE, marks, time_axis};
-use crate::wording::number::{bare_ms, bytes, count, ms, percent, plural, span};
+use crate::wording::number::{bare_ms, bytes, count, ms, percent, span};
 
 /// Height of a chart in pixels.
 const CHART_HEIGHT: i32 = 130;
 /// Width of a curve in tenths of a pixel.
 const LINE_WIDTH: u32 = 15;
 
+/// Describes the health of the generator in one line.
+pub(super) fn describe_generator(result: &RunResult) -> String {
+    let generator = &result.generator;
+    format!(
+        "started {} of {} scheduled iterations · {} dropped · sends late by {} (p99) · busy at most \
+         {} · CPU per request {} · waited {} for a core",
+        percent(generator.delivered_share),
+        count(generator.iterations.scheduled),
+        count(generator.iterations.dropped),
+        ms(generator.scheduling_delay.p99_ms),
+        percent(generator.busy_max),
+        ms(generator.cpu_us_per_request / 1e3),
+        span(generator.run_delay),
+    )
+}
+
 /// Returns the numbers and charts of the generator's health: calls that were sent late, busy
 /// threads, and waits for a core.
 pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
     let generator = &result.generator;
     let (iterations, delay) = (&generator.iterations, &generator.scheduling_delay);
-    let (started_share, dropped) = (percent(generator.delivered_share), count(iterations.dropped));
-    let (busy, waited) = (percent(generator.busy_max), span(generator.run_delay));
-    let cpu = ms(generator.cpu_us_per_request / 1e3);
-    let summary = format!(
-        "started {started_share} of {} scheduled iterations · {dropped} dropped · sends late by {} (p99) · \
-         busy at most {busy} · CPU per request {cpu} · waited {waited} for a core",
-        count(iterations.scheduled),
-        ms(delay.p99_ms),
-    );
-    let unfinished = format!("{dropped} / {}", count(iterations.interrupted));
+    let unfinished = format!("{} / {}", count(iterations.dropped), count(iterations.interrupted));
     let tiles = [
-        (started_share, "[of scheduled iterations started](delivered)"),
+        (percent(generator.delivered_share), "[of scheduled iterations started](delivered)"),
         (ms(delay.p99_ms), "[scheduling delay, p99](scheduling delay)"),
         (ms(delay.max_ms), "[scheduling delay, maximum](scheduling delay)"),
-        (busy, "[busy in the busiest second](busy)"),
-        (waited, "[waited for a core](run delay)"),
-        (cpu, "[CPU per request of its threads](CPU per request)"),
+        (percent(generator.busy_max), "[busy in the busiest second](busy)"),
+        (span(generator.run_delay), "[waited for a core](run delay)"),
+        (
+            ms(generator.cpu_us_per_request / 1e3),
+            "[CPU per request of its threads](CPU per request)",
+        ),
         (unfinished, "[iterations dropped / interrupted](scheduled, started, dropped)"),
         (ms(generator.iteration_time.p99_ms), "[p99 of whole iterations](iteration time)"),
     ];
@@ -76,10 +81,8 @@ pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
             "The health of the load generator. If it was the limit, the verdict says so, and the other \
              numbers of this page do not describe the target.",
         )
-        .on(PAGE, Block::Tiles(tiles))
-        .on(PAGE, Block::Card(charts))
-        .on(TERMINAL, line("generator", &summary))
-        .on(MARKDOWN, Block::Paragraph(summary.into()))
+        .add(Block::Tiles(tiles))
+        .add(Block::Fold { summary: "Delay and load over time".into(), open: false, blocks: charts })
 }
 
 /// Returns the numbers of connections, TLS handshakes, HTTP statuses and bytes, and the times to
@@ -88,25 +91,7 @@ pub(super) fn connections(result: &RunResult) -> Section {
     let (wire, traffic) = (&result.wire, &result.wire.traffic);
     let (full_handshakes, resumed_handshakes) =
         (traffic.handshakes_full, traffic.handshakes_resumed);
-    let (requests, opened) = (traffic.requests, traffic.connections);
-    let (sent, received) = (bytes(traffic.bytes_sent as f64), bytes(traffic.bytes_received as f64));
-    let failed = count(traffic.connections_failed);
-    let handshakes = wire.resumption.map_or_else(String::new, |share| {
-        format!(
-            "; TLS handshakes {} full (p50 {}), {} resumed (p50 {}), {} resumed",
-            count(full_handshakes),
-            ms(wire.handshake_full.p50_ms),
-            count(resumed_handshakes),
-            ms(wire.handshake_resumed.p50_ms),
-            percent(share),
-        )
-    });
     let (protocol, reuse) = (result.plan.protocol(), &result.plan.connections);
-    let summary = format!(
-        "{protocol}, {} on {} ({failed} failed){handshakes}; {sent} sent, {received} received",
-        plural(requests, "request"),
-        plural(opened, "connection"),
-    );
     let resumption_fact = wire.resumption.map(|share| {
         let resumed_text = format!(
             "{} ({} of {})",
@@ -119,14 +104,16 @@ pub(super) fn connections(result: &RunResult) -> Section {
     let facts = [
         (
             if protocol == "WebSocket" { "Requests ended" } else { "HTTP requests ended" },
-            count(requests),
+            count(traffic.requests),
         ),
-        ("Connections opened", count(opened)),
-        ("Connections failed", failed),
+        ("Connections opened", count(traffic.connections)),
+        ("Connections failed", count(traffic.connections_failed)),
         ("Closed by the server", count(traffic.closed_by_server)),
+        ("[Sent again after GOAWAY or REFUSED_STREAM](retried)", count(traffic.retried)),
         ("[No local port left](ports exhausted)", count(traffic.ports_exhausted)),
-        ("Sent", sent),
-        ("Received", received),
+        ("Responses received twice", count(traffic.duplicates)),
+        ("Sent", bytes(traffic.bytes_sent as f64)),
+        ("Received", bytes(traffic.bytes_received as f64)),
     ];
     let statuses = wire.statuses.iter();
     let statuses =
@@ -158,9 +145,9 @@ pub(super) fn connections(result: &RunResult) -> Section {
     );
     Section::new("connections", "Connections")
         .nav("Connections")
-        .on(PAGE, Block::Intro(intro.into()))
-        .on(PAGE, Block::Columns(vec![Block::Facts(facts), Block::Table(times)]))
-        .on(MARKDOWN, Block::Paragraph(summary.into()))
+        .detail()
+        .add(Block::Intro(intro.into()))
+        .add(Block::Columns(vec![Block::Facts(facts), Block::Table(times)]))
 }
 
 /// Returns the comparison of the target's responses with those of the reference. The responses in
@@ -196,7 +183,7 @@ pub(super) fn compared(result: &RunResult) -> Option<Section> {
         Column::prose("reference") => code(&example.reference),
     );
     let has_examples = !compared.examples.is_empty();
-    let section = Section::new("compared", "Compared responses").on(PAGE, Block::Intro(intro));
-    let section = section.on(PAGE, Block::Table(methods));
-    Some(section.on(PAGE, has_examples.then_some(Block::Table(examples))))
+    let section = Section::new("compared", "Compared responses").add(Block::Intro(intro));
+    let section = section.add(Block::Table(methods));
+    Some(section.add(has_examples.then_some(Block::Table(examples))))
 }

@@ -3,9 +3,7 @@
 //! A chart contains metrics of one kind and one unit. `metrics/host.rs` of lab-model defines the
 //! names and units of metrics.
 //!
-//! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each
-//! of `rows`. In a heading, intro or note, `[host samples](host samples)` is a text that links to
-//! the glossary entry "host samples".
+//! `report/document.rs` explains the functions and macros that build sections.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +13,7 @@ use lab_model::results::run::{HostFacts, HostSample, RunResult};
 
 use super::super::chart::axis::{Axis, Scale};
 use super::super::chart::{Chart, HUES, Ink, curve};
-use super::super::document::{Block, Column, List, PAGE, Section, Text, table, tone};
+use super::super::document::{Block, Column, List, Section, Text, table, tone};
 use super::super::parts::or_dash;
 use super::over_time::{WIDE, marks, marks_note, time_axis};
 use crate::wording::number::{bytes, short, with_unit};
@@ -23,7 +21,7 @@ use crate::wording::number::{bytes, short, with_unit};
 /// Maximum number of points of a curve. A point is the maximum of its samples.
 const POINTS_MAX: usize = 400;
 /// Number of charts that are visible at first. The others are collapsed.
-const EXPANDED_CHARTS: usize = 6;
+const EXPANDED_CHARTS: usize = 2;
 /// Maximum number of charts of one host.
 const CHARTS_MAX: usize = 40;
 /// Height of a chart in pixels.
@@ -46,12 +44,12 @@ pub(super) fn hosts(result: &RunResult) -> Section {
         ),
     };
     let watched = &result.watched;
-    let mut section = Section::new("hosts", "Hosts").intro(&intro).on(PAGE, processes(watched));
-    section = section.on(PAGE, missing(&watched.missing));
+    let mut section = Section::new("hosts", "Hosts").intro(&intro).add(processes(watched));
+    section = section.add(missing(&watched.missing));
     section.nav = (!hosts.is_empty()).then_some("Hosts");
     for host in hosts {
         let title = Block::Subheading(title_of(host, watched));
-        section = section.on(PAGE, title).on(PAGE, Block::Card(charts(result, host)));
+        section = section.add(title).add(Block::Card(charts(result, host)));
     }
     section
 }

@@ -9,9 +9,9 @@ use lab_model::results::run::RunResult;
 
 use super::super::chart::axis::{Axis, Scale, log};
 use super::super::chart::{Chart, Ink, Shape, curve};
-use super::super::document::{Block, PAGE, Section, Text};
+use super::super::document::{Block, Section, Text};
 use super::super::timeline::{MethodPoint, MethodSeries, Point, Timeline};
-use crate::wording::number::clock;
+use crate::wording::number::{clock, plural};
 
 /// Width of a chart over time, in pixels.
 pub(super) const WIDE: i32 = 1000;
@@ -122,7 +122,7 @@ pub(super) fn load(result: &RunResult, timeline: &Timeline) -> Section {
     Section::new("load", "Load: planned and achieved")
         .nav("Load")
         .intro(&intro)
-        .on(PAGE, Block::Card(with_step_note(Block::Figure(chart, legend), timeline)))
+        .add(Block::Card(with_step_note(Block::Figure(chart, legend), timeline)))
 }
 
 /// Returns a figure, followed by a note if each of its points covers several seconds.
@@ -149,8 +149,13 @@ pub(super) fn latency(result: &RunResult, timeline: &Timeline) -> Section {
     let legend =
         ranked.iter().map(|(index, series)| (Ink::Series(*index), series.method.clone())).collect();
     let overview = Block::Figure(overview_chart(result, timeline, &y), legend);
-    let method_charts =
+    let method_charts: Vec<Block> =
         ranked.iter().map(|(_, series)| method_figure(result, timeline, series, &y)).collect();
+    let method_charts = Block::Fold {
+        summary: format!("Quantiles of {}", plural(method_charts.len() as u64, "method")),
+        open: false,
+        blocks: vec![Block::Columns(method_charts)],
+    };
     let note = format!(
         "The charts are of the methods with the most failures; series.csv has {omitted} more."
     );
@@ -161,9 +166,9 @@ pub(super) fn latency(result: &RunResult, timeline: &Timeline) -> Section {
             "From the [scheduled send](latency), all outcomes, on a logarithmic scale. The strip above \
              each chart is red where calls [failed](failed), amber where they were [limited](limited).",
         )
-        .on(PAGE, Block::Card(with_step_note(overview, timeline)))
-        .on(PAGE, Block::Columns(method_charts))
-        .on(PAGE, note)
+        .add(Block::Card(with_step_note(overview, timeline)))
+        .add(method_charts)
+        .add(note)
 }
 
 /// Returns the lowest median and the highest p99 of all methods, in milliseconds.

@@ -1,24 +1,20 @@
 //! The section about subscriptions: their connections and notifications.
 //!
-//! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each
-//! of `rows`. In a heading, intro or note, `[age p50](block age)` is a text that links to the
-//! glossary entry "block age". `tone("bad", text)` colours a text by a class of the style sheet; an
-//! empty class is the normal colour.
+//! `report/document.rs` explains the functions and macros that build sections.
 
 use lab_model::results::Quantiles;
 use lab_model::results::run::RunResult;
 use lab_model::results::subscription::SubscriptionRow;
 
-use super::super::document::{ALL, Block, Column, FILES, Section, Table, table, tone};
+use super::super::document::{Block, Column, Section, Table, table, tone};
 use crate::wording::number::{bare_ms, count};
 
-/// Returns the tables of the subscriptions, or `None` if the plan has no subscriptions.
+/// Returns the table of notifications, or `None` if the plan has no subscriptions.
 pub(super) fn subscriptions(result: &RunResult) -> Option<Section> {
     let rows = &result.subscriptions;
     if rows.is_empty() {
         return None;
     }
-    let any_ended = rows.iter().any(|row| !row.ended.is_empty());
     let section = Section::new("subscriptions", "Subscriptions")
         .nav("Subscriptions")
         .intro(
@@ -27,10 +23,19 @@ pub(super) fn subscriptions(result: &RunResult) -> Option<Section> {
              run. [Missing](missing notifications) notifications lie between two that arrived. \
              The time to subscribe is from the start of the connect to the confirmation.",
         )
-        .on(ALL, Block::Table(table(rows)))
-        .on(FILES, Block::Table(connections(rows)))
-        .on(FILES, any_ended.then(|| Block::Table(ended(rows))));
+        .add(Block::Table(table(rows)));
     Some(section)
+}
+
+/// Returns the tables of the connections, or `None` if the plan has no subscriptions.
+pub(super) fn connections(result: &RunResult) -> Option<Section> {
+    let rows = &result.subscriptions;
+    let any_ended = rows.iter().any(|row| !row.ended.is_empty());
+    let section = Section::default()
+        .detail()
+        .add(Block::Table(connection_table(rows)))
+        .add(any_ended.then(|| Block::Table(ended(rows))));
+    (!rows.is_empty()).then_some(section)
 }
 
 /// Formats `ms`, a quantile of `times` in milliseconds. Returns an empty text if there are no
@@ -51,22 +56,20 @@ fn table(rows: &[SubscriptionRow]) -> Table {
         Column::text("kind") => &row.kind,
         Column::number("open") => format!("{} / {}", count(row.open), count(row.connections)),
         Column::number("notifications") => count(row.notifications),
-        Column::number("missing").page_head("[missing](missing notifications)") => match row.missing {
+        Column::number("[missing](missing notifications)") => match row.missing {
             Some(missing) => bad(missing),
             None => tone("", "unknown"),
         },
         Column::number("duplicates") => bad(row.duplicates),
-        Column::number("delay p50").page_head("[delay p50](notification delay)")
-            => ms(&row.delay, row.delay.p50_ms),
+        Column::number("[delay p50](notification delay)") => ms(&row.delay, row.delay.p50_ms),
         Column::number("delay p99") => ms(&row.delay, row.delay.p99_ms),
         Column::number("delay max") => ms(&row.delay, row.delay.max_ms),
-        Column::number("age p50").page_head("[age p50](block age)").only(FILES)
-            => ms(&row.age, row.age.p50_ms),
+        Column::number("[age p50](block age)") => ms(&row.age, row.age.p50_ms),
     )
 }
 
 /// Returns the table of connections.
-fn connections(rows: &[SubscriptionRow]) -> Table {
+fn connection_table(rows: &[SubscriptionRow]) -> Table {
     table!(rows, |row|
         Column::text("subscription") => &row.name,
         Column::prose("url") => &row.url,

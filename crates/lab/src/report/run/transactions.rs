@@ -1,14 +1,11 @@
 //! The section about signed transactions: sent, refused, and included in blocks.
 //!
-//! `table!(&rows, |row| Column::text("name") => &row.name)` creates a table with one row for each
-//! of `rows`. In a heading, intro or note, `[inclusion](inclusion time)` is a text that links to
-//! the glossary entry "inclusion time". `tone("bad", text)` colours a text by a class of the style
-//! sheet; an empty class is the normal colour.
+//! `report/document.rs` explains the functions and macros that build sections.
 
 use lab_model::results::run::RunResult;
 use lab_model::results::transactions::{InclusionRow, TransactionsRow};
 
-use super::super::document::{ALL, Block, Column, FILES, Section, Table, table, tone};
+use super::super::document::{Block, Column, Section, Table, table, tone};
 use crate::wording::number::{bare_ms, count, span};
 
 /// Returns the tables of the transactions, or `None` if the plan sends no transactions.
@@ -22,9 +19,8 @@ pub(super) fn transactions(result: &RunResult) -> Option<Section> {
              their nonces. [Inclusion](inclusion time) times are in milliseconds, from the \
              scheduled send until a poll saw the transaction in a block.",
         )
-        .on(ALL, Block::Table(table(row)))
-        .on(ALL, included.map(|included| Block::Table(inclusion(included))))
-        .on(FILES, (!row.refusals.is_empty()).then(|| Block::Table(refusals(row))));
+        .add(Block::Table(table(row)))
+        .add(included.map(|included| Block::Table(inclusion(included))));
     Some(section)
 }
 
@@ -55,22 +51,23 @@ fn inclusion(included: &InclusionRow) -> Table {
     table!([included], |row|
         Column::number("included") => count(row.included),
         Column::number("pending") => pending(),
-        Column::number("inclusion p50").page_head("[inclusion p50](inclusion time)")
-            => time(row.time.p50_ms),
+        Column::number("[inclusion p50](inclusion time)") => time(row.time.p50_ms),
         Column::number("p95") => time(row.time.p95_ms),
         Column::number("p99") => time(row.time.p99_ms),
         Column::number("max") => time(row.time.max_ms),
-        Column::number("polled every").only(FILES) => span(row.interval),
-        Column::number("waited").only(FILES) => span(row.waited),
-        Column::number("blocks").only(FILES) => count(row.blocks),
-        Column::number("failed polls").only(FILES) => count(row.polls_failed),
+        Column::number("polled every") => span(row.interval),
+        Column::number("waited") => span(row.waited),
+        Column::number("blocks") => count(row.blocks),
+        Column::number("failed polls") => count(row.polls_failed),
     )
 }
 
-/// Returns the table of the messages of refused transactions.
-fn refusals(row: &TransactionsRow) -> Table {
-    table!(&row.refusals, |(message, transactions)|
+/// Returns the table of the messages of refused transactions, or `None` if none was refused.
+pub(super) fn refusals(result: &RunResult) -> Option<Section> {
+    let row = result.transactions.as_ref().filter(|row| !row.refusals.is_empty())?;
+    let table = table!(&row.refusals, |(message, transactions)|
         Column::prose("refused with") => message.as_str(),
         Column::number("transactions") => count(*transactions),
-    )
+    );
+    Some(Section::default().detail().add(Block::Table(table)))
 }

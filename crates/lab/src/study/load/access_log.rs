@@ -22,7 +22,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Interval at which the size of the log is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// HTTP status of requests above a rate limit.
-pub(super) const TOO_MANY_REQUESTS: u16 = 429;
+const TOO_MANY_REQUESTS: u16 = 429;
 
 /// An access log, and its size before a run.
 #[derive(Debug)]

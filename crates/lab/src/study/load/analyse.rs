@@ -5,56 +5,19 @@
 use lab_model::results::Outcome;
 use lab_model::results::compare::{CompareResult, Metric};
 use lab_model::results::load_study::{
-    Drift, DriftSubject, EndReason, LoadStudyResult, PlanResult, RoundRow, RunCounts, SCHEMA,
-    StudyDesign, StudyRunRow,
+    Drift, DriftSubject, EndReason, LoadStudyResult, PlanResult, RoundRow, SCHEMA, StudyDesign,
+    StudyRunRow,
 };
-use serde::{Deserialize, Serialize};
 
 use super::counts::summarize_pairs;
 use super::file::LoadStudy;
+use super::finished::{FinishedRun, RunFacts};
+use super::ratios::judge_ratios;
+use super::wording;
 use crate::analysis::statistics::median;
 use crate::analysis::{calendar, rounds};
 use crate::compare::{Options, compare};
 use crate::variant::{Run, TOTAL, Variant};
-use crate::wording::load_study as wording;
-
-/// How a run was made: `run.json` of its folder.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunFacts {
-    /// Start in seconds since 1970. Servers that the run needs start after this time.
-    pub started_unix: f64,
-    /// Seconds that the run took, with the pause before it.
-    pub seconds: f64,
-    /// Milliseconds that a fixed computation took before the run; see `load/machine.rs`.
-    pub calibration_ms: f64,
-    /// Reason why the run failed. `None` if it succeeded.
-    pub fault: Option<String>,
-    /// Counts of the run. `None` if it failed.
-    #[serde(default)]
-    pub counts: Option<RunCounts>,
-}
-
-/// Identifies a run of a study.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunId {
-    /// Number of the round, from 0.
-    pub round: usize,
-    /// Index of the plan or case.
-    pub plan: usize,
-    /// Index of the variant.
-    pub variant: usize,
-}
-
-/// A finished run.
-#[derive(Clone, Debug)]
-pub struct FinishedRun {
-    /// Round, plan and variant of the run.
-    pub id: RunId,
-    /// Time and circumstances of the run.
-    pub facts: RunFacts,
-    /// Values of the run. `None` if the run failed.
-    pub run: Option<Run>,
-}
 
 /// Returns the reason why a run cannot be compared, or `None` if it can. A run without an outcome
 /// can be compared.
@@ -210,7 +173,9 @@ fn compare_plan(
         }
         usable += 1;
         for run in round_runs {
-            variants[run.id.variant].runs.extend(run.run.clone());
+            let started = Some(run.facts.started_unix);
+            let compared_run = run.run.clone().map(|values| Run { started, ..values });
+            variants[run.id.variant].runs.extend(compared_run);
         }
     }
     let control_index = study.variants.iter().position(|variant| variant.control_of.is_some());
@@ -234,12 +199,14 @@ fn compare_plan(
         comparisons.into_iter().flatten().flat_map(|result| half_widths(result, metric)).collect();
     // The precision is unknown if one of the intervals is unknown, or if there is no interval.
     let widths = widths.filter(|widths| !widths.is_empty());
+    let ratios = judge_ratios(study, runs, plan, &comparison, random);
     PlanResult {
         plan: study.plans[plan].clone(),
         rounds: usable,
         left_out: left_out.iter().map(LeftOutRounds::to_string).collect(),
         comparison,
         control,
+        ratios,
         precision: widths.map(|widths| widths.into_iter().fold(0.0, f64::max)),
     }
 }
@@ -252,21 +219,25 @@ fn interleave(first: &Variant, second: &Variant) -> Variant {
     Variant { runs, ..Variant::named("control") }
 }
 
+/// Returns the service time that replaces a latency in a comparison without latencies. Returns
+/// other metrics unchanged.
+pub(super) fn service_metric(metric: Metric) -> Metric {
+    match metric {
+        Metric::LatencyP50 => Metric::ServiceP50,
+        Metric::LatencyP95 => Metric::ServiceP95,
+        Metric::LatencyP99 => Metric::ServiceP99,
+        other => other,
+    }
+}
+
 /// Returns the half-width of each interval of a metric, as a share of the value. `None` means that
 /// a difference has no interval, or an interval that reaches down to −100 %. A comparison has
 /// either latencies or service times. For a latency, the intervals of the service time are
 /// therefore returned too.
 fn half_widths(result: &CompareResult, metric: Metric) -> Vec<Option<f64>> {
-    let service = match metric {
-        Metric::LatencyP50 => Metric::ServiceP50,
-        Metric::LatencyP95 => Metric::ServiceP95,
-        Metric::LatencyP99 => Metric::ServiceP99,
-        other => other,
-    };
-    let metric_differences = result
-        .differences
-        .iter()
-        .filter(|difference| [metric, service].contains(&difference.metric));
+    let metrics = [metric, service_metric(metric)];
+    let metric_differences =
+        result.differences.iter().filter(|difference| metrics.contains(&difference.metric));
     // The interval is symmetric on the logarithmic scale.
     let half_width =
         |(low, high): (f64, f64)| (low > -1.0).then(|| ((1.0 + high) / (1.0 + low)).sqrt() - 1.0);

@@ -3,14 +3,14 @@
 //! The counts cover requests, latency, CPU of the servers, TLS handshakes and access logs. A
 //! summary has the medians over the runs, with counts as rates per second.
 
+use lab_model::record::Class;
 use lab_model::results::load_study::{
     AccessLogCounts, AccessLogRow, CountRow, CpuLimit, RunCounts,
 };
 use lab_model::results::run::{ProcessRole, RunResult};
 
-use super::access_log::TOO_MANY_REQUESTS;
-use super::analyse::FinishedRun;
 use super::file::LoadStudy;
+use super::finished::FinishedRun;
 use crate::analysis::statistics::median;
 use crate::distinct;
 
@@ -26,11 +26,14 @@ pub(super) fn count_run(
         .filter(|process| process.role == ProcessRole::Target)
         .map(|process| process.cpu)
         .collect();
-    let statuses = result.wire.statuses.iter();
-    let limited = statuses.filter(|(status, _)| *status == TOO_MANY_REQUESTS);
+    let methods = result.series.iter().flat_map(|second| &second.methods);
+    let classes = methods.flat_map(|method| &method.classes);
+    let limited = classes.filter(|(class, _)| *class == Class::Limited);
     RunCounts {
         seconds: result.duration,
-        requests: result.wire.traffic.requests,
+        measured_seconds: result.duration - result.plan.warmup,
+        // The server's CPU time and access log include the warm-up too.
+        requests: result.series.iter().map(|second| second.requests).sum(),
         limited: limited.map(|(_, count)| count).sum(),
         goodput: result.overall.goodput,
         failed_share: result.overall.failed_share,
@@ -57,6 +60,14 @@ pub(super) fn summarize_pairs(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<Co
     study.pairs().filter_map(row).collect()
 }
 
+/// Returns the CPU milliseconds of the target's processes per HTTP request. `None` if they are
+/// unknown, or if there was no request.
+#[expect(clippy::cast_precision_loss, reason = "counts of a run are below 2^53")]
+pub(super) fn cpu_ms_per_request(counts: &RunCounts) -> Option<f64> {
+    let cpu_seconds = counts.server_cpu.filter(|_| counts.requests > 0)?;
+    Some(cpu_seconds * 1_000.0 / counts.requests as f64)
+}
+
 /// Summarizes the runs of one variant under one plan or case. `counted_runs` is not empty.
 #[expect(clippy::cast_precision_loss, reason = "counts of a run are below 2^53")]
 fn summarize_pair(
@@ -72,9 +83,12 @@ fn summarize_pair(
     let rate_of = |count: &dyn Fn(&RunCounts) -> u64| {
         median_of(&|counts| count(counts) as f64 / counts.seconds.max(f64::MIN_POSITIVE))
     };
-    let cpu_ms_per_request = |counts: &RunCounts| {
-        let cpu_seconds = counts.server_cpu.filter(|_| counts.requests > 0)?;
-        Some(cpu_seconds * 1_000.0 / counts.requests as f64)
+    let handshake_rate = |count: &dyn Fn(&RunCounts) -> u64| {
+        let seconds = |counts: &RunCounts| match counts.measured_seconds {
+            0.0 => counts.seconds,
+            measured => measured,
+        };
+        median_of(&|counts| count(counts) as f64 / seconds(counts).max(f64::MIN_POSITIVE))
     };
     let outcomes = counted_runs.iter().filter_map(|(run, _)| run.run.as_ref()?.facts.outcome);
     CountRow {
@@ -91,8 +105,8 @@ fn summarize_pair(
         cpu_ms_per_request: median(
             &all_counts().filter_map(cpu_ms_per_request).collect::<Vec<_>>(),
         ),
-        handshakes_full: rate_of(&|counts| counts.handshakes_full),
-        handshakes_resumed: rate_of(&|counts| counts.handshakes_resumed),
+        handshakes_full: handshake_rate(&|counts| counts.handshakes_full),
+        handshakes_resumed: handshake_rate(&|counts| counts.handshakes_resumed),
         cpu_limit: all_counts().find_map(|counts| counts.cpu_limit),
         access_log: summarize_access_logs(&all_counts().collect::<Vec<_>>()),
     }

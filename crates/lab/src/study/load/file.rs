@@ -18,19 +18,22 @@ use lab_model::results::load_study::{Restart, RunOrder, VariantFacts};
 use settings::url::{self, NodeUrl};
 use settings::value::{
     AnyString, Bool, Duration as Period, File, Integer, List, Listed, Map, Name, NonEmptyString,
-    Number,
+    Number, Once,
 };
 use settings::{Diagnostics, ReadContext};
 
-use super::placeholders::{self, PlaceholderValues};
 use crate::analysis::rounds;
 use crate::distinct;
 use crate::run::RUN_OVERHEAD;
+use crate::study::placeholders::{self, PlaceholderValues};
 use cases::{Case, CaseTable};
 use check::Checker;
+pub use ratios::RatioLimit;
+use ratios::RatioMaxTable;
 
 pub mod cases;
 mod check;
+mod ratios;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -170,6 +173,8 @@ settings::table! {
         plans: List<File> = described "the study's";
         /// Values of the plans' variables. Each replaces the study's value of that variable.
         variables: Map<Number<{ -VARIABLE_MAX }, VARIABLE_MAX>> = empty;
+        /// Largest ratios to the first variant.
+        ratio_max: Once<RatioMaxTable> = empty;
         /// Its servers, in the order of their start.
         server: Listed<ServerTable> = empty;
     }
@@ -211,6 +216,8 @@ pub struct LoadStudy {
     pub cases_left_out: Vec<String>,
     /// The variants in the order of the file. The A/A control is the last one.
     pub variants: Vec<StudyVariant>,
+    /// The largest allowed ratios to the first variant.
+    pub ratio_limits: Vec<RatioLimit>,
     /// SHA-256, in hexadecimal, of everything that defines the runs. Runs of studies with equal
     /// hashes belong together.
     pub hash: String,

@@ -13,16 +13,16 @@ use lab_model::results::load_study::EndReason;
 use lab_model::results::run::RunResult;
 
 use super::access_log::AccessLog;
-use super::analyse::{FinishedRun, RunFacts, RunId, count_rounds, progress, unusable};
+use super::analyse::{count_rounds, progress, unusable};
 use super::counts::count_run;
 use super::file::LoadStudy;
+use super::finished::{FinishedRun, RunFacts, RunId};
 use super::machine;
 use super::servers::Servers;
 use super::store::{Store, WriteRun, label};
 use crate::analysis::rounds;
 use crate::run::{self, Finished, Progress, Stop, unix_now};
-use crate::study::StudyFault;
-use crate::study::runner::ProcessGroups;
+use crate::study::{ProcessGroups, StudyFault};
 use crate::variant;
 
 /// An event of a running study.

@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs;
 use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab_model::results::load_study::{CpuLimit, Restart};
 use settings::url::NodeUrl;
@@ -25,16 +25,14 @@ use socket2::{Domain, Socket, Type};
 use super::cpu_limit::CpuLimiter;
 use super::file::cases::Case;
 use super::file::{LoadStudy, ServerTable, StudyVariant};
-use super::placeholders::{self, PlaceholderValues};
 use super::store::Store;
 use crate::run::Stop;
-use crate::study::runner::process::{Process, ProcessGroups};
+use crate::study::placeholders::{self, PlaceholderValues};
+use crate::study::process::{
+    Process, ProcessGroups, Readiness, accepts_connections, await_connection, describe_failed_start,
+};
 use crate::study::{StudyFault, remove_folder};
 
-/// Interval between two attempts to connect to a server that starts.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Timeout of an attempt to connect to a server.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest wait for the target of a variant after all its servers are ready.
 const TARGET_READY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -290,7 +288,6 @@ impl<'a> Servers<'a> {
                 return Err(fault(what));
             }
             let process = self.start_process(server, values, limiter).map_err(fault)?;
-            self.store.add_process(process.id());
             running.push(process);
             if let Some(address) = ready {
                 let process = running.last_mut();
@@ -307,21 +304,18 @@ impl<'a> Servers<'a> {
         values: &PlaceholderValues,
         limiter: Option<&CpuLimiter>,
     ) -> Result<Process, String> {
-        let command: Vec<String> =
-            server.command.iter().map(|word| placeholders::replace(word, values)).collect();
+        let command = placeholders::replace_all(&server.command, values);
         let replace = |(name, value): (&String, &String)| {
             (name.clone(), placeholders::replace(value, values))
         };
-        let env: BTreeMap<String, String> = server.env.iter().map(replace).collect();
+        let mut env: BTreeMap<String, String> = server.env.iter().map(replace).collect();
+        env.extend([self.store.process_mark()]);
         let start = |command: &[String]| Process::start(command, &env, self.groups);
         let started = match limiter {
             Some(limiter) => limiter.start(&command, start),
             None => start(&command),
         };
-        started.map_err(|error| {
-            let program = command.first().map_or("", String::as_str);
-            format!("cannot start {program:?}: {error}")
-        })
+        started.map_err(|error| describe_failed_start(&command, &error))
     }
 
     /// Waits until an address accepts connections. Also returns `Ok` if the user stops the study,
@@ -334,22 +328,14 @@ impl<'a> Servers<'a> {
         description: &str,
         address: &str,
         timeout: Duration,
-        mut process: Option<&mut Process>,
+        process: Option<&mut Process>,
     ) -> Result<(), StudyFault> {
-        let fault = |what: String| StudyFault::Operation(format!("{description}: {what}"));
-        let start = Instant::now();
-        loop {
-            if let Some(reason) = process.as_mut().and_then(|process| process.exit_reason()) {
-                return Err(fault(format!("not ready: {reason}")));
-            }
-            if self.stop.is_requested() || accepts_connections(address) {
-                return Ok(());
-            }
-            if start.elapsed() >= timeout {
-                return Err(fault(format!("no connection at {address} within {timeout:?}")));
-            }
-            std::thread::park_timeout(POLL_INTERVAL);
-        }
+        let what = match await_connection(address, timeout, self.stop, process) {
+            Readiness::Ready | Readiness::Stopped => return Ok(()),
+            Readiness::Ended(reason) => format!("not ready: {reason}"),
+            Readiness::TimedOut => format!("no connection at {address} within {timeout:?}"),
+        };
+        Err(StudyFault::Operation(format!("{description}: {what}")))
     }
 }
 
@@ -381,12 +367,6 @@ fn describe_server(variant: Option<&str>, server: &ServerTable) -> String {
 fn set_variant_and_folder(values: &mut PlaceholderValues, variant: &str, folder: &Path) {
     values.insert("variant".to_owned(), variant.to_owned());
     values.insert("dir".to_owned(), folder.to_string_lossy().into_owned());
-}
-
-/// Returns true if a program accepts connections at an address.
-fn accepts_connections(address: &str) -> bool {
-    let mut addresses = address.to_socket_addrs().into_iter().flatten();
-    addresses.any(|address| TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok())
 }
 
 /// Creates a folder, or removes its contents if it exists.
@@ -424,7 +404,7 @@ fn reserve_port() -> std::io::Result<(Socket, u16)> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     use super::*;
 

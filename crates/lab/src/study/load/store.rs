@@ -7,6 +7,7 @@
 //! A round counts if all its runs are stored. The runs of a round must be close in time. The runs
 //! of an incomplete round are therefore removed, and the round is run again.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -14,22 +15,22 @@ use std::time::{Duration, Instant};
 
 use lab_model::record::Totals;
 use lab_model::results::run::RunResult;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use super::analyse::{FinishedRun, RunFacts, RunId};
 use super::file::LoadStudy;
+use super::finished::{FinishedRun, RunFacts, RunId};
 use crate::import;
 use crate::run::Finished;
-use crate::study::runner::process::signal;
 use crate::study::{StudyFault, remove_folder};
 
 /// Version of the format of [`STATE_FILE`].
 const SCHEMA: &str = "weir.study-load-state/1";
 /// The file that identifies the study whose runs a folder has.
 const STATE_FILE: &str = "state.json";
-/// The file with the id and the start time of each server process.
-const PROCESSES_FILE: &str = "processes";
+/// Environment variable of every server process: the study's folder. By it, the next study in the
+/// folder finds the processes that a killed study left running.
+const FOLDER_VARIABLE: &str = "WEIR_STUDY_FOLDER";
 /// The folder of the runs.
 const RUNS_FOLDER: &str = "runs";
 /// The folder of a run that is being written.
@@ -65,11 +66,18 @@ pub type WriteRun<'a> =
 #[derive(Debug)]
 pub struct Store {
     base: PathBuf,
+    /// Value of [`FOLDER_VARIABLE`]: the absolute path of `base`.
+    process_mark: String,
     /// The lock of the folder lasts as long as this file is open.
     _lock: File,
 }
 
 impl Store {
+    /// Returns true if a folder has a study that can continue.
+    pub fn has_study(base: &Path) -> bool {
+        base.join(STATE_FILE).exists()
+    }
+
     /// Opens the folder of a study, which is created if it is missing. Stops servers that a killed
     /// study left running.
     ///
@@ -104,7 +112,8 @@ impl Store {
             }
             Err(error) => return Err(io_fault(error)),
         }
-        let store = Store { base: base.to_owned(), _lock: lock };
+        let process_mark = base.canonicalize().map_err(io_fault)?.display().to_string();
+        let store = Store { base: base.to_owned(), process_mark, _lock: lock };
         store.kill_processes();
         Ok(store)
     }
@@ -201,35 +210,37 @@ impl Store {
         Ok(runs)
     }
 
-    /// Registers a process. If this study is killed, the next study in this folder stops the
-    /// process.
-    pub(super) fn add_process(&self, id: u32) {
-        let Some(start) = start_time(id) else { return };
-        let path = self.base.join(PROCESSES_FILE);
-        let file = fs::OpenOptions::new().append(true).create(true).open(path);
-        // An error is ignored. Its only effect is that the process keeps running if this study is
-        // killed.
-        let _ = file.and_then(|mut file| writeln!(file, "{id} {start}"));
+    /// Returns the environment variable by which [`Store::kill_processes`] finds a process.
+    pub(super) fn process_mark(&self) -> (String, String) {
+        (FOLDER_VARIABLE.to_owned(), self.process_mark.clone())
     }
 
-    /// Kills the processes that a killed study left running. The id and the start time identify a
-    /// process.
+    /// Kills the processes that a killed study left running.
     fn kill_processes(&self) {
-        let path = self.base.join(PROCESSES_FILE);
-        let text = fs::read_to_string(&path).unwrap_or_default();
-        let parse = |line: &str| -> Option<(u32, u64)> {
-            let (id, start) = line.split_once(' ')?;
-            Some((id.parse().ok()?, start.parse().ok()?))
-        };
-        let is_running = |(id, start): &(u32, u64)| start_time(*id) == Some(*start);
-        let running: Vec<(u32, u64)> = text.lines().filter_map(parse).filter(is_running).collect();
-        running.iter().for_each(|(id, _)| signal(*id, Signal::KILL));
         let start = Instant::now();
-        while start.elapsed() < KILL_TIMEOUT && running.iter().any(is_running) {
+        loop {
+            let running = self.find_processes();
+            for id in &running {
+                // An error means that the process has ended.
+                let _ = kill_process(*id, Signal::KILL);
+            }
+            if running.is_empty() || start.elapsed() > KILL_TIMEOUT {
+                return;
+            }
             std::thread::park_timeout(POLL_INTERVAL);
         }
-        // The file is missing if no server was started.
-        let _ = fs::remove_file(path);
+    }
+
+    /// Returns the ids of all processes with this folder's mark.
+    fn find_processes(&self) -> Vec<Pid> {
+        let is_marked = |process: &procfs::process::Process| {
+            let environment = process.environ().unwrap_or_default();
+            environment
+                .get(OsStr::new(FOLDER_VARIABLE))
+                .is_some_and(|mark| *mark == *self.process_mark)
+        };
+        let processes = procfs::process::all_processes().into_iter().flatten().flatten();
+        processes.filter(is_marked).filter_map(|process| Pid::from_raw(process.pid())).collect()
     }
 }
 
@@ -290,10 +301,4 @@ fn remove_run(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => remove_folder(folder),
     }
-}
-
-/// Returns the start time of a process in clock ticks since the boot, or `None` if it has ended.
-fn start_time(id: u32) -> Option<u64> {
-    let stat = procfs::process::Process::new(i32::try_from(id).ok()?).ok()?.stat().ok()?;
-    (stat.state != 'Z').then_some(stat.starttime)
 }

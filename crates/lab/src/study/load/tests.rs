@@ -4,7 +4,7 @@
 
 use lab_model::results::compare::Metric;
 use lab_model::results::load_study::{
-    AccessLogCounts, CpuLimit, CpuLimitKind, EndReason, LoadStudyResult, RunCounts,
+    AccessLogCounts, CpuLimit, CpuLimitKind, EndReason, LoadStudyResult, RatioVerdict, RunCounts,
 };
 use lab_model::results::{ComparisonVerdict, Outcome, schema};
 use rand::rngs::StdRng;
@@ -12,12 +12,14 @@ use rand::{Rng, SeedableRng};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::analyse::{FinishedRun, RunFacts, RunId, analyse, progress};
+use super::analyse::{analyse, progress};
 use super::file::{LoadStudy, read};
+use super::finished::{FinishedRun, RunFacts, RunId};
 use super::store::Store;
 use crate::analysis::comparability::Tool;
-use crate::report::{Colour, Report};
+use crate::report::Colour;
 use crate::study::StudyFault;
+use crate::study::load::{checks, report};
 use crate::variant::Run;
 
 const METHODS: [&str; 3] = ["eth_call", "eth_getLogs", "eth_chainId"];
@@ -170,6 +172,25 @@ fn a_planted_difference_is_found_in_its_method_only() {
     let text = result.conclusions.join("\n");
     assert!(text.contains("reads: slow compared with direct: worse in eth_call"), "{text}");
     assert!(text.contains("direct does not differ from itself"), "{text}");
+}
+
+/// The answer comes with the number of rounds, if there are too few.
+#[test]
+fn a_study_of_too_few_rounds_says_so_in_its_answer() {
+    let folder = TempDir::new().unwrap();
+    let study = study(&folder, "");
+    let result = analysed(&study, &runs(&study, 2, [1.0, 1.0 / 89.0, 1.0, 1.0], 3));
+    let answer = &result.conclusions[0];
+    assert!(answer.contains("slow compared with direct: better in "), "{answer}");
+    assert!(answer.contains("÷"), "{answer}");
+    let min = *study.file.rounds_min;
+    let expected = format!("; this is from 2 of at least {min} rounds (the study was ended by ");
+    assert!(answer.contains(&expected), "{answer}");
+    let one = analysed(&study, &runs(&study, 1, [1.0, 1.0, 1.0, 1.2], 3));
+    let control = "A/A control: cannot tell whether direct differs from itself in ";
+    assert!(one.conclusions.join("\n").contains(control), "{:?}", one.conclusions);
+    let enough = analysed(&study, &runs(&study, min, [1.0, 1.3, 1.0, 1.0], 3));
+    assert!(!enough.conclusions[0].contains("this is from"), "{:?}", enough.conclusions);
 }
 
 /// A study with the smallest number of rounds must find most planted differences of 10 % and more.
@@ -442,7 +463,7 @@ fn counts_are_compared_with_the_access_log() {
         "{conclusions}"
     );
     assert!(!equal.warnings.join("\n").contains("access log"), "{:#?}", equal.warnings);
-    let table = Report::load_study(&equal).text(Colour::Plain);
+    let table = report(&equal).text(Colour::Plain);
     for part in ["log − generator", "resumed/s", "429/s", "CPU ms/request"] {
         assert!(table.contains(part), "{part} is not in {table}");
     }
@@ -454,6 +475,133 @@ fn counts_are_compared_with_the_access_log() {
                     generator counted 2,000 requests";
     assert!(warnings.contains(expected), "{warnings}");
     assert!(warnings.contains("CPU affinity limits the servers in place of a quota"), "{warnings}");
-    let table = Report::load_study(&lost).text(Colour::Plain);
+    let table = report(&lost).text(Colour::Plain);
     assert!(table.contains("−2") && table.contains("2 (CPU affinity)"), "{table}");
+}
+
+/// Returns the runs of a study whose variant "slow" is worse by `factor` in CPU time, in the median
+/// latency and in goodput. The CPU times have noise.
+fn runs_with_ratio(study: &LoadStudy, rounds: usize, factor: f64) -> Vec<FinishedRun> {
+    let mut random = StdRng::seed_from_u64(7);
+    let mut runs = with_counts(runs(study, rounds, [1.0; 4], 1), 1_000, CpuLimitKind::Quota);
+    for run in &mut runs {
+        let factor = if run.id.variant == 1 { factor } else { 1.0 };
+        let noise = 1.0 + NOISE * (random.random::<f64>() - 0.5);
+        run.facts.counts.as_mut().unwrap().server_cpu = Some(0.5 * factor * noise);
+        for ((method, metric), value) in &mut run.run.as_mut().unwrap().values {
+            match (method.as_str(), metric) {
+                ("all", Metric::LatencyP50) => *value *= factor,
+                ("all", Metric::Goodput) => *value /= factor,
+                _ => {}
+            }
+        }
+    }
+    runs
+}
+
+/// Returns a study whose variant "slow" has a limit for the ratio of three metrics.
+fn study_with_limit(folder: &TempDir, ratio_max: f64) -> LoadStudy {
+    let name = folder.path().join("ratios.toml").display().to_string();
+    let mut text = String::from("study = 'load'\nname = 'ratios'\nplans = ['reads.toml']\n");
+    study(folder, "");
+    for (variant, port) in [("direct", 1), ("slow", 2), ("cached", 3)] {
+        text += &format!("[[variant]]\nname = '{variant}'\ntarget = 'http://127.0.0.1:{port}'\n");
+        if variant == "slow" {
+            let keys = ["cpu_ms_per_request", "latency_p50", "goodput"];
+            let limits = keys.map(|key| format!("{key} = {ratio_max}")).join(", ");
+            text += &format!("ratio_max = {{ {limits} }}\n");
+        }
+    }
+    read(&text, &name, &[]).unwrap()
+}
+
+#[test]
+fn a_planted_ratio_is_judged_by_its_interval() {
+    let folder = TempDir::new().unwrap();
+    let judged = |factor, ratio_max, rounds| {
+        let study = study_with_limit(&folder, ratio_max);
+        analysed(&study, &runs_with_ratio(&study, rounds, factor))
+    };
+    for (factor, ratio_max, expected) in [
+        (1.3, 1.5, RatioVerdict::Kept),
+        (1.3, 1.1, RatioVerdict::Broken),
+        (0.7, 0.9, RatioVerdict::Kept),
+        (0.7, 0.6, RatioVerdict::Broken),
+    ] {
+        let result = judged(factor, ratio_max, 8);
+        let ratios = &result.plans[0].ratios;
+        assert_eq!(
+            ratios.iter().map(|row| row.metric).collect::<Vec<_>>(),
+            [Metric::LatencyP50, Metric::Goodput, Metric::CpuPerRequest]
+        );
+        for row in ratios {
+            assert_eq!((row.variant.as_str(), row.rounds), ("slow", 8));
+            assert_eq!(row.verdict, expected, "{factor} {row:#?}");
+            let (low, high) = row.interval.unwrap();
+            // The values of latency and goodput have no noise.
+            let is_covered = low <= factor + 1e-9 && factor - 1e-9 <= high;
+            assert!(is_covered && high - low < 0.05, "{factor} {row:#?}");
+            assert!((row.ratio.unwrap() / factor - 1.0).abs() < 0.02, "{factor} {row:#?}");
+        }
+        assert_eq!(result.ratio_verdict(), Some(expected));
+        let failed = matches!(expected, RatioVerdict::Broken);
+        assert_eq!(checks(&result).junit().contains("<failure"), failed);
+    }
+    // The interval of noisy values contains the limit.
+    let close = judged(1.0, 1.0, 8);
+    let verdict_of = |result: &LoadStudyResult, metric| {
+        let mut rows = result.plans[0].ratios.iter();
+        rows.find(|row| row.metric == metric).unwrap().verdict
+    };
+    assert_eq!(verdict_of(&close, Metric::CpuPerRequest), RatioVerdict::CannotTell);
+    assert_eq!(close.ratio_verdict(), Some(RatioVerdict::CannotTell));
+    let single = judged(1.3, 1.5, 1);
+    assert_eq!(verdict_of(&single, Metric::CpuPerRequest), RatioVerdict::CannotTell, "no spread");
+}
+
+#[test]
+fn rounds_that_the_generator_limits_have_a_cpu_time_and_no_latency() {
+    let folder = TempDir::new().unwrap();
+    let study = study_with_limit(&folder, 1.5);
+    let mut runs = runs_with_ratio(&study, 8, 1.3);
+    let set_outcome = |runs: &mut Vec<FinishedRun>, outcome| {
+        runs.iter_mut().for_each(|run| run.run.as_mut().unwrap().facts.outcome = Some(outcome));
+    };
+    set_outcome(&mut runs, Outcome::ClientLimited);
+    let result = analysed(&study, &runs);
+    assert_eq!(result.plans[0].rounds, 0);
+    let verdicts = |result: &LoadStudyResult| {
+        let rows = result.plans[0].ratios.iter();
+        rows.map(|row| (row.verdict, row.rounds)).collect::<Vec<_>>()
+    };
+    let unknown = (RatioVerdict::CannotTell, 0);
+    assert_eq!(verdicts(&result), [unknown, unknown, (RatioVerdict::Kept, 8)]);
+    let text = report(&result).text(Colour::Plain);
+    for part in [
+        "CANNOT TELL  ratios",
+        "slow compared with direct: ratio of latency p50 is unknown, so its limit 1.5 cannot be judged",
+        "slow compared with direct: ratio of CPU ms/request 1.30 (1.29 to 1.31) keeps the limit 1.5",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    // Numbers of an invalid run prove nothing.
+    set_outcome(&mut runs, Outcome::Invalid);
+    assert_eq!(verdicts(&analysed(&study, &runs)), [unknown; 3]);
+    // A remote target has no CPU time.
+    set_outcome(&mut runs, Outcome::Measured);
+    runs.iter_mut().for_each(|run| run.facts.counts.as_mut().unwrap().server_cpu = None);
+    assert_eq!(verdicts(&analysed(&study, &runs))[2], unknown);
+}
+
+/// Servers work and log during the warm-up too. If their figures were divided by the requests after
+/// it, a request would seem to cost more than it does.
+#[test]
+fn requests_of_the_warm_up_are_counted_with_the_work_of_the_servers() {
+    let mut result = crate::report::example::passing().result;
+    (result.duration, result.plan.warmup) = (10.0, 2.0);
+    result.series.truncate(1);
+    result.series[0].requests = 1_000;
+    result.wire.traffic.requests = 800;
+    let counts = super::counts::count_run(&result, None, None);
+    assert_eq!((counts.requests, counts.seconds, counts.measured_seconds), (1_000, 10.0, 8.0));
 }

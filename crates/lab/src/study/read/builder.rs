@@ -4,7 +4,7 @@ use lab_model::results::study::Accesses;
 
 use crate::analysis::calendar::rfc3339;
 use crate::analysis::sync::{Announced, Sample, SyncRun, Timeout};
-use crate::wording::number::count;
+use crate::wording::number::{count, plural};
 
 /// Memory limits of a run.
 #[derive(Clone, Copy, Debug)]
@@ -24,10 +24,20 @@ impl RunLimits {
         RunLimits { samples: 100_000, timeouts: 10_000, announced: 10_000 };
 }
 
-/// Maximum number of blocks by which the height may fall from one sample to the next. A reorg
-/// causes a small fall, and so does a load balancer in front of several nodes. A larger fall means
-/// that another sync has begun.
-const FALL_MAX: u64 = 64;
+/// The height may always fall by this number of blocks from one sample to the next. A reorg causes
+/// such a fall, and so does a load balancer in front of several nodes.
+const REORG_MAX: u64 = 64;
+/// The height may fall by this number of blocks if that is less than half of it. A geth that crashed
+/// goes on at the last state on its disk, and it keeps the states of 128 blocks in memory
+/// (`TriesInMemory` in core/blockchain.go of go-ethereum v1.16.9).
+const CRASH_MAX: u64 = 256;
+
+/// Returns true if a fall of the height is a reorg or a rewind after a crash, and not the begin of
+/// another sync. A rewind takes back at most half of the blocks since the first sample.
+fn is_rewind(first_height: u64, height: u64, fall: u64) -> bool {
+    let progress = height.saturating_sub(first_height);
+    fall <= REORG_MAX || fall <= progress / 2 || (fall <= CRASH_MAX && fall < height / 2)
+}
 
 /// Builds a run.
 #[derive(Debug)]
@@ -43,8 +53,12 @@ pub(crate) struct RunBuilder {
     last_sample: Option<Sample>,
     /// The last cumulative counters. `None` before the first counters.
     counters: Option<Accesses>,
-    /// Number of samples whose height was below the previous height.
+    /// Number of samples whose height was below that of the sample before.
     falls: u64,
+    /// The largest number of blocks by which the height fell.
+    largest_fall: u64,
+    /// Height of the last original sample, before it was raised to the highest height so far.
+    raw_height: u64,
     /// Number of restarts of the cumulative counters.
     restarts: u64,
     /// Heights that peers announced, each higher than the one before.
@@ -52,6 +66,8 @@ pub(crate) struct RunBuilder {
     timeouts: Vec<Timeout>,
     /// Number of timeouts beyond the limit.
     timeouts_omitted: u64,
+    /// As in [`SyncRun`].
+    tip_age: Option<f64>,
     notes: Vec<String>,
 }
 
@@ -78,20 +94,22 @@ impl RunBuilder {
             last_sample: None,
             counters: None,
             falls: 0,
+            largest_fall: 0,
+            raw_height: 0,
             restarts: 0,
             announced: Vec::new(),
             timeouts: Vec::new(),
             timeouts_omitted: 0,
+            tip_age: None,
             notes: Vec::new(),
         }
     }
 
-    /// Adds a sample. If its height is at most [`FALL_MAX`] blocks below the previous height, it
+    /// Adds a sample. If its height is below the previous height because of a reorg or a rewind, it
     /// gets the previous height. Two samples of the same instant are merged.
     ///
     /// # Errors
-    /// Fails if the sample is older than the last one, or if its height is far below the last
-    /// height.
+    /// Fails if the sample is older than the last one, or if another sync begins with it.
     pub(crate) fn push(&mut self, mut sample: Sample) -> Result<(), String> {
         if !sample.at.is_finite() {
             return Err("its time is not a number".to_owned());
@@ -105,16 +123,21 @@ impl RunBuilder {
                 ));
             }
             let fall = last_sample.height.saturating_sub(sample.height);
-            if fall > FALL_MAX {
+            let first_height = self.samples.first().map_or(0, |first| first.height);
+            if !is_rewind(first_height, last_sample.height, fall) {
                 return Err(format!(
-                    "the height falls from {} to {}, which is more than a reorg of {FALL_MAX} blocks: \
+                    "the height falls from {} to {}, which is more than a reorg or a rewind after a crash: \
                      another sync begins here, so split the file",
                     count(last_sample.height),
                     count(sample.height)
                 ));
             }
-            self.falls += u64::from(fall > 0);
+            self.falls += u64::from(sample.height < self.raw_height);
+            self.largest_fall = self.largest_fall.max(fall);
+            self.raw_height = sample.height;
             sample.height = sample.height.max(last_sample.height);
+        } else {
+            self.raw_height = sample.height;
         }
         self.last_sample = Some(sample);
         self.store(sample);
@@ -189,6 +212,11 @@ impl RunBuilder {
         }
     }
 
+    /// Sets the age below which a block shows that the node is at the chain tip, in seconds.
+    pub(crate) fn set_tip_age(&mut self, seconds: f64) {
+        self.tip_age = Some(seconds);
+    }
+
     /// Adds a note for the report.
     pub(crate) fn note(&mut self, text: String) {
         self.notes.push(text);
@@ -203,9 +231,14 @@ impl RunBuilder {
             notes.push(format!("each {} samples were merged to limit memory", self.stride));
         }
         if self.falls > 0 {
+            let cause = match self.largest_fall <= REORG_MAX {
+                true => "reorgs",
+                false => "a crash, or a long reorg",
+            };
             notes.push(format!(
-                "its height fell {} times by up to {FALL_MAX} blocks (reorgs), which was ignored",
-                count(self.falls)
+                "its height fell {}, by up to {} ({cause}); the time until it grew again counts",
+                plural(self.falls, "time"),
+                plural(self.largest_fall, "block"),
             ));
         }
         if self.restarts > 0 {
@@ -221,6 +254,7 @@ impl RunBuilder {
             samples: self.samples,
             announced: self.announced,
             timeouts: self.timeouts,
+            tip_age: self.tip_age,
             notes,
         })
     }

@@ -76,7 +76,7 @@ fn comparable(read: &Result<SyncRun, StudyFault>) -> Result<&SyncRun, String> {
 
 /// Asserts that a run is ordered and within its limits.
 fn assert_sound(run: &SyncRun, lines: usize, limits: RunLimits) {
-    let SyncRun { label: _, origin, samples, announced, timeouts, notes } = run;
+    let SyncRun { label: _, origin, samples, announced, timeouts, tip_age: _, notes } = run;
     assert!(!samples.is_empty(), "a run without samples");
     assert!(samples.len() <= limits.samples, "{} samples", samples.len());
     assert!(samples.len() <= lines, "{} samples of {lines} lines", samples.len());
@@ -218,9 +218,9 @@ mod tests {
             let variant =
                 |name: &str| VariantRuns { name: name.into(), runs: vec![run.clone(); 2] };
             let result = crate::study::tests::study(&[variant("a"), variant("b")], &[]);
-            let text = crate::report::Report::study(&result).text(crate::report::Colour::Plain);
+            let text = crate::study::report(&result).text(crate::report::Colour::Plain);
             assert!(text.len() < 100_000, "{} bytes of text", text.len());
-            assert!(crate::report::Report::study(&result).html().len() < 1_000_000);
+            assert!(crate::study::report(&result).html().len() < 1_000_000);
         }
     }
 

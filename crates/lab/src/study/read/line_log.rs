@@ -38,6 +38,10 @@ struct Formats {
 pub struct LogFormat {
     /// Name on the command line.
     pub name: String,
+    /// Assumed time between two blocks, in seconds, for logs that do not show it.
+    pub block_time: f64,
+    /// A block that is younger than this many seconds shows that the node is at the chain tip.
+    tip_age: f64,
     line: Vec<LineFormat>,
 }
 
@@ -45,7 +49,8 @@ pub struct LogFormat {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LineFormat {
-    /// Regular expression with the groups `height`, `time` and, in some formats, `cache_mib`.
+    /// Regular expression with the groups `height`, `time` and, in some formats, `cache_mib`, `age`
+    /// and `block_time`.
     pattern: String,
     /// The compiled pattern. Every command of the program loads the formats, and most commands use
     /// none. The pattern is therefore compiled at its first use.
@@ -75,15 +80,21 @@ impl LogFormat {
 pub(super) fn read(mut lines: Lines<'_>, format: &LogFormat) -> Result<RunBuilder, StudyFault> {
     let mut run = lines.new_run();
     let mut clock = YearlessClock { year: FIRST_YEAR, last: None };
+    let mut has_ages = false;
     while let Some(line) = lines.next()? {
         let matching_format = format
             .line
             .iter()
             .find_map(|line_format| Some((line_format, line_format.regex().captures(line)?)));
         let Some((line_format, captures)) = matching_format else { continue };
+        has_ages |= ["age", "block_time"].iter().any(|group| captures.name(group).is_some());
         let sample = parse_sample(line_format, &captures, &mut clock);
         let added = sample.and_then(|sample| run.push(sample));
         added.map_err(|what| lines.fault(what))?;
+    }
+    // Without any age, the log was cut or rewritten, so a missing age means nothing.
+    if has_ages {
+        run.set_tip_age(format.tip_age);
     }
     if clock.last.is_some() {
         run.note(format!("the log has no years; its first line is set to the year {FIRST_YEAR}"));
@@ -105,8 +116,38 @@ fn parse_sample(
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
     let bytes = |mib: f64| (mib * 1_048_576.0) as u64;
     let cache_mib = captures.name("cache_mib").and_then(|found| found.as_str().parse().ok());
+    let block_time = captures.name("block_time").map(|time| parse_instant(time.as_str()));
+    let age = match block_time {
+        Some(block_time) => at - block_time?,
+        // geth omits the age of young blocks.
+        None => captures.name("age").map_or(0.0, |age| parse_age(age.as_str())),
+    };
     // `used` is the size of the node's cache in bytes.
-    Ok(Sample { at, height, used: cache_mib.map(bytes), ..Sample::default() })
+    Ok(Sample { at, height, used: cache_mib.map(bytes), age: Some(age), ..Sample::default() })
+}
+
+/// Converts an age such as `1y2mo3w` or `5m12s` to seconds (common/format.go of go-ethereum).
+fn parse_age(text: &str) -> f64 {
+    let number_end = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let mut rest = text;
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let (number, tail) = rest.split_at(number_end(rest));
+        let unit_end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, next) = tail.split_at(unit_end);
+        let unit_seconds = match unit {
+            "y" => 365.0 * 86_400.0,
+            "mo" => 30.0 * 86_400.0,
+            "w" => 7.0 * 86_400.0,
+            "d" => 86_400.0,
+            "h" => 3_600.0,
+            "m" => 60.0,
+            _ => 1.0,
+        };
+        seconds += number.parse::<f64>().unwrap_or(0.0) * unit_seconds;
+        rest = next;
+    }
+    seconds
 }
 
 /// Adds the missing year to times such as `01-31|23:59:59.999`.

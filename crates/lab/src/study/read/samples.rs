@@ -71,6 +71,7 @@ impl SampleLine {
             disk: self.disk,
             peers: None,
             cpu: self.cpu,
+            age: None,
         }))
     }
 }

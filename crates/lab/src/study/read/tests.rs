@@ -84,6 +84,7 @@ fn a_log_of_bitcoind_has_heights_and_the_size_of_its_cache() {
     let [first, second] = run.samples[..] else { panic!("two samples") };
     assert_eq!((first.used, second.used), (Some(524_288), Some(1_048_576)));
     assert_eq!((first.at, second.at - first.at), (1_727_856_001.0, 2.25));
+    assert_eq!((first.age, run.tip_age), (Some(495_509_158.0), Some(3_600.0)), "by its own date");
     assert!(run.notes.is_empty(), "{:?}", run.notes);
 }
 
@@ -104,6 +105,27 @@ fn a_log_of_geth_without_years_may_pass_new_year() {
     assert_eq!(fault, "FILE:1: \"13-31|23:59:59.500\" is not a time such as 01-31|23:59:59.999");
     let fault = line_log("geth", "INFO [01-01|00:00:00.500] Starting\n").unwrap_err();
     assert_eq!(fault, "FILE: no line announces a new block");
+}
+
+/// geth writes a line's `number` as a JSON string, and the age of blocks older than a minute.
+#[test]
+fn lines_of_geth_in_json_have_numbers_as_strings_and_ages() {
+    let line = |second: u64, number: &str, more: &str| {
+        format!(
+            "{{\"t\":\"2026-11-22T15:00:{second:02}.5Z\",\"lvl\":\"info\",\"msg\":\"Imported new \
+             potential chain segment\",\"number\":{number},\"hash\":\"0x0b0b\",\"blocks\":1,\
+             \"elapsed\":\"1.2ms\"{more},\"triedirty\":\"0.00 B\"}}\n"
+        )
+    };
+    let log = line(0, "\"22000123\"", ",\"age\":\"1w2d\"")
+        + &line(1, "22000124", ",\"age\":\"5m12s\"")
+        + &line(2, "\"22000125\"", "");
+    let run = line_log("geth", &log).unwrap();
+    assert_eq!(heights(&run), [22_000_123, 22_000_124, 22_000_125]);
+    let ages: Vec<f64> = run.samples.iter().filter_map(|sample| sample.age).collect();
+    assert_eq!((ages, run.tip_age), (vec![9.0 * 86_400.0, 312.0, 0.0], Some(60.0)));
+    let run = line_log("geth", &line(2, "\"22000125\"", "")).unwrap();
+    assert_eq!(run.tip_age, None, "a log without any age shows none");
 }
 
 #[test]
@@ -156,8 +178,8 @@ fn faults_of_tables_name_line_and_cell() {
         "FILE:3: time goes back from 1970-01-01T00:01:00.000Z to 1970-01-01T00:00:00.000Z",
     );
     check(
-        "seconds,height\n0,1000\n1,900\n",
-        "FILE:3: the height falls from 1,000 to 900, which is more than a reorg",
+        "seconds,height\n0,0\n1,1000\n2,900\n3,10\n",
+        "FILE:5: the height falls from 1,000 to 10, which is more than a reorg or a rewind",
     );
 }
 
@@ -168,8 +190,31 @@ fn a_reorg_is_read_and_reported() {
     assert_eq!(heights, [1_000, 1_000, 1_010]);
     assert_eq!(
         run.notes,
-        ["its height fell 1 times by up to 64 blocks (reorgs), which was ignored"]
+        [
+            "its height fell 1 time, by up to 10 blocks (reorgs); the time until it grew again counts"
+        ]
     );
+}
+
+/// A node that crashed goes on some blocks below its last height. A second sync in the same file
+/// begins far below.
+#[test]
+fn a_rewind_after_a_crash_is_read_and_another_sync_is_refused() {
+    let read = |heights: &[u64]| {
+        let rows = heights.iter().enumerate().map(|(at, height)| format!("{at},{height}\n"));
+        let text = format!("seconds,height\n{}", rows.collect::<String>());
+        read_text(&text, FileFormat::Table).map(|run| run.notes.join("; "))
+    };
+    let crash = "its height fell 1 time, by up to 128 blocks (a crash, or a long reorg); \
+                 the time until it grew again counts";
+    assert_eq!(read(&[22_000_100, 22_000_123, 21_999_995, 22_000_000, 22_000_200]).unwrap(), crash);
+    // geth without a state on disk for an hour.
+    let far = read(&[1_000, 90_000, 70_000, 100_000]).unwrap();
+    assert!(far.contains("by up to 20,000 blocks"), "{far}");
+    for other_sync in [[0, 500, 1], [0, 100_000, 10], [0, 200, 1], [5_000, 90_000, 5_000]] {
+        let fault = read(&other_sync).unwrap_err();
+        assert!(fault.contains("another sync begins here"), "{fault}");
+    }
 }
 
 #[test]
@@ -256,7 +301,7 @@ fn extreme_numbers_can_be_analysed() {
     let variants = [variant("a"), variant("b")];
     let result = crate::study::tests::study(&variants, &[]);
     assert_eq!(result.variants[0].runs[0].height, most);
-    let page = crate::report::Report::study(&result).html();
+    let page = crate::study::report(&result).html();
     assert!(page.len() < 1_000_000);
 }
 

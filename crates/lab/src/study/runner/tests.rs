@@ -200,7 +200,7 @@ fn a_setup_that_ends_during_the_study_is_reported() {
 fn all_groups_can_be_killed_at_once() {
     let groups = ProcessGroups::default();
     let command = ["sh", "-c", "trap '' TERM; sleep 600 & wait"].map(str::to_owned);
-    let mut process = process::Process::start(&command, &BTreeMap::new(), &groups).unwrap();
+    let mut process = Process::start(&command, &BTreeMap::new(), &groups).unwrap();
     groups.kill();
     let started = Instant::now();
     while process.exit_status().is_none() {

@@ -123,6 +123,26 @@ fn a_missing_key_is_named() {
     let fault = client.call("eth_chainId", "[]").unwrap_err();
     assert!(matches!(fault.reason, Reason::Unauthorized { .. }), "{fault:?}");
     assert!(fault.to_string().contains("-H 'x-api-key: KEY'"), "{fault}");
+    assert!(fault.to_string().contains("(HTTP status 401: a key is required)"), "{fault}");
+    for body in
+        ["say \"please\"\n", r#"{"error":"say \"please\""}"#, r#"{"message":"say \"please\""}"#]
+    {
+        let fake = always(http("401 Unauthorized", body));
+        let client = Client::new(&fake.target(), &Tls::default()).unwrap();
+        let fault = client.call("eth_chainId", "[]").unwrap_err().to_string();
+        assert!(fault.contains("(HTTP status 401: say \"please\")"), "{fault}");
+    }
+}
+
+#[test]
+fn a_used_up_quota_is_shown_in_the_words_of_the_server() {
+    let message = "the month's quota of key demo is used up";
+    let body =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":-32005,"message":"{message}"}}}}"#);
+    let fake = always(http("429 Too Many Requests", &body));
+    let client = Client::new(&fake.target(), &Tls::default()).unwrap();
+    let fault = client.call("eth_chainId", "[]").unwrap_err().to_string();
+    assert!(fault.contains(message) && fault.contains("the quota"), "{fault}");
 }
 
 #[test]

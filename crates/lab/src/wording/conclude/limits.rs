@@ -5,7 +5,9 @@
 //!
 //! `clock` formats a time as `1:02:03`, and `span` as `1 h 2 min`.
 
-use lab_model::results::study::{About, Conclusion, RunRow, StudyResult, VariantComparison};
+use lab_model::results::study::{
+    About, BlockTimeSource, Conclusion, RunRow, StudyResult, VariantComparison,
+};
 
 use super::conclusion;
 use crate::wording::number::{clock, count, join_first, plural, span};
@@ -64,11 +66,13 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
         .collect();
     if !runs_at_tip.is_empty() {
         let text = format!(
-            "at the tip a run only waits for new blocks, so its analysis ends there: {}",
-            join_first(&runs_at_tip, NAMED_MAX, "; ")
+            "at the tip a run only waits for new blocks, so its analysis ends there: {}{}",
+            join_first(&runs_at_tip, NAMED_MAX, "; "),
+            describe_block_time(result),
         );
         conclusions.push(conclusion(About::Tip, text));
     }
+    conclusions.extend(runs_without_tip(result));
     let heights_above_tip: Vec<u64> = result
         .heights
         .iter()
@@ -107,6 +111,33 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
         conclusions.push(conclusion(About::Tip, text));
     }
     conclusions
+}
+
+/// Names the runs that did not reach the tip.
+fn runs_without_tip(result: &StudyResult) -> Option<Conclusion> {
+    let without_tip: Vec<String> = runs_with_names(result)
+        .filter(|(_, run)| run.tip.is_none())
+        .map(|(name, run)| format!("{name} ends at {}", count(run.height)))
+        .collect();
+    let who = match without_tip.len() == runs_with_names(result).count() {
+        true => "no run is seen to reach the tip",
+        false => "not seen to reach the tip",
+    };
+    let text = format!("{who}: {}", join_first(&without_tip, NAMED_MAX, "; "));
+    (!without_tip.is_empty()).then(|| conclusion(About::Tip, text))
+}
+
+/// Describes the block time by which the tip was found. Empty if the ages of blocks show the tip.
+fn describe_block_time(result: &StudyResult) -> String {
+    let seconds = result.block_time;
+    let seconds = if seconds < 10.0 { format!("{seconds:.1}") } else { format!("{seconds:.0}") };
+    match result.block_time_source {
+        BlockTimeSource::Given => String::new(),
+        BlockTimeSource::Measured => format!("; there the chain makes a block every {seconds} s"),
+        BlockTimeSource::Assumed => {
+            format!("; a block every {seconds} s is assumed (--block-time)")
+        }
+    }
 }
 
 /// Describes the stalls of each run: first the stalls that ended, then the open stall, which lasts

@@ -145,6 +145,7 @@ impl Logs {
         // `blocks` is the number of blocks of the next search.
         let (mut next_block, mut blocks) = (from, BLOCKS_PER_SEARCH_MAX);
         let mut logs = Vec::new();
+        let mut csv = CsvFormatter::default();
         while logs_left > 0 && next_block <= to {
             let last_block = next_block.saturating_add(blocks - 1).min(to);
             logs.clear();
@@ -163,7 +164,7 @@ impl Logs {
             let count_max = usize::try_from(logs_left).unwrap_or(usize::MAX);
             for log in walk::elements(&logs).take(count_max) {
                 let write_result = if self.csv {
-                    out.write_all(csv_row(log).as_bytes())
+                    out.write_all(csv.row(log, reader)?.as_bytes())
                 } else {
                     out.write_all(log).and_then(|()| out.write_all(b"\n"))
                 };
@@ -181,9 +182,10 @@ impl Logs {
 }
 
 /// Header of the CSV output.
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "block_number",
     "block_hash",
+    "block_timestamp",
     "transaction_index",
     "transaction_hash",
     "log_index",
@@ -195,26 +197,46 @@ const COLUMNS: [&str; 11] = [
     "data",
 ];
 
-/// Formats a log as a line of CSV, with quantities in decimal.
-fn csv_row(log: &[u8]) -> String {
-    let names = ["blockNumber", "blockHash", "transactionIndex", "transactionHash", "logIndex"];
-    let are_quantities = [true, false, true, false, true];
-    let mut fields: Vec<String> = walk::fields_of(log, names)
-        .into_iter()
-        .zip(are_quantities)
-        .map(|(raw, is_quantity)| {
-            match raw.filter(|_| is_quantity).and_then(quantity::from_value) {
-                Some(number) => number.to_string(),
-                None => csv_field(raw),
-            }
-        })
-        .collect();
-    let [address, topics, data] = walk::fields_of(log, ["address", "topics", "data"]);
-    fields.push(csv_field(address));
-    let mut topics = walk::elements(topics.unwrap_or_default());
-    fields.extend((0..4).map(|_| csv_field(topics.next())));
-    fields.push(csv_field(data));
-    fields.join(",") + "\n"
+/// Formats logs as lines of CSV, with quantities in decimal.
+#[derive(Default)]
+struct CsvFormatter {
+    /// The block of the previous log, as in the log, and its timestamp in seconds.
+    block: (Vec<u8>, String),
+}
+
+impl CsvFormatter {
+    fn row(&mut self, log: &[u8], reader: &Reader) -> Result<String> {
+        let names = ["blockNumber", "blockHash", "transactionIndex", "transactionHash", "logIndex"];
+        let [number, hash, index, transaction, log_index] = walk::fields_of(log, names);
+        let [address, topics, data] = walk::fields_of(log, ["address", "topics", "data"]);
+        let timestamp = self.timestamp(number, reader)?.to_owned();
+        let mut fields = vec![csv_number(number), csv_field(hash), timestamp];
+        fields.extend([csv_number(index), csv_field(transaction), csv_number(log_index)]);
+        fields.push(csv_field(address));
+        let mut topics = walk::elements(topics.unwrap_or_default());
+        fields.extend((0..4).map(|_| csv_field(topics.next())));
+        fields.push(csv_field(data));
+        Ok(fields.join(",") + "\n")
+    }
+
+    /// Returns the timestamp of a block. Nodes may omit it in logs, so it comes from the block.
+    fn timestamp(&mut self, number: Option<&[u8]>, reader: &Reader) -> Result<&str> {
+        let raw = number.unwrap_or_default();
+        if self.block.0 != raw {
+            let number = quantity::from_value(raw);
+            let block = number.map(|number| reader.store().block_hash_and_timestamp(number));
+            let timestamp = block.transpose()?.flatten().map(|(_, timestamp)| timestamp);
+            self.block =
+                (raw.to_owned(), timestamp.map(|time| time.to_string()).unwrap_or_default());
+        }
+        Ok(&self.block.1)
+    }
+}
+
+/// Formats a quantity in decimal.
+fn csv_number(raw: Option<&[u8]>) -> String {
+    let number = raw.and_then(quantity::from_value);
+    number.map_or_else(|| csv_field(raw), |number| number.to_string())
 }
 
 /// Formats a JSON string as a field of CSV. The field is empty if `raw` is `None` or not a string.

@@ -13,8 +13,9 @@ use super::{CALL, CALL_OK, Client, Running, describe, post};
 use test_support::running::Weir;
 use test_support::wait::wait_until;
 
-/// `server.memory_max` of the gateway, in bytes.
-const BUDGET: u64 = 128 << 20;
+/// Usual `server.memory_max` of the gateway, in MiB. The environment variable `WEIR_MEMORY_MAX_MIB`
+/// sets another value.
+const BUDGET_MIB: u64 = 128;
 /// Allowed memory beyond the budget for each connection, in bytes.
 const PER_CONNECTION: u64 = 16 << 10;
 /// Allowed memory of the whole process beyond the budget and the cache, in bytes. The program itself
@@ -54,19 +55,26 @@ fn start_gateway() -> (Running, [FaultyNode; 2], Running) {
     });
     let gateway = Weir::serve()
         .config(&format!(
-            "[server]\nthreads = 2\nmemory_max = \"{BUDGET}B\"\n[downstream]\nconnections_max = 100000\n\
+            "[server]\nthreads = 2\nmemory_max = \"{}B\"\n[downstream]\nconnections_max = 100000\n\
          write_timeout = \"2m\"\nbody_timeout = \"2m\"\nidle_timeout = \"2m\"\n[cache]\n\
          bytes_max = \"{CACHE_BYTES}B\"\n\
          [chain.long]\npaths = [\"/long\"]\n[chain.endless]\npaths = [\"/endless\"]\n\
          [chain.honest]\npaths = [\"/\"]\ndefault = true\n\
          [[upstream]]\nchain = \"long\"\nurl = \"{}\"\n[[upstream]]\nchain = \"endless\"\nurl = \"{}\"\n\
          [[upstream]]\nchain = \"honest\"\nurl = \"{}\"\n",
+            budget(),
             long.url,
             endless.url,
             honest.url()
         ))
         .start();
     (honest, [long, endless], gateway)
+}
+
+/// Returns `server.memory_max` of the gateway, in bytes.
+fn budget() -> u64 {
+    let mib = std::env::var("WEIR_MEMORY_MAX_MIB").map(|mib| mib.parse().unwrap());
+    mib.unwrap_or(BUDGET_MIB) << 20
 }
 
 /// A call whose response is not in the cache, because each number is another account.
@@ -139,7 +147,7 @@ fn read_large_batches(address: &str) -> Vec<Client> {
             let calls: Vec<_> = numbers.map(fresh_call).collect();
             client.send(&post("/long", &[b"[", &*calls.join(&b','), b"]"].concat()));
             // The gateway may refuse the batch, or close the connection of a slow client.
-            if client.read_response().is_none() {
+            if client.read_whole_response().is_none() {
                 client = Client::connect(address);
             }
         }
@@ -222,7 +230,7 @@ fn check_memory<T>(
     let kept_max = before + CACHE_BYTES + idle as u64 * PER_CONNECTION + KEPT_BYTES_MAX;
     wait_until("the memory is given back", || gateway.memory().0 < kept_max);
     gateway.assert_sound();
-    let bound = BUDGET + CACHE_BYTES + OVERHEAD + idle as u64 * PER_CONNECTION;
+    let bound = budget() + CACHE_BYTES + OVERHEAD + idle as u64 * PER_CONNECTION;
     assert!(most < bound, "{name}: {most} bytes, at most {bound} are allowed");
     assert!(others.large >= 9 * others.large_refused, "{name}: others are refused: {others:?}");
     assert!(others.slowest < Duration::from_secs(10), "{name}: {others:?}");

@@ -17,7 +17,8 @@ const TOO_LARGE: &str = "502 7 -32003 upstream's response exceeds the size limit
 /// The longest time that a client may wait for a response. The gateway's deadline for an attempt at
 /// one node is 0.4 s.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Number of calls for each misbehaviour, if there are two nodes. The gateway uses them in turn.
+/// Minimum number of calls for each misbehaviour, if there are two nodes. The gateway uses them in
+/// turn, but on a busy machine it may avoid one whose poll is late.
 const CALLS: usize = 4;
 
 /// Each misbehaviour of a node: its name, what the node does, and the response that the client gets
@@ -224,7 +225,7 @@ fn start_gateway(nodes: &[&str]) -> Running {
         attempt_deadline = "400ms"
         deadline = "5s"
         retry_rate_min = 1000
-        response_bytes_max = "1MiB"
+        response_bytes_max = "256KiB"
         [health]
         failures_max = 1000
         window_calls_min = 1000000
@@ -276,17 +277,23 @@ fn a_faulty_node_alone_causes_a_precise_error() {
 fn a_faulty_node_beside_an_honest_one_causes_no_error() {
     let honest = Weir::node().start();
     let faulty = FaultyNode::start(&honest.address);
-    let mut gateway = start_gateway(&[&faulty.url, &honest.url()]);
-    let (before, _) = gateway.memory();
+    let start = || start_gateway(&[&faulty.url, &honest.url()]);
+    let mut gateway = start();
+    let (mut memory_before, _) = gateway.memory();
     let mut direct = Client::connect(&honest.address);
     let mut client = Client::connect(&gateway.address);
     let mut wrong = Vec::new();
     let false_result = r#"200 7 result "0x1""#;
-    for (number, (name, misbehaviour, response_alone)) in misbehaviours().into_iter().enumerate() {
+    let mut call_numbers = 0..;
+    for (name, misbehaviour, response_alone) in misbehaviours() {
         faulty.set_misbehaviour(&misbehaviour);
         let before = faulty.faulty_call_count();
-        for call_number in 0..CALLS {
-            let call = fresh_call(number * CALLS + call_number);
+        let is_called = || faulty.faulty_call_count() > before;
+        let first_call = Instant::now();
+        let mut calls = 0;
+        while calls < CALLS || !is_called() && first_call.elapsed() < PATIENCE {
+            calls += 1;
+            let call = fresh_call(call_numbers.next().unwrap());
             let start = Instant::now();
             let response = describe(&client.call("/", &call));
             let took = start.elapsed();
@@ -299,9 +306,16 @@ fn a_faulty_node_beside_an_honest_one_causes_no_error() {
             }
             assert!(took < PATIENCE, "{name}: after {took:?}");
         }
-        assert!(faulty.faulty_call_count() > before, "{name}: the faulty node was never called");
+        assert!(is_called(), "{name}: the faulty node was never called");
         gateway.assert_sound();
+        if response_alone == TOO_LARGE {
+            // A gateway avoids a node whose responses are too large. A new one does not know that.
+            assert_memory_bounded(&gateway, memory_before);
+            gateway = start();
+            (memory_before, _) = gateway.memory();
+            client = Client::connect(&gateway.address);
+        }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
-    assert_memory_bounded(&gateway, before);
+    assert_memory_bounded(&gateway, memory_before);
 }

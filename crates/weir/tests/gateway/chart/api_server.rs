@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use serde_json::Value;
 use test_support::port::ReservedPort;
 use test_support::programs;
 use test_support::running::{command_killed_with_test, spawn};
@@ -156,6 +157,13 @@ impl ApiServer {
             pause(POLL_INTERVAL); // Sleeps: the interval between two requests.
             self.send("GET", &collection, "", "").unwrap().is_success()
         });
+    }
+
+    /// Returns the OpenAPI document of an API group, such as `apis/apps/v1`.
+    pub(super) fn read_schemas(&self, group: &str) -> Value {
+        let response = self.send("GET", &format!("/openapi/v3/{group}"), "", "").unwrap();
+        assert!(response.is_success(), "{}{}", response.head, response.body);
+        serde_json::from_str(&response.body).unwrap()
     }
 
     fn create(&self, object: &Object) {

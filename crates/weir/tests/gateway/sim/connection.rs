@@ -41,7 +41,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         )
         .into_bytes();
         request.extend_from_slice(body);
-        self.stream.write_all(&request).await?;
+        self.send_raw(&request).await
+    }
+
+    /// Sends the bytes of a request.
+    pub(crate) async fn send_raw(&mut self, request: &[u8]) -> Result<()> {
+        self.stream.write_all(request).await?;
         self.stream.flush().await
     }
 

@@ -1,4 +1,4 @@
-//! A real OpenTelemetry Collector, and the spans that it forwards as JSON.
+//! Collectors, and the spans that they receive as JSON.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -8,23 +8,37 @@ use test_support::port::ReservedPort;
 use test_support::running::{command_killed_with_test, spawn};
 use test_support::wait::wait_until;
 
+use super::otlp;
 use super::recorder::Recorder;
 
-/// A collector process and the server to which it forwards the spans. The process is killed on
-/// drop.
+/// A collector.
 pub(super) struct Collector {
+    /// The process of a real collector. `None` if `receiver` gets the spans from the gateway.
+    process: Option<Process>,
+    /// The server that records the spans.
+    receiver: Recorder,
+}
+
+/// A real OpenTelemetry Collector. Dropping it kills it.
+struct Process {
     child: Child,
     port: ReservedPort,
-    receiver: Recorder,
     _folder: tempfile::TempDir,
 }
 
-/// A span that the collector forwarded, as OTLP JSON.
+/// A span as OTLP JSON.
 #[derive(Debug, Clone)]
 pub(super) struct Span(Value);
 
 impl Collector {
-    pub(super) fn start(program: &Path) -> Collector {
+    /// Starts a server that decodes the spans itself.
+    pub(super) fn decoding() -> Collector {
+        // An empty body is a response without fields.
+        Collector { process: None, receiver: Recorder::start(|_| Some((200, Vec::new()))) }
+    }
+
+    /// Starts a real collector, which forwards the spans as JSON.
+    pub(super) fn real(program: &Path) -> Collector {
         let receiver = Recorder::start(|_| Some((200, b"{}".to_vec())));
         let folder = tempfile::tempdir().unwrap();
         let port = ReservedPort::new();
@@ -47,14 +61,15 @@ impl Collector {
             assert!(ended.is_none(), "it ended: {}", std::fs::read_to_string(&log).unwrap());
             std::net::TcpStream::connect(port.address).is_ok()
         });
-        Collector { child, port, receiver, _folder: folder }
+        Collector { process: Some(Process { child, port, _folder: folder }), receiver }
     }
 
     pub(super) fn url(&self) -> String {
-        format!("http://{}", self.port.address)
+        let process = self.process.as_ref();
+        process.map_or_else(|| self.receiver.url(), |it| format!("http://{}", it.port.address))
     }
 
-    /// Waits until the collector has forwarded this many spans, and returns them.
+    /// Waits until this many spans are recorded, and returns them.
     pub(super) fn wait_for_spans(&self, count: usize) -> Vec<Span> {
         let mut spans = Vec::new();
         wait_until(&format!("{count} spans"), || {
@@ -68,7 +83,10 @@ impl Collector {
     fn spans(&self) -> Vec<Span> {
         let mut spans = Vec::new();
         for request in self.receiver.requests("") {
-            let parsed: Value = serde_json::from_slice(&request.body).unwrap();
+            let parsed: Value = match self.process {
+                Some(_) => serde_json::from_slice(&request.body).unwrap(),
+                None => otlp::decode_request(&request.body),
+            };
             for resource_spans in parsed["resourceSpans"].as_array().unwrap() {
                 let resource = Span(resource_spans["resource"].clone());
                 assert_eq!(resource.attribute("service.name"), Some("edge"));
@@ -82,7 +100,7 @@ impl Collector {
     }
 }
 
-impl Drop for Collector {
+impl Drop for Process {
     fn drop(&mut self) {
         let _killed = self.child.kill();
         let _status = self.child.wait();

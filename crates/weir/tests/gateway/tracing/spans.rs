@@ -1,4 +1,4 @@
-//! The spans of requests, as a real collector receives and forwards them.
+//! The spans of requests, as collectors receive them.
 
 use std::sync::Arc;
 
@@ -30,15 +30,26 @@ fn trace_lines(trace: &str, flags: &str) -> String {
 }
 
 #[test]
-fn a_retried_call_has_an_attempt_for_each_upstream_in_the_trace_of_its_client() {
+fn a_real_collector_forwards_the_same_spans() {
     let Some(program) = programs::require("otelcol") else { return };
-    let (runtime, collector) = (NodeRuntime::start(), Collector::start(&program));
+    for check in [check_a_retried_call, check_a_batch, check_a_follower] {
+        check(&Collector::real(&program));
+    }
+}
+
+#[test]
+fn a_retried_call_has_an_attempt_for_each_upstream_in_the_trace_of_its_client() {
+    check_a_retried_call(&Collector::decoding());
+}
+
+fn check_a_retried_call(collector: &Collector) {
+    let runtime = NodeRuntime::start();
     let [a, b] = runtime.nodes(["a", "b"]);
     let broken = Recorder::in_front_of(&a, GET_BALANCE, Some(500));
     let healthy = Recorder::in_front_of(&b, GET_BALANCE, None);
     let gateway = TestGateway::start(&format!(
         "{}[health]\nfailures_max = 100\n{}{}",
-        tracing(&collector, "sample_ratio = 0"),
+        tracing(collector, "sample_ratio = 0"),
         upstream_toml("broken", &broken.url(), ""),
         upstream_toml("healthy", &healthy.url(), "backup = true"),
     ));
@@ -92,10 +103,13 @@ fn a_retried_call_has_an_attempt_for_each_upstream_in_the_trace_of_its_client() 
 
 #[test]
 fn a_batch_has_one_span_for_each_call_and_unknown_methods_are_not_named() {
-    let Some(program) = programs::require("otelcol") else { return };
-    let (runtime, collector) = (NodeRuntime::start(), Collector::start(&program));
+    check_a_batch(&Collector::decoding());
+}
+
+fn check_a_batch(collector: &Collector) {
+    let runtime = NodeRuntime::start();
     let [a] = runtime.nodes(["a"]);
-    let text = tracing(&collector, "sample_ratio = 1");
+    let text = tracing(collector, "sample_ratio = 1");
     let gateway = TestGateway::in_front_of(&[&a], &text);
     let calls = [body("eth_chainId", "[]"), body("secret_method", "[]")];
     let batch = [&b"["[..], &calls.join(&b","[..]), &b"]"[..]].concat();
@@ -120,8 +134,11 @@ fn a_batch_has_one_span_for_each_call_and_unknown_methods_are_not_named() {
 
 #[test]
 fn a_follower_of_a_coalesced_call_belongs_to_its_own_trace() {
-    let Some(program) = programs::require("otelcol") else { return };
-    let (runtime, collector) = (NodeRuntime::start(), Collector::start(&program));
+    check_a_follower(&Collector::decoding());
+}
+
+fn check_a_follower(collector: &Collector) {
+    let runtime = NodeRuntime::start();
     let [a] = runtime.nodes(["a"]);
     let gate: Arc<(Mutex<bool>, Condvar)> = Arc::default();
     let (proxy_gate, address) = (Arc::clone(&gate), a.address.to_string());
@@ -134,7 +151,7 @@ fn a_follower_of_a_coalesced_call_belongs_to_its_own_trace() {
         let answer = Client::connect(&address).call("/", &request.body);
         Some((answer.status, answer.body))
     });
-    let text = tracing(&collector, "sample_ratio = 0");
+    let text = tracing(collector, "sample_ratio = 0");
     let gateway = TestGateway::start(&format!("{text}{}", upstream_toml("a", &proxy.url(), "")));
     gateway.wait_for_candidates(&["a"]);
     let (leader_trace, follower_trace) = (TRACE, "ffffffffffffffffffffffffffffffff");

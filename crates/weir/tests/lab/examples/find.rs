@@ -1,12 +1,12 @@
 //! Finds the example commands in help texts, documentation pages, studies and configurations.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use tempfile::TempDir;
 
 /// Headings of help texts below which each line is a command.
 const HEADINGS: &[&str] = &["Examples:", "Start here:", "Then:", "With an admin port:"];
+
+/// Folder of the pages with recorded results.
+pub(crate) const RESULTS: &str = "docs/results";
 
 /// An example command and the name of the text that contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,13 +23,14 @@ pub(crate) fn root() -> PathBuf {
 /// Finds the commands of every help text, page, study and configuration.
 pub(crate) fn find_all() -> Vec<Example> {
     let mut examples = find_in_help_texts();
-    for page in files(&root(), "md").into_iter().chain(files(&root().join("docs"), "md")) {
+    let folders = ["", "docs", RESULTS].map(|folder| root().join(folder));
+    for page in folders.iter().flat_map(|folder| files(folder, "md")) {
         if page.file_name().is_some_and(|name| name != "cli.md") {
             let text = std::fs::read_to_string(&page).unwrap();
             examples.extend(to_examples(&page, split_commands(&shell_blocks(&text))));
         }
     }
-    for folder in ["studies", "examples"] {
+    for folder in ["studies", "studies/bench", "examples"] {
         for file in files(&root().join(folder), "toml") {
             let text = std::fs::read_to_string(&file).unwrap();
             examples.extend(to_examples(&file, split_commands(&commands_in_comments(&text))));
@@ -52,13 +53,10 @@ pub(crate) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The examples of all help texts, as the program prints them.
+/// The examples of all help texts. Another test holds that the page has the texts that the program
+/// prints.
 fn find_in_help_texts() -> Vec<Example> {
-    let folder = TempDir::new().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let output = command.args(["generate-docs", "--dir"]).arg(folder.path()).output().unwrap();
-    assert!(output.status.success());
-    let page = std::fs::read_to_string(folder.path().join("cli.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/cli.md")).unwrap();
     let mut examples = Vec::new();
     for help in page.split("\n## `").skip(1) {
         let (name, text) = help.split_once('`').unwrap();
@@ -110,7 +108,7 @@ fn commands_in_comments(text: &str) -> String {
     let mut lines = String::new();
     for line in text.lines().map_while(|line| line.strip_prefix('#')) {
         let program = line.split_whitespace().find(|word| !word.contains('='));
-        if line.starts_with("   ") && program == Some("weir") {
+        if line.starts_with("   ") && matches!(program, Some("weir" | "taskset")) {
             lines.push_str(line.trim());
             lines.push('\n');
         }

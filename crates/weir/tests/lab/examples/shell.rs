@@ -89,6 +89,14 @@ impl Drop for Shell {
     }
 }
 
+/// Returns a command that runs weir, possibly after environment variables or by cargo. Returns
+/// `None` for another program.
+fn as_weir_command(command: &str) -> Option<String> {
+    let command = command.replace("cargo run --release --", "weir");
+    let program = command.split(' ').find(|word| !word.contains('='));
+    (program == Some("weir")).then_some(command)
+}
+
 /// Runs the commands of one text, in a folder that is removed after the last command.
 pub(crate) struct Session<'a> {
     folder: PathBuf,
@@ -123,7 +131,11 @@ impl Session<'_> {
     pub(crate) fn run(&mut self, command: &str, outcome: Outcome) -> Result<(), String> {
         let start = |command: &str| Shell::start(command, &self.folder, self.world);
         match outcome {
-            Outcome::NotHere(_) => Ok(()),
+            // weir prints its help only if the command and its options exist.
+            Outcome::NotHere(_) => match as_weir_command(command) {
+                Some(command) => expect_end(&mut start(&format!("{command} --help")), &[0]),
+                None => Ok(()),
+            },
             Outcome::Ends(codes, texts) => {
                 let mut shell = start(command);
                 expect_end(&mut shell, codes)?;

@@ -168,7 +168,7 @@ impl World {
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(file, text).unwrap();
         };
-        for folder in ["studies", "examples"] {
+        for folder in ["studies", "studies/bench", "examples"] {
             for file in files(&root.join(folder), "toml") {
                 let text = std::fs::read_to_string(&file).unwrap();
                 let name = file.file_name().unwrap().to_str().unwrap();

@@ -20,18 +20,18 @@ fn only_id_and_error_are_copied() {
         |text: &str, expected: &str| assert_eq!(envelope_of(text.as_bytes()), expected, "{text}");
     check(
         r#"{"jsonrpc":"2.0","id":7,"result":[{"a":"b"},1]}"#,
-        r#"{"jsonrpc":0,"id":7,"result":0}"#,
+        r#"{"jsonrpc":"0x","id":7,"result":[]}"#,
     );
     check(
         r#" { "id" : "x y" , "result" : null , "b" : { } } "#,
-        r#"{"id":"x y","result":null,"b":0}"#,
+        r#"{"id":"x y","result":null,"b":{}}"#,
     );
     check(
         r#"[{"id":1,"result":{"id":2}},[3],"x",{"id":2,"error":{"code": 1}}]"#,
-        r#"[{"id":1,"result":0},0,0,{"id":2,"error":{"code": 1}}]"#,
+        r#"[{"id":1,"result":{}},[],"0x",{"id":2,"error":{"code": 1}}]"#,
     );
     check(r#"{"\u0069d":12 ,"x":1}"#, r#"{"\u0069d":12,"x":0}"#);
-    check("{\"id\":1,\"result\":\"a\u{1}", "{\"id\":1,\"result\":0\0");
+    check("{\"id\":1,\"result\":\"a\u{1}", "{\"id\":1,\"result\":\"0x\"\0");
     check("{} x", "{}\0");
 }
 

@@ -18,12 +18,28 @@ fn samples_with_and_without_labels() {
     assert_eq!(lines[2].value, 7.0);
 }
 
+/// Each cut of a line is invalid or has the value that it still shows.
+#[test]
+fn a_line_that_is_cut_off_before_its_value_is_skipped() {
+    let whole = "node_x{a=\"b\\\\\",device=\"n\u{e9}\"} 72 17";
+    let value_start = whole.find("72").unwrap();
+    for (end, _) in whole.char_indices() {
+        let lines: Vec<ParsedSample<'_>> = samples(&whole[..end]).collect();
+        if end <= value_start {
+            assert_eq!(lines, [], "{}", &whole[..end]);
+        } else {
+            let [line] = lines[..] else { panic!("{lines:?}") };
+            let value = if end == value_start + 1 { 7.0 } else { 72.0 };
+            assert_eq!((line.name, line.value), ("node_x", value));
+            assert_eq!(line.label("a"), Some("b\\\\"));
+            assert_eq!(line.label("device"), Some("n\u{e9}"));
+        }
+    }
+}
+
 #[test]
 fn invalid_lines_are_skipped() {
-    let whole = "node_x{a=\"b\\\\\",device=\"n\u{e9}\"} 7 17";
-    for (end, _) in whole.char_indices() {
-        for line in samples(&whole[..end]) {
-            let _ = (line.label("a"), line.label("device"));
-        }
+    for line in ["# HELP x y", "", "x", "x y", "x{a=\"b\" 1", "x{a=\"b} 1", "x{a=\"b\"}", " 1"] {
+        assert_eq!(samples(line).next(), None, "{line:?}");
     }
 }

@@ -143,7 +143,13 @@ fn comparison(
         Arrangement::Study(_) | Arrangement::StudyUnpaired(_) => {
             let times = |values: Vec<f64>| values.into_iter().map(|time| Some(3_600.0 * time));
             let paired = matches!(arrangement, Arrangement::Study(_));
-            let times = Times { a: times(a).collect(), b: times(b).collect(), paired, period: 1.0 };
+            let times = Times {
+                a: times(a).collect(),
+                b: times(b).collect(),
+                paired,
+                period: 1.0,
+                ..Times::default()
+            };
             let comparison = judge(&[times], &mut || random.random()).remove(0).unwrap();
             (comparison.interval, comparison.verdict)
         }
@@ -152,7 +158,11 @@ fn comparison(
             let paired =
                 matches!(arrangement, Arrangement::Paired(_) | Arrangement::PairedInOrder(_));
             let variant = |values: Vec<f64>| match one {
-                true => Values { runs: vec![mean(&values).unwrap()], seconds: values, calls: None },
+                true => Values {
+                    runs: vec![mean(&values).unwrap()],
+                    seconds: values,
+                    ..Values::default()
+                },
                 false => Values { runs: values, ..Values::default() },
             };
             let design = Design { paired, ..Design::default() };

@@ -49,11 +49,11 @@ fn leading_zeros_are_ignored_only_in_quantities_and_words() {
     let word = |last: &str| format!("0x{last:0>64}");
     assert_eq!(spelling("0x0", "0x00"), Some(super::Spelling::Padding));
     assert_eq!(spelling("0x7", "0x07"), Some(super::Spelling::Padding));
-    assert_eq!(spelling("0x", "0x0"), Some(super::Spelling::Padding));
     assert_eq!(spelling("0x12", &word("12")), Some(super::Spelling::Word));
     assert_eq!(spelling("0xAB", "0xab"), Some(super::Spelling::LetterCase));
     for (left, right) in [
         ("0x00", "0x0000"),
+        ("0x", "0x0"),
         ("0x", "0x00"),
         ("0x10", "0x0010"),
         ("0x12", "0x13"),
@@ -65,6 +65,26 @@ fn leading_zeros_are_ignored_only_in_quantities_and_words() {
     assert_eq!(spelling("0x", &word("0")), None, "no bytes are no word");
     check("1", "1.0", &[(Spelling, "/result")]);
     check("9007199254740993", "9007199254740992", &[(Value, "/result")]);
+}
+
+#[test]
+fn a_repeated_member_with_another_value_is_a_difference() {
+    let twice = r#"{"a":1,"b":2,"a":3}"#;
+    for other in [r#"{"a":3,"b":2}"#, r#"{"a":1,"b":2}"#, r#"{"a":3,"b":2,"a":1}"#] {
+        check(twice, other, &[(Value, "/result/a")]);
+    }
+    check(twice, r#"{"b":2,"a":1,"a":3}"#, &[]);
+    check(r#"{"a":1,"a":1.0}"#, r#"{"a":1}"#, &[]);
+    check(
+        &format!("[{twice},4]"),
+        r#"[4,{"a":3,"b":2}]"#,
+        &[(Type, "/result/0"), (Type, "/result/1")],
+    );
+    let repeated_result = r#"{"jsonrpc":"2.0","id":1,"result":1,"result":2}"#;
+    assert_eq!(compare(repeated_result, &result("2")), [(NotJsonRpc, String::new())]);
+    let found =
+        differences(&Ok(result(twice).into()), &Ok(result("{\"a\":3,\"b\":2}").into()), b"1");
+    assert_eq!(found[0].left.to_string(), "1 and again 3");
 }
 
 #[test]

@@ -23,8 +23,11 @@ fn row(method: &str, calls: u64, failed_share: f64, mean_ms: f64) -> Row {
         goodput: 0.0,
         failed_share,
         limited_share: 0.0,
+        null_share: Some(0.0),
+        wrong_type_share: Some(0.0),
         classes: Vec::new(),
         latency: times,
+        latency_least: None,
         service: times,
         codes: Vec::new(),
     }
@@ -118,6 +121,21 @@ fn a_growing_backlog_fails_although_all_thresholds_are_met() {
     assert_eq!(binding.limit, Limit::BacklogGrowth);
     assert_eq!(binding.method.as_deref(), Some("eth_call"));
     assert!(judgement.margin.unwrap() < 0.0);
+}
+
+/// The generator stood still for 2 s of 10 s. That may be why iterations are missing.
+#[test]
+fn missing_iterations_of_a_stopped_generator_decide_nothing() {
+    let mut stopped = seconds(|_| 40, 950);
+    assert_eq!(judge(probe(&PASS, &stopped, &[])).outcome, ProbeOutcome::Fail);
+    stopped[5..7].iter_mut().for_each(|second| second.generator_gap_ms = 1_000.0);
+    let judgement = judge(probe(&PASS, &stopped, &[]));
+    assert_eq!(judgement.outcome, ProbeOutcome::Invalid);
+    let reason = judgement.reasons[0].to_string();
+    assert_eq!(
+        reason,
+        "the generator itself stood still for 20 % of the time, which may be the cause"
+    );
 }
 
 /// Growth is allowed up to the share of iterations that may be missing. Growth during the warm-up

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::thread::available_parallelism;
 
 use settings::url::NodeUrl;
-use settings::value::{AnyString, File, Map, Name, Number};
+use settings::value::{AnyString, File, Map, Name, Number, Once};
 
 use super::check::{Checker, PlanUse};
+use super::ratios::RatioMaxTable;
 use super::{LoadStudyFile, VARIABLE_MAX, VariantTable};
-use crate::study::load::placeholders::{self, PlaceholderValues};
+use crate::study::placeholders::{self, PlaceholderValues};
 use crate::wording::number::plural;
 
 /// Largest number of cases.
@@ -29,6 +30,9 @@ settings::table! {
         /// Texts by name, for the placeholders `{case.NAME}` in commands, files and targets of the
         /// variants. They may contain the other placeholders.
         values: Map<AnyString> = empty;
+        /// Largest ratios to the first variant in this case. Each replaces the value of the
+        /// variants that have one for the same metric.
+        ratio_max: Once<RatioMaxTable> = empty;
         /// Number of CPUs that the servers of a variant may use together, as the limit of a pod.
         /// The limit is the quota of a cgroup. If no cgroup can be created, it is CPU affinity, and
         /// the report says so. A case with more CPUs than the machine has is left out.

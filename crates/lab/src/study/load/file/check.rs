@@ -12,7 +12,7 @@ use super::{
     LoadStudy, LoadStudyFile, ServerTable, StudyVariant, VariantTable, control_name, hash_runs,
     plan_names,
 };
-use crate::study::load::placeholders;
+use crate::study::placeholders;
 
 /// Allowed number of variants, without the A/A control, which repeats the first variant.
 const VARIANTS: RangeInclusive<usize> = 1..=16;
@@ -63,12 +63,13 @@ impl Checker<'_, '_> {
             (true, Some(first)) => plan_names(&first.plan_files),
             (true, None) => Vec::new(),
         };
+        let ratio_limits = self.read_ratio_limits(&file, &plans);
         if let Some(first) = variants.first().cloned().filter(|_| *file.control) {
             let name = control_name(&first.name);
             variants.push(StudyVariant { name, control_of: Some(0), ..first });
         }
         let hash = hash_runs(&file, &cases, &variants);
-        LoadStudy { file, plans, cases, cases_left_out, variants, hash }
+        LoadStudy { file, plans, cases, cases_left_out, variants, ratio_limits, hash }
     }
 
     /// Checks the command, the files and the address of a server. `has_case` is true if the

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use lab_model::results::compare::Metric;
+
 use super::LoadStudy;
+use crate::distinct;
+use crate::study::load::wording;
 use crate::wording::number::{plural, span};
 
 /// Maximum number of rounds that a summary lists. If the variants have more different orders than
@@ -30,6 +34,9 @@ impl LoadStudy {
         }
         let label = if self.cases.is_empty() { "plans" } else { "cases" };
         line(label, &self.plans.join(", "));
+        for (index, text) in self.describe_ratio_limits().iter().enumerate() {
+            line(if index == 0 { "ratio_max" } else { "" }, text);
+        }
         self.cases_left_out.iter().for_each(|case| line("left out", case));
         line("one round", &self.describe_round());
         line("rounds", &self.describe_rounds());
@@ -46,6 +53,27 @@ impl LoadStudy {
             line("restarts", restart.as_str());
         }
         text
+    }
+
+    /// Describes the largest ratios of each variant, one line for each metric.
+    fn describe_ratio_limits(&self) -> Vec<String> {
+        let limits = &self.ratio_limits;
+        let pairs = distinct(limits.iter().map(|limit| (limit.variant, limit.metric)));
+        let describe = |(variant, metric): (usize, Metric)| {
+            let of_pair =
+                || limits.iter().filter(|limit| (limit.variant, limit.metric) == (variant, metric));
+            let values = distinct(of_pair().map(|limit| limit.max.to_string()));
+            let values = match values.as_slice() {
+                [value] => value.clone(),
+                _ => {
+                    let values =
+                        of_pair().map(|limit| format!("{} {}", self.plans[limit.plan], limit.max));
+                    values.collect::<Vec<_>>().join(", ")
+                }
+            };
+            format!("{}: {}: {values}", self.variants[variant].name, wording::name_ratio(metric))
+        };
+        pairs.into_iter().map(describe).collect()
     }
 
     /// Describes the number of runs in a round and their time.

@@ -117,12 +117,12 @@ fn faulty_files_are_refused_with_their_reasons() {
     faults(
         HEAD,
         expect![[r#"
-        s.toml: variant: must be set
-             allowed: tables with the keys name, target, plans, variables, server
+            s.toml: variant: must be set
+                 allowed: tables with the keys name, target, plans, variables, ratio_max, server
 
-        s.toml: variant: there are 0 variants
-             allowed: 1 to 16 variants
-    "#]],
+            s.toml: variant: there are 0 variants
+                 allowed: 1 to 16 variants
+        "#]],
     );
     faults(
         &format!("{HEAD}{}", TWO.replace("'b'", "'a'")),
@@ -409,6 +409,9 @@ fn the_shipped_studies_are_valid() {
         ("rate-limits", 2, 13),
         ("five-modes", 4, 15),
         ("batches", 4, 0),
+        ("bench/tls", 3, 5),
+        ("bench/tracing", 3, 2),
+        ("bench/latency", 4, 0),
     ] {
         let file = folder.join(format!("{name}.toml"));
         let text = std::fs::read_to_string(&file).unwrap();
@@ -419,4 +422,84 @@ fn the_shipped_studies_are_valid() {
         // A small machine cannot run the cases with many CPUs.
         assert_eq!(study.cases.len() + study.cases_left_out.len(), cases, "{name}");
     }
+}
+
+#[test]
+fn limits_of_ratios_are_those_of_the_case_or_else_of_the_variant() {
+    let folder = folder();
+    let limited = TWO.replace(
+        "127.0.0.1:2'\n",
+        "127.0.0.1:2'\nratio_max = { goodput = 1.1, latency_p99 = 2 }\n",
+    );
+    let cases = "[[case]]\nname = 'one'\n[[case]]\nname = 'two'\nratio_max = { goodput = 1.5 }\n";
+    let study = study_in(&folder, &format!("{HEAD}{limited}{cases}")).unwrap();
+    let limits: Vec<(usize, usize, Metric, f64)> = study
+        .ratio_limits
+        .iter()
+        .map(|limit| (limit.plan, limit.variant, limit.metric, limit.max))
+        .collect();
+    let expected = [
+        (0, 1, Metric::LatencyP99, 2.0),
+        (0, 1, Metric::Goodput, 1.1),
+        (1, 1, Metric::LatencyP99, 2.0),
+        (1, 1, Metric::Goodput, 1.5),
+    ];
+    assert_eq!(limits, expected);
+    let summary = study.summary();
+    for part in [
+        "ratio_max  b: ratio of latency p99: 2\n",
+        "b: inverse ratio of results/s: one 1.1, two 1.5\n",
+    ] {
+        assert!(summary.contains(part), "{part} is not in {summary}");
+    }
+    let without =
+        study_in(&folder, &format!("{HEAD}{TWO}[[case]]\nname = 'one'\n[[case]]\nname = 'two'\n"));
+    assert_eq!(study.hash, without.unwrap().hash, "limits may change between rounds");
+    let plans = format!("{}{limited}", HEAD.replace("['p.toml']", "['p.toml', 'q.toml']"));
+    assert_eq!(study_in(&folder, &plans).unwrap().ratio_limits.len(), 4);
+}
+
+#[test]
+fn faulty_limits_of_ratios_are_refused_with_their_reasons() {
+    let limit_of = |port: usize, limits: &str| {
+        let line = format!("127.0.0.1:{port}'\n");
+        format!("{HEAD}{}", TWO.replace(&line, &format!("{line}ratio_max = {{ {limits} }}\n")))
+    };
+    faults(
+        &limit_of(1, "goodput = 1.1"),
+        expect![[r#"
+        s.toml:7:25: variant.ratio_max.goodput = 1.1: the first variant is compared with no other
+           7 | ratio_max = { goodput = 1.1 }
+             |                         ^^^
+             allowed: a ratio of one of the variants after the first
+    "#]],
+    );
+    faults(
+        &limit_of(2, "latency_p90 = 1.1"),
+        expect![[r#"
+        s.toml:10:15: variant.ratio_max.latency_p90: there is no such key; did you mean latency_p50?
+          10 | ratio_max = { latency_p90 = 1.1 }
+             |               ^^^^^^^^^^^
+             allowed: latency_p50, latency_p95, latency_p99, goodput, cpu_ms_per_request
+    "#]],
+    );
+    faults(
+        &limit_of(2, "goodput = 0"),
+        expect![[r#"
+        s.toml:10:25: variant.ratio_max.goodput = 0: out of range
+          10 | ratio_max = { goodput = 0 }
+             |                         ^
+             allowed: a number from 0.001 to 1000
+    "#]],
+    );
+    let case = "[[case]]\nname = 'one'\nratio_max = { latency_p99 = 1.5 }\n";
+    faults(
+        &(limit_of(2, "goodput = 1.1") + case),
+        expect![[r#"
+        s.toml:13:29: case.ratio_max.latency_p99 = 1.5: no variant has a ratio_max of this metric
+          13 | ratio_max = { latency_p99 = 1.5 }
+             |                             ^^^
+             allowed: metrics in the ratio_max of a variant
+    "#]],
+    );
 }
