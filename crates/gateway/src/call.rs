@@ -10,12 +10,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::Instant;
 use wire::block::{ResponseBlock, read_response_blocks};
-use wire::method::{Method, Repeat};
+use wire::method::{History, Method, Repeat};
 
 use crate::call::failure::{Failure, FailureKind};
 use crate::io::memory::{Budget, BudgetExhausted, Reservation};
 use crate::policy::cacheable::{
-    Caching, RejectReason, ResponseFacts, ResponseKind, ValidityTag, admit,
+    CacheRule, Caching, RejectReason, ResponseFacts, ResponseKind, ValidityTag, admit,
 };
 use crate::policy::closed_set::closed_set;
 use crate::policy::complete::Trust;
@@ -78,6 +78,24 @@ impl UpstreamRequest<'_> {
     /// Returns the relative cost of the method; 1 for unknown methods.
     pub(crate) fn weight(&self) -> u32 {
         self.method_row.map_or(1, |method| method.weight)
+    }
+
+    /// Returns the data of old blocks that the call reads, and the depth of the oldest block: its
+    /// distance below the head of `view`. Returns `None` if the call reads no such data or names the
+    /// block in another way than by height.
+    pub(crate) fn history(&self, view: &ChainView) -> Option<(History, u64)> {
+        let history = self.method_row?.history?;
+        let depth = view.head?.number.saturating_sub(self.caching.oldest?);
+        Some((history, depth))
+    }
+
+    /// Returns the number of blocks whose logs the call reads; `None` if the call has no range of
+    /// blocks.
+    pub(crate) fn log_range(&self) -> Option<u64> {
+        match self.caching.rule {
+            CacheRule::AtRange { from, to } => Some(to.saturating_sub(from).saturating_add(1)),
+            _ => None,
+        }
     }
 
     /// Copies the borrowed fields, so that another task can run the call. Drops `waiting`, which

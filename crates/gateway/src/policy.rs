@@ -18,6 +18,7 @@
 //! | `cacheable`, `blocks` | what a response depends on, and how long it may be cached |
 //! | `causal` | whether a response shows a block above the served head |
 //! | `logs` | how a range of logs is split and merged |
+//! | `log_range` | the longest range of logs that an upstream returns |
 //! | `overload` | whether a call may be in flight, waits or is shed (rejected) |
 //! | `choose` | load balancing: the upstream of a call |
 //! | `cordon` | whether an operator may take an upstream out of rotation, and until when |
@@ -26,6 +27,7 @@
 //! | `retry`, `hedge`, `stall` | whether and when another upstream gets the call |
 //! | `complete`, `block_headers` | whether logs may be missing, by the headers of their blocks |
 //! | `health`, `heads` | the state of upstreams and of the chain |
+//! | `history` | which data of old blocks an upstream has |
 //! | `chain_cursor` | what changed on the chain since a subscriber was last notified |
 //! | `shareable`, `breaker` | what replicas may share through Redis, and when Redis is skipped |
 //! | `gateways` | how many gateways share limits and quotas |
@@ -56,7 +58,9 @@ pub mod gateways;
 pub mod heads;
 pub mod health;
 pub mod hedge;
+pub mod history;
 pub mod limit;
+pub mod log_range;
 pub mod logs;
 pub mod memory;
 pub mod overload;

@@ -59,6 +59,7 @@ const PAGES: &[Page] = &[
     ("host-metrics.md", lab::report::host_metrics),
     ("client-habits.md", lab::report::client_habits),
     ("demo.svg", weir::demo_picture),
+    ("chains.md", weir::chains_page),
 ];
 
 /// Returns the name and the text of each generated file of `deploy/`.

@@ -23,7 +23,7 @@ use gateway::policy::plan::{Lookup, Plan};
 use wire::call::{Call, Limits};
 use wire::filter::LogFilter;
 use wire::key::{KeyParts, ResolvedBlock, write_key};
-use wire::method::{Method, methods_of};
+use wire::method::{History, Method, methods_of};
 
 use crate::exit_code::EXIT_FAULTY;
 use crate::source;
@@ -315,6 +315,14 @@ impl Served<'_> {
         if caching.min_head > 0 {
             let height = caching.min_head;
             lines.add("sent to", &format!("upstreams whose head is at {height} or above"));
+        }
+        if let (Some(history), Some(oldest)) = (method.history, caching.oldest) {
+            let data = match history {
+                History::Blocks => "data",
+                history => history.as_str(),
+            };
+            let text = format!("upstreams that have the {data} of block {oldest}, if any has");
+            lines.add("sent to", &text);
         }
         lines.add("cached", &describe::caching(lookup, cache, self.view));
         let is_coalesced = lookup.coalesce && lookup.block.is_ok();

@@ -13,6 +13,7 @@
 mod print;
 
 mod capacity;
+mod chains;
 mod check;
 mod ci;
 mod compare;
@@ -85,6 +86,7 @@ enum Command {
     Ready(ready::Ready),
     Top(top::Top),
     Explain(explain::Explain),
+    Chains(chains::Chains),
     Key(key::Key),
     Logs(logs::Logs),
     Index(index::Index),
@@ -112,6 +114,11 @@ pub fn demo_picture() -> String {
     demo::picture::svg()
 }
 
+/// Renders `docs/chains.md`.
+pub fn chains_page() -> String {
+    chains::render_page()
+}
+
 /// Runs the command of the process's arguments, and returns its exit code.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
@@ -127,6 +134,7 @@ pub fn run() -> ExitCode {
         Command::Ready(ready) => ready.run(),
         Command::Top(top) => top.run(),
         Command::Explain(explain) => explain.run(),
+        Command::Chains(chains) => chains.run(),
         Command::Key(key) => key.run(),
         Command::Logs(logs) => logs.run(),
         Command::Index(index) => index.run(),

@@ -12,7 +12,7 @@
 //! 1. `json` (validation, slices), `error` (codes), `family` (chains whose nodes have the same
 //!    methods), `retry_after` (a header of HTTP), `tls` (clients, and the words of their errors);
 //! 2. `quantity` (numbers), `hex` (hashes and addresses), `websocket` (handshake, frame headers,
-//!    masking);
+//!    masking), `chain_profile` (what is known of public chains);
 //! 3. `call` (requests), `block` (block references), `effect` (what a method changes);
 //! 4. `block_param` (the block of a call), `response`, `filter` (block range of a log filter),
 //!    `logs` (addresses and topics of a log filter);
@@ -23,6 +23,7 @@
 pub mod block;
 pub mod block_param;
 pub mod call;
+pub mod chain_profile;
 pub mod effect;
 pub mod error;
 pub mod family;

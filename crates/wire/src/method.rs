@@ -48,6 +48,37 @@ pub enum Validity {
     Never,
 }
 
+/// Data of old blocks that a node may have deleted. A node deletes each kind after a time of its own:
+/// the state of a block after 128 blocks, for example, and its receipts never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum History {
+    /// Headers and transactions.
+    Blocks,
+    /// Receipts and logs.
+    Receipts,
+    /// Balances, code, storage, and calls that read them.
+    State,
+    /// Traces of the transactions of a block.
+    Traces,
+}
+
+impl History {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [History; 4] =
+        [History::Blocks, History::Receipts, History::State, History::Traces];
+
+    /// Returns the name in metrics and on status pages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            History::Blocks => "blocks",
+            History::Receipts => "receipts",
+            History::State => "state",
+            History::Traces => "traces",
+        }
+    }
+}
+
 /// Says if a call may be sent again after a node may have received it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -198,6 +229,9 @@ pub struct Method {
     prefixes: Vec<String>,
     /// The part of the chain that a response depends on.
     pub validity: Validity,
+    /// The data that a call reads of the block that it names by number, or of the first block of
+    /// its range; `None` if the call names neither.
+    pub history: Option<History>,
     /// The block parameter; `None` if the method has none.
     pub block: Option<BlockParam>,
     /// Says if a call may be sent a second time.

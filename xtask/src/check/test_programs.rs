@@ -24,24 +24,26 @@ use serde_json::Value;
 use super::test_report::{Counts, TestReport};
 use crate::shell;
 
-/// Programs that run for minutes, each with its number of test threads for each two cores. All of
+/// Programs that run for minutes, each by the end of its options, with its number of test threads for
+/// each two cores. All of
 /// them run at once. Most tests wait for timers and sockets: a thread uses less than half a core.
-const LONG: &[(&str, usize)] = &[("lab", 2), ("gateway", 2)];
+const LONG: &[(&str, usize)] = &[("--test lab", 2), ("--test gateway", 2)];
 /// Number of test threads, for each two cores, of each other program. One of them runs beside those
 /// of [`LONG`], and another one instead of each program of [`LONG`] that has ended.
 const OTHERS: usize = 1;
 /// Tests that measure times or loads of the whole machine, or whose thousands of connections disturb
-/// others that look at its sockets: the test target, and a part of their names. An empty part means
-/// all tests of the program.
+/// others that look at its sockets: the end of the program's options, and a part of their names. An
+/// empty part means all tests of the program.
 const ALONE: &[(&str, &str)] = &[
-    ("bottleneck", ""),
-    ("planted", ""),
-    ("gateway", "bad_input::memory::"),
-    ("gateway", "overload::slower::"),
-    ("lab", "generator::a_generator_without_a_core_does_not_measure_the_target"),
-    ("lab", "load_study::the_harmony_study_compares_direct_proxied_and_cached_calls"),
-    ("lab", "studies::every_shipped_study_passes_against_a_sound_node"),
-    ("lab", "studies::the_rpcstest_study_is_limited_by_its_own_pauses"),
+    ("--test bottleneck", ""),
+    ("--test planted", ""),
+    ("--test gateway", "bad_input::memory::"),
+    ("--test gateway", "overload::slower::"),
+    ("--test lab", "generator::a_generator_without_a_core_does_not_measure_the_target"),
+    ("--test lab", "load_study::the_harmony_study_compares_direct_proxied_and_cached_calls"),
+    ("--test lab", "studies::every_shipped_study_passes_against_a_sound_node"),
+    ("--test lab", "studies::the_rpcstest_study_is_limited_by_its_own_pauses"),
+    ("-p lab-engine --lib", "load::iterations_without_a_worker_are_dropped"),
 ];
 /// Time without output after which a program is killed. Even on a busy host every test takes less
 /// time.
@@ -50,8 +52,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 const LINES_WAITING_MAX: usize = 1_024;
 /// Environment variable that names a run of a test program.
 const MARK: &str = "WEIR_TEST_PROGRAM";
-/// Time in which processes may still end after the program that started them.
-const END_MAX: Duration = Duration::from_secs(5);
+/// Time in which processes may still end after the program that started them. On a busy machine a
+/// PostgreSQL needs seconds to stop, and so does the deletion of its files.
+const END_MAX: Duration = Duration::from_secs(30);
 /// Interval between two searches for processes that have not ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -153,16 +156,15 @@ pub(crate) fn run_together(programs: &[TestProgram], settings: &Settings) -> Tes
 }
 
 impl TestProgram {
-    /// Returns true if the program is built from the integration tests `name`. Two programs may have
-    /// equal names: a library and the tests of another package.
-    fn is_target(&self, name: &str) -> bool {
-        self.options.ends_with(&format!(" --test {name}"))
+    /// Returns true if the options that run the program end with these.
+    fn has_options(&self, end: &str) -> bool {
+        self.options.ends_with(end)
     }
 }
 
 /// Returns the number of test threads that [`LONG`] has for this program.
 fn find_long(program: &TestProgram) -> Option<usize> {
-    LONG.iter().find(|(name, _)| program.is_target(name)).map(|(_, threads)| *threads)
+    LONG.iter().find(|(name, _)| program.has_options(name)).map(|(_, threads)| *threads)
 }
 
 fn count_cores() -> usize {
@@ -174,7 +176,7 @@ pub(crate) fn run_alone(programs: &[TestProgram], settings: &Settings) -> TestRe
     let mut report = TestReport::default();
     for (name, part) in ALONE {
         let mut run_now = TestReport::default();
-        for program in programs.iter().filter(|program| program.is_target(name)) {
+        for program in programs.iter().filter(|program| program.has_options(name)) {
             run_now.merge(run(program, 1, &[part], settings));
         }
         if run_now.counts == Counts::default() {
@@ -187,7 +189,7 @@ pub(crate) fn run_alone(programs: &[TestProgram], settings: &Settings) -> TestRe
 
 /// Returns the parts of test names that [`ALONE`] has for this program.
 fn list_alone(program: &TestProgram) -> impl Iterator<Item = &'static str> {
-    ALONE.iter().filter(|(name, _)| program.is_target(name)).map(|(_, part)| *part)
+    ALONE.iter().filter(|(name, _)| program.has_options(name)).map(|(_, part)| *part)
 }
 
 /// Runs a test program with further arguments, and prints its output.

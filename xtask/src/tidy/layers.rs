@@ -24,7 +24,7 @@ const FOLDERS: &[LayeredFolder] = &[
         path: "crates/wire/src",
         layers: &[
             &["error", "family", "json", "retry_after", "tls"],
-            &["hex", "quantity", "websocket"],
+            &["chain_profile", "hex", "quantity", "websocket"],
             &["block", "call", "effect"],
             &["block_param", "filter", "logs", "response"],
             &["method"],
@@ -103,7 +103,9 @@ const FOLDERS: &[LayeredFolder] = &[
                 "choose",
                 "client",
                 "closed_set",
+                "history",
                 "limit",
+                "log_range",
                 "proxy",
                 "quota",
                 "route",
@@ -248,6 +250,7 @@ const FOLDERS: &[LayeredFolder] = &[
             &["control", "load", "serve"],
             &[
                 "capacity",
+                "chains",
                 "check",
                 "compare",
                 "completions",

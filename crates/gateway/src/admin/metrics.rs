@@ -19,6 +19,8 @@ use super::status::{
     ChainStatus, GatewaysStatus, GroupStatus, HealthStatus, MemoryPurpose, QuotaStatus,
     ReloadStatus, Status, UpstreamStatus, ZoneStatus,
 };
+use wire::method::History;
+
 use crate::cache::redis;
 use crate::config::listen_tls::CertificateExpiry;
 use crate::metrics::export::{BucketExemplars, Description, MetricSet, Metrics, append_exemplars};
@@ -448,6 +450,16 @@ readings! {
         Gauge "weir_upstream_lag_blocks" = |upstream| upstream.lag;
         /// 1 if the upstream can serve reads at the head.
         Gauge "weir_upstream_at_head" = |upstream| upstream.at_head;
+        /// Number of the newest blocks whose data the upstream has; missing if it is not known to lack
+        /// data of older blocks.
+        Gauge "weir_upstream_history_blocks" by "data" = |upstream| History::ALL.map(|data| {
+            let mut limits = upstream.history.iter();
+            let limit = limits.find(|limit| limit.data == data.as_str());
+            (data.as_str(), limit.map(|limit| limit.blocks))
+        });
+        /// Maximum number of blocks of one call for logs, learned from the upstream's refusals; missing
+        /// if it has refused none in the last hour.
+        Gauge "weir_upstream_log_range_max_blocks" = |upstream| upstream.log_range_blocks_max;
         /// WebSockets or local sockets to the upstream that are open for calls.
         Gauge "weir_upstream_multiplexed_connections" by "transport" = |upstream| {
             // The first transport carries the calls. HTTP/1.1 is not multiplexed.

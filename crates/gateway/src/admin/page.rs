@@ -317,8 +317,14 @@ fn render_upstream(upstream: &UpstreamStatus, latency: &Series) -> Markup {
     // The default transport is not shown.
     let is_default = upstream.transports == ["http"];
     let transports = upstream.transports.iter().copied().filter(|_| !is_default);
-    let details: Vec<&str> =
-        address.into_iter().chain(transports).chain(upstream.backup.then_some("backup")).collect();
+    let details = address.into_iter().chain(transports).chain(upstream.backup.then_some("backup"));
+    let limits = upstream.history.iter();
+    let limits =
+        limits.map(|limit| format!("{} of {} blocks", limit.data, format_integer(limit.blocks)));
+    let log_range = upstream.log_range_blocks_max;
+    let log_range = log_range.map(|blocks| format!("logs of {} at a time", format_integer(blocks)));
+    let details = details.map(str::to_owned).chain(limits).chain(log_range);
+    let details: Vec<String> = details.collect();
     let label = format!(
         "Mean latency of attempts at {} over the last two minutes: now {}, highest {}.",
         upstream.name,

@@ -236,6 +236,12 @@ pub struct UpstreamStatus {
     pub weight: u32,
     /// True if the upstream is called only while no other upstream of the group can be called.
     pub backup: bool,
+    /// Which data of old blocks the upstream is known to lack; empty if it lacks none or nothing is
+    /// known.
+    pub history: Vec<HistoryStatus>,
+    /// Maximum number of blocks of one call for logs, as the refusals of the upstream have shown; null
+    /// if it has refused none in the last hour.
+    pub log_range_blocks_max: Option<u64>,
     /// Attempts in flight.
     pub in_flight: u64,
     /// Attempts that ended.
@@ -266,6 +272,15 @@ pub struct UpstreamStatus {
     pub latency_p50_ms: Option<f64>,
     /// 99th percentile of the duration of attempts, from the buckets of `/metrics`.
     pub latency_p99_ms: Option<f64>,
+}
+
+/// Data that an upstream has of the newest blocks only.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct HistoryStatus {
+    /// `blocks`, `receipts` (with logs), `state` or `traces`.
+    pub data: &'static str,
+    /// Number of the newest blocks whose data the upstream has.
+    pub blocks: u64,
 }
 
 /// Why an upstream fails.

@@ -13,11 +13,18 @@ use std::time::Duration;
 
 use settings::value::{Bool, Duration as Period, Integer, List};
 use settings::{Key, Report, Table};
+use wire::chain_profile::{self, ChainProfile};
 use wire::family::Family;
 
 use super::validate::find_name;
 use super::values::{DAY_MS, HOUR_MS, Methods, UrlPath, parse_name};
 use crate::policy::access::MethodRules;
+
+/// Time after which a block of Ethereum is final: two epochs of 32 slots of 12 seconds.
+const FINALITY_TIME: Duration = Duration::from_secs(768);
+/// Time by which an upstream may be behind the served head: two polls. On a chain with slow blocks a
+/// number of blocks counts instead.
+const LAG_TIME: Duration = Duration::from_secs(1);
 
 /// Name of the only chain if the file has no `[chain]`.
 const DEFAULT_CHAIN_NAME: &str = "ethereum";
@@ -33,12 +40,13 @@ settings::choice! {
 
 settings::table! {
     /// A chain or shard. If the file has no such table, the gateway serves one chain, `ethereum`,
-    /// on every path.
+    /// on every path. A chain that Weir knows, by its `id` or else by NAME, needs no further key:
+    /// `weir chains` lists them.
     pub struct ChainTable {
         /// The family determines the chain's methods and their caching rules.
-        family: FamilyName = "ethereum";
+        family: FamilyName = described "the family of a known chain, else `\"ethereum\"`";
         /// The chain id that every upstream must have. An upstream with another id is not used.
-        id: Integer<1, { u64::MAX }> = described "not verified";
+        id: Integer<1, { u64::MAX }> = described "the id of a known chain, else not verified";
         /// URL paths that lead to this chain.
         paths: List<UrlPath> = described "`[\"/NAME\"]`, and `\"/\"` for the default chain";
         /// If true, this chain serves the requests whose path belongs to no chain.
@@ -46,16 +54,17 @@ settings::table! {
         /// Expected time between blocks. Together with `jump_max` it bounds how far the head
         /// (newest block) may jump.
         block_time: Period<1, DAY_MS> =
-            described "ethereum `\"12s\"`, harmony `\"2s\"`, bitcoin `\"10m\"`";
+            described "that of a known chain, else ethereum `\"12s\"`, harmony `\"2s\"`, bitcoin `\"10m\"`";
         /// If the upstreams do not report finality, a block this many blocks below the head counts
         /// as final.
-        finality_depth: Integer<0, 1_000_000> = described "ethereum 64, harmony 2, bitcoin 6";
+        finality_depth: Integer<0, 1_000_000> =
+            described "ethereum the blocks of 768 seconds, at least 64; harmony 2, bitcoin 6";
         /// Interval at which the gateway polls the head of each upstream. A longer interval saves
         /// calls, but the served head is older by the same time.
         poll_interval: Period<10, HOUR_MS> = "500ms";
         /// Maximum number of blocks that an upstream may be behind the served head. An upstream
         /// that is further behind gets only calls that no better upstream can serve.
-        lag_max: Integer<0, 1_000_000> = "2";
+        lag_max: Integer<0, 1_000_000> = described "the blocks of one second, at least 2";
         /// Maximum number of blocks by which a new head may exceed the height expected from
         /// `block_time`. A second upstream must confirm a larger jump.
         jump_max: Integer<0, 1_000_000_000> = "64";
@@ -106,7 +115,7 @@ pub struct Chain {
 pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) -> Vec<Chain> {
     if tables.is_empty() {
         let table = ChainTable::defaults(&format!("chain.{DEFAULT_CHAIN_NAME}"));
-        return vec![check_chain(DEFAULT_CHAIN_NAME, &table, true, report)];
+        return vec![check_chain(DEFAULT_CHAIN_NAME, &table, None, true, report)];
     }
     let is_only = tables.len() == 1;
     let mut chains = Vec::with_capacity(tables.len());
@@ -114,7 +123,15 @@ pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) ->
         if let Err(message) = parse_name(chain_name) {
             report.error(table, message, "[chain.NAME], with a name such as eth");
         }
-        let chain = check_chain(chain_name, table, is_only, report);
+        let profile = find_profile(chain_name, table);
+        let chain = check_chain(chain_name, table, profile, is_only, report);
+        let known = chain_profile::find_by_name(chain_name).and_then(|profile| profile.id);
+        if let (Some(known), Some(id)) = (known, *table.id)
+            && known != id
+        {
+            let message = format!("the well-known chain {chain_name} has the id {known}");
+            report.warn(&table.id, message, format!("{known}, or another name of the chain"));
+        }
         // Bitcoin nodes return no number that identifies the chain.
         if chain.id.is_none() && chain.family != Family::Bitcoin {
             let message = "not set: an upstream of another chain would not be detected";
@@ -128,15 +145,32 @@ pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) ->
     chains
 }
 
-/// Validates a chain. `is_only` is true if the file has no other chain.
-fn check_chain(name: &str, table: &ChainTable, is_only: bool, report: &mut Report<'_>) -> Chain {
-    let (default_block_time, default_finality_depth) = match *table.family {
-        // Slots of 12 s, and two epochs of 32 slots to finality.
-        Family::Ethereum => (Duration::from_secs(12), 64),
+/// Validates a chain. `profile` is what is known of it. `is_only` is true if the file has no other
+/// chain.
+fn check_chain(
+    name: &str,
+    table: &ChainTable,
+    profile: Option<&ChainProfile>,
+    is_only: bool,
+    report: &mut Report<'_>,
+) -> Chain {
+    let family = table.family.or(profile.map(|profile| profile.family));
+    let family = family.unwrap_or(Family::Ethereum);
+    let default_block_time = match family {
+        Family::Ethereum => Duration::from_secs(12),
+        Family::Harmony => Duration::from_secs(2),
+        Family::Bitcoin => Duration::from_secs(600),
+    };
+    let known_block_time = profile.and_then(ChainProfile::block_time);
+    let block_time = table.block_time.or(known_block_time).unwrap_or(default_block_time);
+    let blocks_of =
+        |time: Duration| time.as_millis().div_ceil(block_time.as_millis().max(1)) as u64;
+    let default_finality_depth = match family {
+        Family::Ethereum => blocks_of(FINALITY_TIME).max(64),
         // Consensus makes a block final when it is produced. The depth is a small margin.
-        Family::Harmony => (Duration::from_secs(2), 2),
+        Family::Harmony => 2,
         // Six confirmations are customary.
-        Family::Bitcoin => (Duration::from_secs(600), 6),
+        Family::Bitcoin => 6,
     };
     let is_default = table.default.unwrap_or(is_only);
     let paths = (*table.paths).clone().unwrap_or_else(|| {
@@ -148,12 +182,12 @@ fn check_chain(name: &str, table: &ChainTable, is_only: bool, report: &mut Repor
     }
     Chain {
         name: name.into(),
-        family: *table.family,
-        id: *table.id,
-        block_time: table.block_time.unwrap_or(default_block_time),
+        family,
+        id: table.id.or(profile.and_then(|profile| profile.id)),
+        block_time,
         finality_depth: table.finality_depth.unwrap_or(default_finality_depth),
         poll_interval: *table.poll_interval,
-        lag_max: *table.lag_max,
+        lag_max: table.lag_max.unwrap_or_else(|| blocks_of(LAG_TIME).max(2)),
         jump_max: *table.jump_max,
         paths,
         default: is_default,
@@ -164,6 +198,16 @@ fn check_chain(name: &str, table: &ChainTable, is_only: bool, report: &mut Repor
         upstreams: Vec::new(),
         groups: Vec::new(),
     }
+}
+
+/// Returns what is known of the chain, by its id or else by its name. Returns `None` if the file says
+/// that the chain has another family.
+fn find_profile(name: &str, table: &ChainTable) -> Option<&'static ChainProfile> {
+    let profile = match *table.id {
+        Some(id) => chain_profile::find_by_id(id)?,
+        None => chain_profile::find_by_name(name)?,
+    };
+    table.family.is_none_or(|family| family == profile.family).then_some(profile)
 }
 
 /// Reports an error if several chains are the default.

@@ -23,7 +23,9 @@ use settings::{Key, Located, Location, Report};
 
 use super::chain::{self, Chain, ChainTable};
 use super::validate::is_local_host;
-use super::values::{DAY_MS, GIB, HOUR_MS, Headers, Host, Name, SECOND_MS, Size, UpstreamAddress};
+use super::values::{
+    DAY_MS, GIB, HOUR_MS, Headers, History, Host, Name, SECOND_MS, Size, UpstreamAddress,
+};
 
 #[cfg(test)]
 mod tests;
@@ -46,6 +48,11 @@ settings::table! {
         weight: Integer<1, 1000, u32> = "1";
         /// If true, the upstream is used only while no other upstream of its group is usable.
         backup: Bool = "false";
+        /// Which data of old blocks the upstream has. With `"auto"`, the gateway finds it out by
+        /// calls about old blocks and by the upstream's refusals. A call goes to an upstream that
+        /// has the data, and to an archive only if no other upstream has the data or a call waits.
+        /// `"archive"` means all data, and `{ blocks = 128 }` the state of the newest 128 blocks.
+        history: History = "auto";
         /// Maximum number of open connections, over all threads.
         connections_max: Integer<1, 100_000, usize> = "512";
         /// Maximum number of calls in flight on one WebSocket, socket or HTTP/2 connection. Further
@@ -151,13 +158,22 @@ impl Upstream {
     /// compared. All other keys must be equal, including keys that future versions add.
     pub(crate) fn connects_like(&self, other: &Upstream) -> bool {
         let UpstreamKeys {
-            name, chain, weight, backup, tls_ca, tls_server_name, tls_verify, ..
+            name,
+            chain,
+            weight,
+            backup,
+            history,
+            tls_ca,
+            tls_server_name,
+            tls_verify,
+            ..
         } = other.keys.clone();
         let keys = UpstreamKeys {
             name,
             chain,
             weight,
             backup,
+            history,
             tls_ca,
             tls_server_name,
             tls_verify,

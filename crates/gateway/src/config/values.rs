@@ -7,8 +7,10 @@ use alloy_primitives::hex;
 use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 use rustls::SupportedCipherSuite;
+use serde_json::json;
 use settings::url::{self, NodeUrl};
-use settings::value::{List, Pair, Pairs};
+use settings::value::{Integer, Json, List, Pair, Pairs};
+use settings::{Item, Location, Reader, Tree, ValueType};
 use wire::call::is_name_byte;
 
 use super::redis_url;
@@ -16,6 +18,7 @@ use super::redis_url::RedisUrl;
 use crate::config::tls::ciphers;
 use crate::policy::access::MethodSet;
 use crate::policy::client::Networks;
+use crate::policy::history::HistorySetting;
 use crate::policy::limit::Rate;
 
 #[cfg(test)]
@@ -114,6 +117,59 @@ settings::string_scalar! {
         format!("\"1r/s\" to \"{RATE_MAX}r/s\", or the same with r/m"), "10r/s";
     /// A text that is not empty.
     pub NonEmptyString: Box<str> = parse_non_empty, "a text", "a text that is not empty", "text";
+}
+
+/// What an upstream has of old blocks: a word or a table.
+pub(super) struct History;
+
+impl ValueType for History {
+    type Value = HistorySetting;
+
+    fn noun() -> String {
+        "a history".to_owned()
+    }
+
+    fn allowed() -> String {
+        "\"auto\", \"archive\", or a table such as { blocks = 128 }".to_owned()
+    }
+
+    fn schema() -> Json {
+        json!({ "anyOf": [{ "enum": ["auto", "archive"] }, {
+            "type": "object",
+            "properties": { "blocks": { "type": "integer", "minimum": 1 } },
+            "required": ["blocks"],
+            "additionalProperties": false,
+        }] })
+    }
+
+    fn placeholder() -> HistorySetting {
+        HistorySetting::Auto
+    }
+
+    fn read(
+        item: &Item,
+        location: &Location,
+        reader: &mut Reader<'_, '_>,
+    ) -> Option<HistorySetting> {
+        match &item.tree {
+            Tree::String(word) if word == "auto" => Some(HistorySetting::Auto),
+            Tree::String(word) if word == "archive" => Some(HistorySetting::Archive),
+            Tree::Table(members) if matches!(&members[..], [only] if only.key == "blocks") => {
+                let location = location.of_member(&members[0]);
+                let blocks = Integer::<1, { u64::MAX }>::read(&members[0].item, &location, reader)?;
+                Some(HistorySetting::Blocks(blocks))
+            }
+            _ => reader.wrong_type::<Self>(item, location),
+        }
+    }
+
+    fn parse_default(text: &str) -> Result<HistorySetting, String> {
+        (text == "auto").then_some(HistorySetting::Auto).ok_or("not \"auto\"".to_owned())
+    }
+
+    fn mask(_text: &str) -> Option<String> {
+        None
+    }
 }
 
 /// Headers by name, as a table; the values are secrets.

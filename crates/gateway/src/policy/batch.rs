@@ -1,8 +1,8 @@
 //! Limits the number of calls that an upstream gets in one batch.
 //!
 //! The configuration sets the maximum. An upstream or provider may allow fewer calls. It then
-//! rejects a larger batch as a whole, with an error text that differs between providers. So each
-//! rejection halves the limit, and the limit doubles again after some time.
+//! rejects a larger batch as a whole. The limit becomes the number that the error states, or half of
+//! the batch. It doubles again after some time.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ mod tests;
 
 /// Time after which a lowered limit is doubled. The time is long for two reasons. A provider's
 /// limits seldom change. And after each rejection, every call of the batch needs a second request.
-pub const LIFTED_AFTER: Duration = Duration::from_secs(600);
+pub const LIFTED_AFTER: Duration = Duration::from_secs(3600);
 
 /// The batch size limit of one upstream.
 #[derive(Debug)]
@@ -40,11 +40,13 @@ impl BatchLimit {
         self.limit
     }
 
-    /// Records that the upstream rejected a whole batch of this size. A batch larger than the limit
+    /// Records that the upstream rejected a whole batch of this size. `stated` is the limit that its
+    /// error states; it is ignored unless it is below the size. A batch larger than the limit
     /// was sent before the limit was lowered, so its rejection is ignored.
-    pub fn record_rejection(&mut self, now: Duration, calls: usize) {
+    pub fn record_rejection(&mut self, now: Duration, calls: usize, stated: Option<usize>) {
         if calls <= self.limit {
-            self.limit = (calls / 2).max(1);
+            let stated = stated.filter(|stated| (1..calls).contains(stated));
+            self.limit = stated.unwrap_or(calls / 2).max(1);
             self.changed_at = Some(now);
         }
     }

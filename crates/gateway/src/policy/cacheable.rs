@@ -66,6 +66,9 @@ pub struct Caching {
     /// Only an upstream whose head has at least this height may get the call. 0 allows any
     /// upstream.
     pub min_head: u64,
+    /// The oldest block whose data the call reads, if the call names it by height. An upstream that
+    /// has deleted the block's data should not get the call.
+    pub oldest: Option<u64>,
     /// Used for calls by block hash: the response is complete only if its block is at least this
     /// many blocks below `min_head`. 0 if every response is complete.
     pub behind_head: u64,
@@ -82,6 +85,7 @@ impl Caching {
             rule: CacheRule::Never,
             resolved_height: None,
             min_head: 0,
+            oldest: None,
             behind_head: 0,
             generation: view.generation,
             head_seq: view.head_seq,
@@ -275,7 +279,8 @@ impl Decision<'_> {
 
     /// Decides about a call by height.
     fn decide_at_number(&self, number: u64) -> Caching {
-        let (behind_head, uncached) = (self.method.blocks_behind_head, self.uncached);
+        let uncached = Caching { oldest: Some(number), ..self.uncached };
+        let behind_head = self.method.blocks_behind_head;
         let finalized = self.view.is_finalized(number);
         let rule = CacheRule::AtNumber { number, finalized };
         let Some(head) = self.view.head else {

@@ -5,9 +5,12 @@
 //! `wire::node_error` says what the error of an upstream means. `retry`, `health` and `cacheable` act
 //! on the verdict.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use wire::node_error::{self, ErrorKind, NodeError};
+use wire::json::string::JsonString;
+use wire::json::walk;
+use wire::node_error::{self, ErrorKind, MethodKind, NodeError};
 
 use crate::policy::closed_set::closed_set;
 
@@ -154,6 +157,17 @@ pub fn classify(outcome: &CallOutcome<'_>) -> Verdict {
         CallOutcome::Http { status, retry_after } => classify_http(status, retry_after),
         CallOutcome::Error { error, retry_after } => classify_error(&error, retry_after),
     }
+}
+
+/// Returns the kind of a raw error object and its message; `None` if the object has no code or no
+/// message.
+pub fn read_error(raw: &[u8]) -> Option<(ErrorKind, Cow<'_, str>)> {
+    let [code, message] = walk::fields_of(raw, ["code", "message"]);
+    let code = std::str::from_utf8(code?).ok()?.parse().ok()?;
+    let message = JsonString::from_value(message?)?.to_str()?;
+    let (status, has_hex_data, method) = (200, false, MethodKind::Other);
+    let error = NodeError { status, code, message: &message, has_hex_data, method };
+    Some((node_error::classify(&error), message))
 }
 
 fn classify_error(error: &NodeError<'_>, retry_after: Option<Duration>) -> Verdict {

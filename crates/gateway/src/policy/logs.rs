@@ -51,7 +51,8 @@ impl Part {
     /// last block is on the chain, because the hash of a block fixes all earlier blocks.
     pub fn caching(&self, view: &ChainView) -> Caching {
         let rule = CacheRule::AtRange { from: self.from, to: self.to };
-        Caching { rule, min_head: self.to, ..Caching::never(view) }
+        let oldest = Some(self.from);
+        Caching { rule, min_head: self.to, oldest, ..Caching::never(view) }
     }
 }
 
@@ -121,6 +122,26 @@ pub fn split_range(
         parts.push(Part { from: last_final + 1, to, finalized: false });
     }
     parts
+}
+
+impl Part {
+    /// Returns the number of blocks.
+    pub fn blocks(&self) -> u64 {
+        (self.to - self.from).saturating_add(1)
+    }
+
+    /// Splits the part into pieces of at most `blocks_max` blocks. Returns `None` if these would be
+    /// more than `pieces_max` pieces.
+    pub fn split(self, blocks_max: u64, pieces_max: usize) -> Option<Vec<Part>> {
+        let blocks_max = blocks_max.max(1);
+        if self.blocks().div_ceil(blocks_max) > pieces_max as u64 {
+            return None;
+        }
+        let starts = (self.from..=self.to).step_by(blocks_max.try_into().unwrap_or(usize::MAX));
+        let piece =
+            |from: u64| Part { from, to: from.saturating_add(blocks_max - 1).min(self.to), ..self };
+        Some(starts.map(piece).collect())
+    }
 }
 
 /// Returns true if `part` covers the whole range of `parts`; false if `parts` is empty.

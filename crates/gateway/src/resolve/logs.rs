@@ -5,8 +5,12 @@
 //! more part, whose response a reorg may make invalid. `policy/logs.rs` merges the responses of the
 //! parts by copying whole log objects. If one part fails, the whole call fails with the upstream's
 //! error. A filter that is not a range of blocks is forwarded to an upstream unchanged.
+//!
+//! A part that is too long for all upstreams is split into pieces before it is sent. A part that they
+//! refuse as too large is split afterwards. A piece has fewer blocks, and pieces may be split again.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::rc::Rc;
 
 use futures_util::StreamExt;
@@ -21,6 +25,7 @@ use crate::cache::index::{self, IndexResult};
 use crate::call::failure::{Failure, FailureKind};
 use crate::call::{CacheStatus, Payload, ResponseBudget, UpstreamRequest, UpstreamResponse};
 use crate::policy::cacheable::{CacheRule, Caching};
+use crate::policy::classify::read_error;
 use crate::policy::heads::ChainView;
 use crate::policy::logs::{LogsPlan, Part, covers, merge, plan_filter, split_around};
 use crate::state::context::ThreadContext;
@@ -28,6 +33,13 @@ use crate::state::context::ThreadContext;
 /// Maximum number of parts of one call that are resolved concurrently. It bounds the number of
 /// upstream requests that the call has in flight.
 const PARTS_CONCURRENCY: usize = 8;
+
+/// Maximum number of pieces into which the parts of one call are split. It bounds the number of
+/// upstream requests that one call causes. Beyond it, the client gets the refusal.
+const PIECES_MAX: usize = 512;
+
+/// Maximum number of pieces of one part that are resolved concurrently.
+const PIECES_CONCURRENCY: usize = 4;
 
 /// Resolves a call for logs. Splits the range of its filter into parts, and merges the responses.
 pub(super) async fn resolve(
@@ -69,32 +81,119 @@ pub(super) async fn resolve(
     // The size limit of one response applies to the sum of all parts.
     let bytes_max = cx.snapshot.config.groups[request.group].response_bytes_max;
     let budget = ResponseBudget::new(&cx.snapshot.process.memory, bytes_max, FailureKind::TooLarge);
+    let resolver = PartResolver {
+        cx,
+        request: &request,
+        call_params: &call.params,
+        method,
+        filter: &filter,
+        view: &view,
+        budget,
+        pieces_left: Cell::new(PIECES_MAX),
+    };
     let requests = parts.iter().map(|part| {
-        let mut params = Vec::new();
-        filter.write_params(&mut params, part.from, part.to);
-        let params = Some(Cow::Owned(params));
-        let request = UpstreamRequest { params, caching: part.caching(&view), ..request.clone() };
-        let range = ResolvedBlock::Range { from: part.from, to: part.to };
         let indexed_part = indexed.as_ref().filter(|indexed| indexed.part == *part);
         let index_response = indexed_part.map(|indexed| indexed.response.clone());
-        let (call_params, view, budget) = (&call.params, &view, &budget);
+        let resolver = &resolver;
         async move {
-            let response = match index_response {
-                Some(response) => response,
-                None => resolve_part(cx, request, call_params, method, Some(range), view).await,
-            };
-            if let Payload::Result(logs) = &response.payload
-                && let Err(kind) = budget.add(logs.len())
-            {
-                let failed = UpstreamResponse::from_failure(Failure::ours(kind));
-                return UpstreamResponse { cache_status: response.cache_status, ..failed };
+            match index_response {
+                Some(response) => resolver.charge(response),
+                None => resolver.resolve(*part).await,
             }
-            response
         }
     });
     let responses: Vec<UpstreamResponse> =
         futures_util::stream::iter(requests).buffered(PARTS_CONCURRENCY).collect().await;
     merge_parts(&parts, responses)
+}
+
+/// Resolves the parts of one call.
+struct PartResolver<'a> {
+    cx: &'a Rc<ThreadContext>,
+    request: &'a UpstreamRequest<'a>,
+    call_params: &'a Params<'a>,
+    method: &'static Method,
+    filter: &'a LogFilter<'a>,
+    view: &'a ChainView,
+    /// Limits the bytes of all responses.
+    budget: ResponseBudget,
+    /// Number of pieces into which parts may still be split.
+    pieces_left: Cell<usize>,
+}
+
+impl PartResolver<'_> {
+    /// Resolves a part, in pieces if it is too large for the upstreams.
+    async fn resolve(&self, part: Part) -> UpstreamResponse {
+        let blocks_max = self.cx.upstreams.log_range_max(self.request.group);
+        let pieces = match blocks_max.filter(|blocks_max| *blocks_max < part.blocks()) {
+            Some(blocks_max) => self.split(part, blocks_max),
+            None => None,
+        };
+        if let Some(pieces) = pieces {
+            return Box::pin(self.resolve_pieces(&pieces)).await;
+        }
+        let response = self.resolve_whole(part).await;
+        let is_too_large = match &response.payload {
+            Payload::Error(error) => {
+                part.blocks() > 1 && read_error(error).is_some_and(|(kind, _)| kind.is_size())
+            }
+            _ => false,
+        };
+        if !is_too_large {
+            return self.charge(response);
+        }
+        // The refusal may have shown the limit.
+        let blocks_max = self.cx.upstreams.log_range_max(self.request.group);
+        let half = part.blocks().div_ceil(2);
+        match self.split(part, blocks_max.map_or(half, |blocks_max| blocks_max.min(half))) {
+            Some(pieces) => Box::pin(self.resolve_pieces(&pieces)).await,
+            None => response,
+        }
+    }
+
+    /// Charges a response to the budget. Returns a failure instead if the responses are too large.
+    fn charge(&self, response: UpstreamResponse) -> UpstreamResponse {
+        let Payload::Result(logs) = &response.payload else { return response };
+        match self.budget.add(logs.len()) {
+            Ok(()) => response,
+            Err(kind) => UpstreamResponse {
+                cache_status: response.cache_status,
+                ..UpstreamResponse::from_failure(Failure::ours(kind))
+            },
+        }
+    }
+
+    /// Splits a part into pieces of at most `blocks_max` blocks. Returns `None` if the call has too
+    /// many pieces.
+    fn split(&self, part: Part, blocks_max: u64) -> Option<Vec<Part>> {
+        let pieces = part.split(blocks_max, self.pieces_left.get())?;
+        self.pieces_left.update(|left| left - pieces.len());
+        Some(pieces)
+    }
+
+    /// Resolves pieces and merges their responses. Stops at the first failure.
+    async fn resolve_pieces(&self, pieces: &[Part]) -> UpstreamResponse {
+        let resolved = pieces.iter().map(|piece| self.resolve(*piece));
+        let mut resolved = futures_util::stream::iter(resolved).buffered(PIECES_CONCURRENCY);
+        let mut responses = Vec::with_capacity(pieces.len());
+        while let Some(response) = resolved.next().await {
+            if !matches!(response.payload, Payload::Result(_)) {
+                return response;
+            }
+            responses.push(response);
+        }
+        merge_parts(pieces, responses)
+    }
+
+    /// Resolves a part by one call.
+    async fn resolve_whole(&self, part: Part) -> UpstreamResponse {
+        let mut params = Vec::new();
+        self.filter.write_params(&mut params, part.from, part.to);
+        let (params, caching) = (Some(Cow::Owned(params)), part.caching(self.view));
+        let request = UpstreamRequest { params, caching, ..self.request.clone() };
+        let range = ResolvedBlock::Range { from: part.from, to: part.to };
+        resolve_part(self.cx, request, self.call_params, self.method, Some(range), self.view).await
+    }
 }
 
 /// Returns the range of a filter; `None` if its bounds are not block numbers in ascending order.

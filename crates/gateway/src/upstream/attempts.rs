@@ -10,17 +10,19 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 use wire::block::read_response_blocks;
 use wire::json::walk;
 use wire::method::Validity;
+use wire::node_error::{self, ErrorKind};
 
 use crate::call::{CacheDecision, Payload, UpstreamRequest};
 use crate::config::group::Group;
 use crate::policy::absence::Absence;
 use crate::policy::cacheable::{CacheRule, RejectReason};
 use crate::policy::choose::hash64;
-use crate::policy::classify::{Fault, HealthImpact, Verdict};
+use crate::policy::classify::{Fault, HealthImpact, Verdict, read_error};
 use crate::policy::complete::{Doubt, DoubtedResponse, DoubtedResponses, YOUNG_BLOCKS};
 use crate::policy::heads::ChainView;
 use crate::upstream::choose::Chooser;
@@ -49,6 +51,9 @@ pub(super) struct Attempts<'a> {
     pub(super) attempt_count: u32,
     /// Number of repetitions at upstreams that were tried before.
     pub(super) repeats: u32,
+    /// Number of attempts that an upstream refused because it lacks data of an old block, or because
+    /// the range of blocks was too long for it.
+    pub(super) free_refusals: u32,
     /// What the served chain says about the latest response, if its upstream does not have the
     /// block or transaction. A failed attempt after it changes nothing.
     pub(super) absence: Option<Absence>,
@@ -90,6 +95,7 @@ impl<'a> Attempts<'a> {
             deferred_faults: Vec::new(),
             attempt_count: 0,
             repeats: 0,
+            free_refusals: 0,
             absence: None,
             is_reorg: false,
             is_beyond_head: false,
@@ -226,20 +232,60 @@ impl<'a> Attempts<'a> {
         if is_old {
             let others =
                 self.without_transaction.iter().filter(|other| **other != attempt.upstream);
-            others.for_each(|upstream| self.avoid_for_method(*upstream));
+            others.for_each(|upstream| self.avoid_for_method(*upstream, None));
         }
     }
 
-    /// Makes the balancer avoid an upstream for the call's method for a while.
-    fn avoid_for_method(&self, upstream: usize) {
+    /// Makes the balancer avoid an upstream for the call's method for a while. `error` is the raw error
+    /// by which the upstream has said that it does not support the method.
+    fn avoid_for_method(&self, upstream: usize, error: Option<Bytes>) {
         let (topology, now) = (&self.upstreams.topology, self.upstreams.now());
         let expires_at = now + topology.config.health.unsupported_age_max;
         let mut avoided_methods = topology.upstreams[upstream].avoided_methods.lock();
-        avoided_methods.add(now, &self.request.method_name, expires_at);
+        avoided_methods.add(now, &self.request.method_name, expires_at, error);
+    }
+
+    /// Records whether the upstream has the data of an old block, and whether it allows the range of
+    /// logs. Returns true if the upstream refused the call for one of the two reasons, so that the
+    /// balancer will not choose it for such calls.
+    fn record_coverage(&self, attempt: &Attempt) -> bool {
+        let (topology, request) = (&self.upstreams.topology, self.request);
+        let state = &topology.upstreams[attempt.upstream];
+        let view = topology.chains[request.chain].view.load();
+        match (attempt.verdict, &attempt.payload) {
+            (Verdict::UpstreamFault(Fault::MissingState), _) => {
+                let Some((data, depth)) = request.history(&view) else { return false };
+                if state.history.record_missing(data, depth) {
+                    state.history_refused.notify_one();
+                }
+                true
+            }
+            (Verdict::UpstreamFault(Fault::Limit), Some(Payload::Error(error))) => {
+                let Some(blocks) = request.log_range() else { return false };
+                let Some((ErrorKind::RangeTooLarge, message)) = read_error(error) else {
+                    return false;
+                };
+                let stated = node_error::read_range_limits(&message);
+                state.log_range.record_refusal(self.upstreams.now(), blocks, &stated);
+                true
+            }
+            (Verdict::Response | Verdict::DeterministicError, payload) => {
+                let is_null =
+                    matches!(payload, Some(Payload::Result(result)) if &**result == b"null");
+                if let Some((data, depth)) = request.history(&view).filter(|_| !is_null) {
+                    state.history.record_present(data, depth);
+                }
+                false
+            }
+            _ => false,
+        }
     }
 
     /// Records the outcome of an attempt in the health of its upstream.
     pub(super) fn record(&mut self, attempt: &Attempt) {
+        let is_explained = self.record_coverage(attempt);
+        let lacks_data = attempt.verdict == Verdict::UpstreamFault(Fault::MissingState);
+        self.free_refusals += u32::from(is_explained || lacks_data);
         let (upstreams, request, group) = (self.upstreams, self.request, self.group());
         let topology = &upstreams.topology;
         let random = upstreams.random();
@@ -255,6 +301,8 @@ impl<'a> Attempts<'a> {
             // The gateway chose the short timeout of a second opinion, so this is no fault of the
             // upstream.
             Verdict::UpstreamFault(Fault::Timeout) if self.second_opinion_timeout.is_some() => {}
+            // The upstream serves other calls of the method.
+            Verdict::UpstreamFault(_) if is_explained => {}
             Verdict::UpstreamFault(fault) => match fault.health_impact() {
                 // An upstream may close an idle connection. The repetition on a new connection
                 // shows whether the upstream has failed.
@@ -272,7 +320,13 @@ impl<'a> Attempts<'a> {
                     health.record_rate_limit(now, retry_after)
                 });
             }
-            Verdict::Unsupported => self.avoid_for_method(attempt.upstream),
+            Verdict::Unsupported => {
+                let error = match &attempt.payload {
+                    Some(Payload::Error(error)) => Some(error.clone()),
+                    _ => None,
+                };
+                self.avoid_for_method(attempt.upstream, error);
+            }
             Verdict::UnknownError => self.unknown_errors.extend(digest_error(attempt)),
             Verdict::Response
             | Verdict::DeterministicError

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use wire::call::{call_bytes, write_call};
 use wire::json::walk;
 use wire::method::Repeat;
-use wire::node_error::{MESSAGE_BYTES_MAX, MethodKind, NodeError};
+use wire::node_error::{self, MESSAGE_BYTES_MAX, MethodKind, NodeError};
 use wire::quantity::Decimal;
 use wire::response::{
     Outcome, Response, ResponseError, Responses, parse_responses, write_error_raw,
@@ -203,9 +203,9 @@ impl Batcher {
         match posted {
             Ok(response) => self.complete_from(calls, &response),
             // The response of each call alone may be within the limit.
-            Err(error) if error.kind == FailureKind::TooLarge => self.send_each_alone(calls),
+            Err(error) if error.kind == FailureKind::TooLarge => self.send_each_alone(calls, None),
             // Some upstreams close the connection of a batch that is too large for them.
-            Err(error) if error.kind == FailureKind::Closed => self.send_each_alone(calls),
+            Err(error) if error.kind == FailureKind::Closed => self.send_each_alone(calls, None),
             Err(error) => calls.complete(|_| BatchedOutcome::Failed(error)),
         }
     }
@@ -227,7 +227,7 @@ impl Batcher {
                 let outcome = CallOutcome::Error { error, retry_after: *retry_after };
                 let is_rate_limited = matches!(classify(&outcome), Verdict::RateLimited { .. });
                 if !is_rate_limited || mentions_batch(message.as_bytes()) {
-                    return self.send_each_alone(calls);
+                    return self.send_each_alone(calls, node_error::read_batch_limit(message));
                 }
                 // The upstream limits the rate of calls, so each call gets the error as its
                 // response.
@@ -250,17 +250,17 @@ impl Batcher {
             _ if matches!(status, 200..=299 | 400 | 403 | 405 | 411..=417 | 422 | 500)
                 || mentions_batch(body) =>
             {
-                self.send_each_alone(calls)
+                self.send_each_alone(calls, None)
             }
             _ => calls.complete(|_| BatchedOutcome::Response(response_with(body.clone()))),
         }
     }
 
     /// Reduces the size of batches and sends the calls alone, because the upstream rejected the
-    /// batch.
-    fn send_each_alone(&self, calls: Calls) {
+    /// batch. `stated` is the limit that its error states.
+    fn send_each_alone(&self, calls: Calls, stated: Option<usize>) {
         let now = self.thread.clock.now();
-        self.calls_max.borrow_mut().record_rejection(now, calls.pending.len());
+        self.calls_max.borrow_mut().record_rejection(now, calls.pending.len(), stated);
         calls.complete(|_| BatchedOutcome::SendAlone);
     }
 }

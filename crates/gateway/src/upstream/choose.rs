@@ -9,6 +9,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::call::UpstreamRequest;
 use crate::call::failure::{Failure, FailureKind};
 use crate::policy::cacheable::CacheRule;
@@ -48,7 +50,7 @@ pub(super) enum NoUpstream {
     /// All upstreams are paused. Holds the end of the first pause, as time since the process
     /// started.
     Paused(Duration),
-    /// All upstreams were tried.
+    /// All upstreams were tried, or none supports the method.
     Exhausted,
 }
 
@@ -85,6 +87,7 @@ impl Chooser<'_> {
             let is_live = |upstream: &usize| {
                 let state = &topology.upstreams[*upstream];
                 !self.tried.contains(upstream)
+                    && self.can_cover(&view, *upstream)
                     && state.is_in_rotation(self.upstreams.now())
                     && state.in_view(&view).is_some_and(|view| view.live)
             };
@@ -172,6 +175,34 @@ impl Chooser<'_> {
             })
     }
 
+    /// Returns the raw error of an upstream that does not support the method, if all upstreams that
+    /// may be called have recently said so. Also returns the index of the upstream.
+    pub(super) fn find_unsupported_error(&self) -> Option<(usize, Bytes)> {
+        let (topology, now) = (&self.upstreams.topology, self.upstreams.now());
+        let mut first = None;
+        for &upstream in &topology.config.groups[self.request.group].upstreams {
+            let state = &topology.upstreams[upstream];
+            if !state.is_in_rotation(now) {
+                continue;
+            }
+            let methods = state.avoided_methods.lock();
+            let error = methods.recent_error(now, &self.request.method_name)?;
+            first.get_or_insert_with(|| (upstream, error.clone()));
+        }
+        first
+    }
+
+    /// Returns false if the upstream is known to lack the data of an old block that the call reads,
+    /// or to refuse the call's range of logs.
+    pub(super) fn can_cover(&self, view: &ChainView, upstream: usize) -> bool {
+        let state = &self.upstreams.topology.upstreams[upstream];
+        let lacks = |(data, depth)| state.history.lacks(data, depth);
+        let now = self.upstreams.now();
+        let allows = |blocks| state.log_range.allows(now, blocks);
+        !self.request.history(view).is_some_and(lacks)
+            && self.request.log_range().is_none_or(allows)
+    }
+
     /// Chooses a healthy upstream that was not tried and can serve the call.
     pub(super) fn choose_healthy(&self) -> Option<usize> {
         let topology = &self.upstreams.topology;
@@ -198,7 +229,8 @@ impl Chooser<'_> {
     }
 
     /// Lets the group's balancer choose among the candidates that were not tried, can serve the
-    /// call and meet a condition.
+    /// call and meet a condition. Of these, an upstream that may be an archive comes last, unless
+    /// calls wait for permits: it alone serves calls about old blocks, and its calls cost the most.
     fn balance_among(
         &self,
         candidates: &Candidates,
@@ -210,13 +242,25 @@ impl Chooser<'_> {
             !self.tried.contains(&upstream)
                 && meets_condition(upstream)
                 && self.has_block(view, upstream)
+                && self.can_cover(view, upstream)
                 && self.supports(upstream)
         };
         let group = &upstreams.topology.config.groups[request.group];
         let (group_indices, key) = (&candidates.group_indices, request.balance_key);
         let is_crowded = upstreams.permits.is_crowded(request);
         let mut balancer = upstreams.balancers[request.group].borrow_mut();
-        balancer.pick(upstreams.loads(), group, group_indices, key, is_crowded, is_eligible)
+        let mut pick = |is_eligible: &dyn Fn(usize) -> bool| {
+            balancer.pick(upstreams.loads(), group, group_indices, key, is_crowded, is_eligible)
+        };
+        let is_limited =
+            |upstream: usize| upstreams.topology.upstreams[upstream].history.is_limited();
+        let is_limited_member = |index: &u16| is_limited(group.upstreams[usize::from(*index)]);
+        let limited = if !is_crowded && group_indices.iter().any(is_limited_member) {
+            pick(&|upstream| is_limited(upstream) && is_eligible(upstream))
+        } else {
+            None
+        };
+        limited.or_else(|| pick(&is_eligible))
     }
 
     /// Chooses an untried upstream, without waiting. The first choice is a candidate of the group
@@ -257,9 +301,17 @@ impl Chooser<'_> {
         if let Some(upstream) = chosen {
             return Ok(upstream);
         }
+        if self.tried.is_empty() && self.find_unsupported_error().is_some() {
+            return Err(NoUpstream::Exhausted);
+        }
         let now = upstreams.now();
+        // An upstream that is known to refuse the call gets it only if no other upstream can.
+        let may_accept =
+            |upstream: &usize| self.tried.is_empty() || self.can_cover(&view, *upstream);
         let is_untried = |upstream: &usize| {
-            topology.upstreams[*upstream].is_in_rotation(now) && !self.tried.contains(upstream)
+            topology.upstreams[*upstream].is_in_rotation(now)
+                && !self.tried.contains(upstream)
+                && may_accept(upstream)
         };
         let untried = group.upstreams.iter().copied().filter(is_untried);
         let has_block = |upstream: &usize| self.has_block(&view, *upstream);
@@ -270,7 +322,10 @@ impl Chooser<'_> {
         let can_serve = |upstream: &usize| {
             has_block(upstream) && self.supports(*upstream) && is_callable(upstream)
         };
-        match untried.clone().find(can_serve).or_else(|| untried.clone().find(has_block)) {
+        let can_cover = |upstream: &usize| can_serve(upstream) && self.can_cover(&view, *upstream);
+        let chosen = untried.clone().find(can_cover);
+        let chosen = chosen.or_else(|| untried.clone().find(can_serve));
+        match chosen.or_else(|| untried.clone().find(has_block)) {
             Some(upstream) => Ok(upstream),
             None if untried.clone().next().is_some() => Err(NoUpstream::Behind),
             None => Err(NoUpstream::Exhausted),

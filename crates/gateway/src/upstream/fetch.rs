@@ -51,10 +51,10 @@ pub(crate) async fn fetch(
                     upstream
                 }
                 Err(failure) => {
-                    return best_attempt.map_or_else(
-                        || UpstreamResponse::from_failure(failure),
-                        |attempt| attempts.respond(attempt),
-                    );
+                    return match best_attempt {
+                        Some(attempt) => attempts.respond(attempt),
+                        None => attempts.respond_without_call(failure),
+                    };
                 }
             },
         };
@@ -165,6 +165,18 @@ impl Attempts<'_> {
         }
     }
 
+    /// Returns the response to a call that no upstream got: the upstreams' own error if none of them
+    /// supports the method, otherwise the failure.
+    fn respond_without_call(&self, failure: Failure) -> UpstreamResponse {
+        match self.chooser().find_unsupported_error() {
+            Some((upstream, error)) => UpstreamResponse {
+                upstream: Some(upstream),
+                ..UpstreamResponse::local(Payload::Error(error))
+            },
+            None => UpstreamResponse::from_failure(failure),
+        }
+    }
+
     /// Turns the final attempt into the response of the call. An error may say that the transaction
     /// is already known. If an earlier attempt has sent the transaction, the response is the
     /// transaction's hash instead of the error.
@@ -233,7 +245,9 @@ impl Attempts<'_> {
             self.has_other_upstream(attempt)
         };
         let remaining = Remaining {
-            attempts_made: self.attempt_count,
+            // An upstream that lacks old data, or refuses a long range, does no work for the call. But
+            // with retries off, only one attempt is made.
+            attempts_made: self.attempt_count.saturating_sub(self.free_refusals).max(1),
             attempts_max: group.retries_max + 1,
             reconnected: self.reconnected,
             repeats: self.repeats,
@@ -254,12 +268,21 @@ impl Attempts<'_> {
     /// Returns true if an upstream that was not tried may be called after this attempt.
     fn has_other_upstream(&self, attempt: &Attempt) -> bool {
         let upstreams = self.upstreams;
+        let view = upstreams.topology.chains[self.request.chain].view.load();
         self.group().upstreams.iter().any(|upstream| {
             // A method that one upstream does not support is retried only at upstreams that may
-            // support the method.
+            // support the method. A call about old data or a long range is retried only at upstreams
+            // that may have the data and allow the range.
+            let may_do_better = match attempt.verdict {
+                Verdict::Unsupported => self.chooser().supports(*upstream),
+                Verdict::UpstreamFault(Fault::MissingState | Fault::Limit) => {
+                    self.chooser().can_cover(&view, *upstream)
+                }
+                _ => true,
+            };
             !self.tried.contains(upstream)
                 && upstreams.topology.upstreams[*upstream].is_in_rotation(upstreams.now())
-                && (attempt.verdict != Verdict::Unsupported || self.chooser().supports(*upstream))
+                && may_do_better
         })
     }
 

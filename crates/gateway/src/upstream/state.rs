@@ -19,6 +19,8 @@ use crate::policy::complete::Depth;
 use crate::policy::cordon::Cordon;
 use crate::policy::heads::{ChainView, UpstreamView};
 use crate::policy::health::{HealthSettings, UpstreamHealth};
+use crate::policy::history::UpstreamHistory;
+use crate::policy::log_range::LogRangeLimit;
 use crate::upstream::connector::Connector;
 use crate::upstream::fault::UpstreamFault;
 
@@ -43,6 +45,13 @@ pub(crate) struct UpstreamState {
     pub(crate) poll_now: Arc<Notify>,
     /// Methods for which the balancer avoids the upstream.
     pub(crate) avoided_methods: Arc<Mutex<AvoidedMethods>>,
+    /// What is known of the data that the upstream has of old blocks.
+    pub(crate) history: Arc<UpstreamHistory>,
+    /// Notified when the upstream has refused a call because it lacks data of an old block, although
+    /// it was not known to lack it.
+    pub(crate) history_refused: Arc<Notify>,
+    /// The longest range of blocks whose logs the upstream returns in one call.
+    pub(crate) log_range: Arc<LogRangeLimit>,
     /// Greatest distance below the newest block at which the upstream has returned logs, in blocks.
     pub(crate) logs_depth: Arc<Mutex<Depth>>,
     /// True if the upstream serves another chain than configured.
@@ -80,6 +89,9 @@ impl UpstreamState {
             poll_now: Arc::default(),
             health: Arc::new(Mutex::new(health)),
             avoided_methods: Arc::default(),
+            history: Arc::new(UpstreamHistory::new(upstream.history)),
+            history_refused: Arc::default(),
+            log_range: Arc::default(),
             logs_depth: Arc::default(),
             serves_other_chain: Arc::default(),
             cordon: Arc::default(),
@@ -157,6 +169,11 @@ impl UpstreamState {
         self.health.lock().reconfigure(build_health_settings(&config.health));
         self.poll_now = Arc::clone(&previous.poll_now);
         self.avoided_methods = Arc::clone(&previous.avoided_methods);
+        if self.config.history == previous.config.history {
+            self.history = Arc::clone(&previous.history);
+        }
+        self.history_refused = Arc::clone(&previous.history_refused);
+        self.log_range = Arc::clone(&previous.log_range);
         self.logs_depth = Arc::clone(&previous.logs_depth);
         self.serves_other_chain = Arc::clone(&previous.serves_other_chain);
         self.fault = Arc::clone(&previous.fault);

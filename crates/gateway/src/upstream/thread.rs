@@ -168,6 +168,20 @@ impl Upstreams {
         UpstreamLoads { thread: &self.thread, shared: &self.topology.upstreams, local: &self.local }
     }
 
+    /// Returns the longest range of blocks whose logs an upstream of the group returns in one call.
+    /// Returns `None` if an upstream in service has no known limit, or none is in service.
+    pub(crate) fn log_range_max(&self, group: usize) -> Option<u64> {
+        let now = self.now();
+        let mut longest = None;
+        for &upstream in &self.topology.config.groups[group].upstreams {
+            let state = &self.topology.upstreams[upstream];
+            if state.is_in_rotation(now) && !self.topology.is_lost(upstream) {
+                longest = longest.max(Some(state.log_range.get(now)?));
+            }
+        }
+        longest
+    }
+
     /// Counts an attempt that starts.
     pub(crate) fn attempt_started(&self, upstream: usize) {
         self.local[upstream].record_start(self.now());

@@ -5,7 +5,8 @@
 //! immutable snapshot of the heads. If the view changes, the task publishes it for all threads. An
 //! upstream that fails is *ejected*: it gets calls only as a last resort. A successful poll
 //! readmits the upstream. Calls of clients never pass through this file. `watch/poller.rs` sends
-//! the polls of a task, and `watch/new_heads.rs` subscribes to new heads.
+//! the polls of a task, `watch/new_heads.rs` subscribes to new heads, and `watch/history.rs` finds
+//! out which old data an upstream has.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -29,6 +30,7 @@ use crate::upstream::chain::ChainState;
 use crate::upstream::topology::Topology;
 
 mod headers;
+mod history;
 mod new_heads;
 mod news;
 mod poller;
@@ -122,11 +124,12 @@ struct WatchedChain {
     removed: RefCell<Vec<RemovedUpstream>>,
 }
 
-/// The task that polls an upstream.
+/// The tasks that watch an upstream.
 struct PollTask {
     /// Number of the polled upstream (`UpstreamState::instance_id`).
     instance_id: u64,
-    _task: OwnedTask,
+    /// The task that polls the head, and the one that finds out which old data the upstream has.
+    _tasks: [OwnedTask; 2],
 }
 
 /// An upstream that a reload has removed.
@@ -200,7 +203,7 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
             Err(QueryError::RateLimited { retry_after }) => {
                 paused_until = watched.record_rate_limit(view_index, retry_after);
             }
-            Err(QueryError::NoResponse | QueryError::ErrorResponse) => {
+            Err(QueryError::NoResponse | QueryError::ErrorResponse(_)) => {
                 is_id_checked = false;
                 failed_polls = failed_polls.saturating_add(1);
                 watched.record_failed_poll(&mut poller);
@@ -294,8 +297,11 @@ impl WatchedChain {
                     .replace_upstream(view_index, instance_id.unwrap_or_default());
             }
             *task = instance_id.map(|instance_id| {
-                let new_task = tokio::task::spawn_local(poll_upstream(Rc::clone(self), view_index));
-                PollTask { instance_id, _task: OwnedTask(new_task.abort_handle()) }
+                let poll = tokio::task::spawn_local(poll_upstream(Rc::clone(self), view_index));
+                let history = history::watch_history(Rc::clone(self), view_index);
+                let history = tokio::task::spawn_local(history);
+                let tasks = [poll, history].map(|task| OwnedTask(task.abort_handle()));
+                PollTask { instance_id, _tasks: tasks }
             });
         }
         // The published view must have the upstreams that this reload removed. It must not have the
@@ -370,7 +376,7 @@ impl WatchedChain {
         let id = match poller.query("eth_chainId", b"[]").await {
             Ok(result) => quantity::from_value(&result),
             // An upstream without the method is assumed to serve this chain.
-            Err(QueryError::ErrorResponse) => None,
+            Err(QueryError::ErrorResponse(_)) => None,
             Err(_) => return false,
         };
         let Some(id) = id else {

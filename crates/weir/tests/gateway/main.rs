@@ -23,6 +23,7 @@ mod explain;
 mod failover;
 mod filters;
 mod heads;
+mod history;
 mod image;
 mod late_logs;
 mod limits;

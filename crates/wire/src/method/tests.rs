@@ -90,6 +90,10 @@ fn rows_do_not_contradict_themselves() {
                 assert_eq!(row.params.get(block.at), Some(&expected_type), "{name}");
             }
             assert_eq!(row.validity == Validity::Logs, row.params == [ParamType::Filter], "{name}");
+            let names_height = matches!(row.validity, Validity::Number | Validity::Logs);
+            let has_history = row.history.is_some() || family == Family::Bitcoin;
+            assert!(!names_height || has_history, "{name} reads data of a block");
+            assert!(names_height || row.history.is_none(), "{name} names no height");
             assert!(row.weight > 0, "{name}");
             assert!(
                 row.nullable == Nullable::Never || row.allows(ResultForm::Null),

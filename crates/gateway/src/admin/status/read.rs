@@ -6,9 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     ChainStatus, ConfigStatus, CordonStatus, FaultStatus, GatewaysStatus, GroupStatus,
-    HeadStallStatus, HeadStatus, HealthStatus, IndexStatus, KeyStatus, LastHeadStatus, MemoryCache,
-    MemoryPurpose, MemoryStatus, MethodStatus, ProcessStatus, QuotaStatus, RedisStatus, Refused,
-    RefusedMethodStatus, Rejected, ReloadStatus, Status, Totals, UpstreamStatus, ZoneStatus,
+    HeadStallStatus, HeadStatus, HealthStatus, HistoryStatus, IndexStatus, KeyStatus,
+    LastHeadStatus, MemoryCache, MemoryPurpose, MemoryStatus, MethodStatus, ProcessStatus,
+    QuotaStatus, RedisStatus, Refused, RefusedMethodStatus, Rejected, ReloadStatus, Status, Totals,
+    UpstreamStatus, ZoneStatus,
 };
 use crate::access::refusals::RefusedMethod;
 use crate::cache::redis::heartbeat::shares_counters;
@@ -22,10 +23,12 @@ use crate::metrics::instrument::Histogram;
 use crate::metrics::label::{AttemptOutcome, IndexLookup, LimitOutcome, RedisLookup};
 use crate::metrics::thread::{ChainLabel, Counters};
 use crate::policy::health;
+use crate::policy::history::UpstreamHistory;
 use crate::policy::memory::Purpose;
 use crate::process::{ReloadOutcome, ReloadRecord, Reloads};
 use crate::state::snapshot::Snapshot;
 use crate::upstream::chain::ChainState;
+use wire::method::History;
 
 /// Maximum number of methods per chain in the status. The status lists the methods with the most
 /// calls, and `/metrics` lists all methods.
@@ -254,6 +257,8 @@ fn read_upstream(snapshot: &Snapshot, counters: &Counters, index: usize) -> Upst
         consistent: upstream_view.consistent,
         weight: upstream.config.weight,
         backup: upstream.config.backup,
+        history: read_history(&upstream.history),
+        log_range_blocks_max: upstream.log_range.get(now),
         in_flight: counters.in_flight.get(),
         attempts: counters.attempts.total(),
         failed: counters.attempts[AttemptOutcome::Failed].get(),
@@ -270,6 +275,14 @@ fn read_upstream(snapshot: &Snapshot, counters: &Counters, index: usize) -> Upst
         latency_p50_ms: round_quantile_ms(&counters.latency, 0.5),
         latency_p99_ms: round_quantile_ms(&counters.latency, 0.99),
     }
+}
+
+fn read_history(history: &UpstreamHistory) -> Vec<HistoryStatus> {
+    let limits = History::ALL.into_iter().filter_map(|data| {
+        let blocks = history.missing_depth(data)?;
+        Some(HistoryStatus { data: data.as_str(), blocks })
+    });
+    limits.collect()
 }
 
 /// Returns the transports of an upstream. The cheapest comes first.

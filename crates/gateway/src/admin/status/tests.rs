@@ -16,6 +16,7 @@ use crate::metrics::label::{
 use crate::policy::heads::{ChainView, Head, Stall, StallReason, UpstreamView};
 use crate::process::ReloadOutcome;
 use crate::state::snapshot::Snapshot;
+use wire::method::History;
 
 const CONFIG: &str = r#"
 [server]
@@ -160,6 +161,8 @@ pub(crate) fn populated() -> Arc<Snapshot> {
     let _set = snapshot.index.set(Arc::new(NoIndex));
     snapshot.process.record_reload(ReloadOutcome::Refused { reason: "test.toml: no".to_owned() });
     snapshot.upstreams[1].ejections.store(1, Ordering::Relaxed);
+    snapshot.upstreams[1].history.record_missing(History::State, 128);
+    snapshot.upstreams[1].log_range.record_refusal(snapshot.now(), 5000, &[1000]);
     snapshot.upstreams[1].readmissions.store(5, Ordering::Relaxed);
     snapshot.upstreams[2].serves_other_chain.store(true, Ordering::Relaxed);
     let (call, _) = snapshot.chains[0].family.find("eth_call").unwrap();

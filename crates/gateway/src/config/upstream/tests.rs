@@ -37,6 +37,7 @@ fn connections_stay_open_only_if_their_keys_are_unchanged() {
         ("chain", "chain = 'a'", "chain = 'b'", STAY),
         ("weight", "weight = 1", "weight = 2", STAY),
         ("backup", "backup = false", "backup = true", STAY),
+        ("history", "history = 'auto'", "history = { blocks = 128 }", STAY),
         ("connections_max", "connections_max = 1", "connections_max = 2", CLOSE),
         (
             "calls_per_connection_max",

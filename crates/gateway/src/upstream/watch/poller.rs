@@ -48,8 +48,8 @@ const DEPTH_MAX: usize = 64;
 pub(super) enum QueryError {
     /// The upstream did not respond, or its response is malformed.
     NoResponse,
-    /// The upstream responded with an error.
-    ErrorResponse,
+    /// The upstream responded with an error of this class.
+    ErrorResponse(Verdict),
     /// The upstream limits the request rate.
     RateLimited { retry_after: Option<Duration> },
 }
@@ -141,7 +141,7 @@ impl Poller {
             let response = self.query("eth_getBlockByNumber", b"[\"finalized\",false]").await;
             head.finalized = match response {
                 Ok(result) => parse_header(family, &result).map(|header| header.number),
-                Err(QueryError::ErrorResponse) => None,
+                Err(QueryError::ErrorResponse(_)) => None,
                 Err(error) => return Err(error),
             };
         }
@@ -157,7 +157,7 @@ impl Poller {
         }
         match self.query("eth_syncing", b"[]").await {
             Ok(result) => Some(result.starts_with(b"{")),
-            Err(QueryError::ErrorResponse) => Some(false),
+            Err(QueryError::ErrorResponse(_)) => Some(false),
             Err(QueryError::NoResponse | QueryError::RateLimited { .. }) => None,
         }
     }
@@ -173,7 +173,7 @@ impl Poller {
         let result = match self.query_block(family, number).await {
             Ok(result) if &*result == b"null" => return Ok(None),
             Ok(result) => result,
-            Err(QueryError::ErrorResponse) if number.is_some() => return Ok(None),
+            Err(QueryError::ErrorResponse(_)) if number.is_some() => return Ok(None),
             Err(error) => return Err(error),
         };
         let Some(header) = parse_header(family, &result) else {
@@ -266,15 +266,15 @@ impl Poller {
         self.latency.set(began.elapsed());
         let HttpResponse { status, retry_after, body, .. } = response;
         let response = parse_response_to(&id, &body, DEPTH_MAX);
-        // If the outcome does not report a rate limit, `error` is returned.
-        let (outcome, error) = match response.as_ref().map(|response| &response.outcome) {
+        let (outcome, is_error_response) = match response.as_ref().map(|response| &response.outcome)
+        {
             Some(Outcome::Result(result)) if status == 200 => return Ok(result.to_vec()),
             Some(Outcome::Error { code, message, .. }) => {
                 let (code, has_hex_data, method) = (*code, false, MethodKind::Other);
                 let error = NodeError { status, code, message, has_hex_data, method };
-                (CallOutcome::Error { error, retry_after }, QueryError::ErrorResponse)
+                (CallOutcome::Error { error, retry_after }, true)
             }
-            _ => (CallOutcome::Http { status, retry_after }, QueryError::NoResponse),
+            _ => (CallOutcome::Http { status, retry_after }, false),
         };
         let error_text = match &outcome {
             CallOutcome::Error { error, .. } => Some((error.code, error.message)),
@@ -284,7 +284,8 @@ impl Poller {
         self.fault.replace(describe_response(status, error_text, config));
         Err(match classify(&outcome) {
             Verdict::RateLimited { retry_after } => QueryError::RateLimited { retry_after },
-            _ => error,
+            verdict if is_error_response => QueryError::ErrorResponse(verdict),
+            _ => QueryError::NoResponse,
         })
     }
 

@@ -145,6 +145,9 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         &[],
         Ends(&[0], &["eth_getLogs", "iterations"]),
     ),
+    ("weir chains", &[], Ends(&[0], &["base", "8453", "OP stack"])),
+    ("weir chains base", &[], Ends(&[0], &["id = 8453", "block_time = \"2s\""])),
+    ("weir chains 42161", &[], Ends(&[0], &["Arbitrum One", "[chain.arbitrum]"])),
     ("weir check studies/page-cache.toml", &[], Ends(&[0], &["2MiB"])),
     ("weir diff gateway.toml new.toml", &[], Ends(&[1], &["two"])),
     (
