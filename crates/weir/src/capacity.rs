@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use lab::capacity::{CapacityFault, Cost, Event, probe_head, probe_line};
 use lab::report::checks::Checks;
@@ -276,13 +276,7 @@ impl Capacity {
             }
             print!("{}", Report::capacity(&printed).text(stdout_colour()));
         }
-        if let Some(dir) = self.folder.path() {
-            let written = report::write_capacity(dir, result)
-                .with_context(|| format!("cannot write the result to {}", dir.display()))?;
-            if !self.quiet {
-                written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
-            }
-        }
+        self.folder.write(self.quiet, |dir| report::write_capacity(dir, result))?;
         self.ci.write(&Checks::capacity(result), &Report::capacity(result))
     }
 }
