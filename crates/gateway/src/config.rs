@@ -6,11 +6,13 @@
 //! function `check` of a source file validates how the keys depend on each other and on other
 //! tables. The configuration opens no socket and starts no task.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a key. `required` and `empty` stand in
-//! place of a default. `described "text"` documents a default that depends on something else. Such
-//! a key is an `Option`, unless `=> expression` computes its default. A change of a key with
-//! `at_start` takes effect at the next start. `struct Table => Values` also declares a struct with
-//! only the values. `by key` and `as function` state how messages name one table of a list.
+//! In `settings::table!`, `key: Type = "default";` declares a key, and its comment becomes a text of
+//! `docs/config.md`. `required` and `empty` stand in place of a default. `described "text"` documents
+//! a default that depends on something else. Such a key is an `Option`, unless `=> expression`
+//! computes its default. A change of a key with `at_start` takes effect at the next start.
+//! `struct Table => Values` also declares a struct with only the values. `by key` and `as function`
+//! state how messages name one table of a list. `settings::choice!` declares the names that a value
+//! has in the file; `for` refers to an existing enum.
 //!
 //! A field of a table is a [`settings::Key`]. A key dereferences to its value and knows its position
 //! in the file. The checks report problems with `report.error(position, message, allowed values)`

@@ -21,6 +21,7 @@ use wire::family::Family;
 
 use self::tables::PlanFile;
 use self::transactions::Transactions;
+use crate::plan::lint::Warning;
 use crate::plan::threshold::Threshold;
 
 pub mod line;
@@ -213,7 +214,7 @@ pub struct Plan {
     /// Settings of `weir capacity`.
     pub capacity: Capacity,
     /// Likely mistakes in the plan.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
 }
 
 impl Plan {

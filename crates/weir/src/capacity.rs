@@ -8,14 +8,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use lab::capacity::{CapacityFault, Cost, Event, probe_head, probe_line};
 use lab::report::checks::Checks;
 use lab::report::{self, Report};
 use lab::run::Stop;
 use lab::self_check;
-use lab_model::plan::lint::NO_THRESHOLD;
+use lab_model::plan::lint::Warning;
 use lab_model::plan::{self, Plan};
 use lab_model::record::Totals;
 use lab_model::results::capacity::{CapacityResult, EndReason};
@@ -204,7 +204,7 @@ impl Capacity {
             return Ok(argument_error(&fault));
         }
         // The warning does not apply: without thresholds, a search chooses default ones.
-        plan.warnings.retain(|warning| warning != NO_THRESHOLD);
+        plan.warnings.retain(|warning| *warning != Warning::NoThreshold);
         let cost = match lab::capacity::estimate_cost(&plan) {
             Ok(cost) => cost,
             Err(fault) => return Ok(argument_error(&fault.to_string())),
@@ -230,7 +230,7 @@ impl Capacity {
             other => other?,
         };
         let is_consistent = report_self_check(&self_check::check_capacity(&result));
-        self.write(&result, &plan.warnings)?;
+        self.write(&result, &plan)?;
         Ok(ExitCode::from(if is_consistent { exit_code(&result, &stop) } else { EXIT_SELF_CHECK }))
     }
 
@@ -263,21 +263,20 @@ impl Capacity {
 
     /// Prints the result and writes its files. Omits the plan's warnings if they were printed
     /// before the search.
-    fn write(&self, result: &CapacityResult, plan_warnings: &[String]) -> Result<()> {
+    fn write(&self, result: &CapacityResult, plan: &Plan) -> Result<()> {
         if self.json {
             println!("{}", serde_json::to_string_pretty(result)?);
         } else {
             let mut printed = result.clone();
-            printed.warnings.retain(|warning| self.quiet || !plan_warnings.contains(warning));
+            if !self.quiet {
+                // The plan's warnings are the first ones of a result, without the warnings about
+                // few samples.
+                let is_listed = |warning: &&Warning| !matches!(warning, Warning::FewSamples(_));
+                printed.warnings.drain(..plan.warnings.iter().filter(is_listed).count());
+            }
             print!("{}", Report::capacity(&printed).text(stdout_colour()));
         }
-        if let Some(dir) = self.folder.path() {
-            let written = report::write_capacity(dir, result)
-                .with_context(|| format!("cannot write the result to {}", dir.display()))?;
-            if !self.quiet {
-                written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
-            }
-        }
+        self.folder.write(self.quiet, |dir| report::write_capacity(dir, result))?;
         self.ci.write(&Checks::capacity(result), &Report::capacity(result))
     }
 }

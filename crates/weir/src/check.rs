@@ -2,6 +2,7 @@
 //! a load plan, a file with the key `study` is a study, and any other file is a gateway
 //! configuration.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -106,7 +107,7 @@ fn check_gateway(file: &Path) -> ExitCode {
     report_valid(file, warnings, &source::summarize(&config))
 }
 
-fn print_warnings(warnings: &[String]) {
+fn print_warnings(warnings: &[impl Display]) {
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
 }
 

@@ -3,12 +3,10 @@
 //! The demo needs no other program, and is no benchmark.
 //!
 //! [`Demo::run_async`] runs the demo. Modules: `script` (schedule of faults), `nodes` (simulated
-//! nodes), `calls` (generated calls), `traffic` and `client` (sending and measuring), `judge`
-//! (verification), `watch` (the gateway's status), `live`, `report` and `paint` (output), `picture`
+//! nodes), `calls` (generated calls), `traffic` (sending and measuring), `judge` (verification), `watch` (the gateway's status), `live`, `report` and `paint` (output), `picture`
 //! (SVG for the documentation).
 
 mod calls;
-mod client;
 mod judge;
 mod live;
 mod nodes;

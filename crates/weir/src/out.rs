@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use lab::report::ReportFault;
 
 #[cfg(test)]
 mod tests;
@@ -59,6 +60,25 @@ impl OutFolder {
         }
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))
+    }
+
+    /// Writes a result to the folder, if there is one. `write` returns the paths of the files. They
+    /// are printed unless `quiet` is true.
+    ///
+    /// # Errors
+    /// Fails if `write` fails.
+    pub(crate) fn write(
+        &self,
+        quiet: bool,
+        write: impl FnOnce(&Path) -> Result<Vec<PathBuf>, ReportFault>,
+    ) -> Result<()> {
+        let Some(folder) = self.path() else { return Ok(()) };
+        let written = write(folder)
+            .with_context(|| format!("cannot write the result to {}", folder.display()))?;
+        if !quiet {
+            written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
+        }
+        Ok(())
     }
 }
 

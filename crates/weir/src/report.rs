@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use lab::assessment;
 use lab::report;
@@ -68,11 +68,7 @@ impl Report {
             () if self.html => println!("{}", report.html()),
             () => print!("{}", report.text(stdout_colour())),
         }
-        if let Some(dir) = self.folder.path() {
-            let written = report::write_assessment(dir, &assessed)
-                .with_context(|| format!("cannot write the report to {}", dir.display()))?;
-            written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
-        }
+        self.folder.write(false, |dir| report::write_assessment(dir, &assessed))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -376,13 +376,7 @@ impl Sync {
             () if self.markdown => print!("{}", report.markdown()),
             () => print!("{}", report.text(stdout_colour())),
         }
-        if let Some(dir) = self.folder.path() {
-            let written = study::write(dir, &result, variants)
-                .with_context(|| format!("cannot write the result to {}", dir.display()))?;
-            if !self.quiet {
-                written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
-            }
-        }
+        self.folder.write(self.quiet, |dir| study::write(dir, &result, variants))?;
         self.ci.write(&study::checks(&result), &report)?;
         Ok(ExitCode::from(if code == EXIT_BY_RESULT { exit_code(&result) } else { code }))
     }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use super::cost::{BLOCK_CALL, MeasuredRound, build_rows, count_served, interleave};
 use super::generator::{Generator, LoadSpec, Report, RunningGenerator};
 use super::load::{Round, Summary};
-use super::machine::{self, MIB};
+use super::machine;
 use super::row::{Row, RowSpec, median};
 use super::server::{LOAD_CORE, SERVER_CORE, Server};
 use super::{Bench, CONNECTIONS};
@@ -290,18 +290,9 @@ pub(crate) fn measure_memory(bench: &Bench) -> Result<Vec<Row>> {
 
 /// Samples resident memory every second. Stops shortly before the end, when results are written.
 fn sample_memory(running: &RunningGenerator, seconds: u64) -> Result<Vec<f64>> {
-    let mut samples = Vec::new();
     let started = Instant::now();
     let duration = Duration::from_secs(seconds.saturating_sub(MARGIN_SECONDS));
-    let mut next = Duration::ZERO;
-    while started.elapsed() < duration {
-        if started.elapsed() >= next {
-            samples.push(machine::resident_bytes(running.group())? as f64 / MIB);
-            next += Duration::from_secs(1);
-        }
-        shell::pause(Duration::from_millis(50));
-    }
-    Ok(samples)
+    machine::sample_memory(running.group(), || started.elapsed() < duration)
 }
 
 /// Returns the settled memory and the largest memory from then on. The settled memory is the median

@@ -5,9 +5,11 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+
+use crate::shell;
 
 /// Bytes of a mebibyte.
 pub(crate) const MIB: f64 = (1 << 20) as f64;
@@ -95,6 +97,23 @@ pub(crate) fn resident_bytes(leader: u32) -> Result<u64> {
         kibibytes += resident_kibibytes(&status).unwrap_or(0);
     }
     Ok(kibibytes * 1024)
+}
+
+/// Samples the resident memory of the group every second while `is_running`, in MiB.
+///
+/// # Errors
+/// Fails if the group is gone.
+pub(crate) fn sample_memory(leader: u32, is_running: impl Fn() -> bool) -> Result<Vec<f64>> {
+    let mut samples = Vec::new();
+    let mut next = Instant::now();
+    while is_running() {
+        if Instant::now() >= next {
+            samples.push(resident_bytes(leader)? as f64 / MIB);
+            next += Duration::from_secs(1);
+        }
+        shell::pause(Duration::from_millis(50));
+    }
+    Ok(samples)
 }
 
 fn resident_kibibytes(status: &str) -> Option<u64> {

@@ -6,7 +6,6 @@
 //! figure.
 
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -16,7 +15,6 @@ use super::machine::{self, MIB};
 use super::row::{Row, RowSpec, median};
 use super::server::{Cache, Contender, Server};
 use super::{Bench, CONNECTIONS};
-use crate::shell;
 
 /// Number of connections that have sent one call and stay open.
 const IDLE_CONNECTIONS: usize = 10_000;
@@ -117,20 +115,12 @@ pub(crate) fn measure_distinct_calls(bench: &Bench) -> Result<Vec<Row>> {
 
 /// Runs the load in one thread and samples memory every second in another.
 fn sample_memory(server: &Server, load: &Load, seconds: u64) -> Result<(Summary, Vec<f64>)> {
-    let mut samples = Vec::new();
-    let summary = thread::scope(|scope| {
+    thread::scope(|scope| {
         let run = scope.spawn(|| load::run(server.address, load, CONNECTIONS, seconds));
-        let mut next = Instant::now();
-        while !run.is_finished() {
-            if Instant::now() >= next {
-                samples.push(machine::resident_bytes(server.group())? as f64 / MIB);
-                next += Duration::from_secs(1);
-            }
-            shell::pause(Duration::from_millis(50));
-        }
-        run.join().map_err(|_| anyhow::anyhow!("the load's thread panicked"))?
-    })?;
-    Ok((summary, samples))
+        let samples = machine::sample_memory(server.group(), || !run.is_finished())?;
+        let summary = run.join().map_err(|_| anyhow::anyhow!("the load's thread panicked"))??;
+        Ok((summary, samples))
+    })
 }
 
 /// Returns the reasons why the measurement is invalid. `samples` is the number of memory samples.

@@ -4,11 +4,7 @@
 //! signs tokens, which a client can send instead of a key. `policy/access.rs` decides whether a
 //! call is allowed.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file. If a key with `described "…"` is not set, its value is the one after `=>`, or else
-//! `None`; the text documents this default. With `by name`, messages name a table by this key.
-//! `config.rs` explains the other forms, and the arguments of `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

@@ -1,9 +1,6 @@
 //! `[access_log]`: format and destination of the log of requests.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file. A key with `described "…"` is `None` if it is not set; the text states what then
-//! applies. `config.rs` explains the other forms, and the arguments of `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,7 @@
 //! `[cache]`: the cache in memory, and coalescing. Coalescing lets equal calls in flight share one
 //! upstream call.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `=> pub Cache` also declares a struct of only the values.
-//! `config.rs` explains the other forms, and the arguments of `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use settings::Report;
 use settings::value::{Bool, Duration, Integer, format_bytes};

@@ -1,11 +1,7 @@
 //! `[chain.NAME]`: chains, and the URL paths that lead to them. A *head* is the newest block of an
 //! upstream. The *served head* is the newest block that clients get.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file; `for` refers to an existing enum. A key with `described "…"` is `None` if it is not
-//! set; the text states what then applies. `config.rs` explains the other forms, and the arguments
-//! of `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

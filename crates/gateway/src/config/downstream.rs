@@ -1,11 +1,6 @@
 //! `[downstream]`: limits and settings for clients.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file; `for` refers to an existing enum. If a key with `described "…"` is not set, its value
-//! is the one after `=>`, or else `None`; the text documents this default. `=> pub Downstream` also
-//! declares a struct of only the values. `config.rs` explains the other forms, and the arguments of
-//! `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use settings::Report;
 use settings::value::{Bool, Bytes, Duration, Integer, List};

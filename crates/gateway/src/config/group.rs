@@ -4,11 +4,7 @@
 //! A *group* is a set of upstreams of one chain that serve certain methods. The keys of `[call]`
 //! and `[overload]` are the defaults of a group.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file. A key with `described "…"` is `None` if it is not set; the text states what then
-//! applies. With `as label`, messages name a table by the result of `label`. `config.rs` explains
-//! the other forms, and the arguments of `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 //! `[health]`: conditions for ejecting and readmitting an upstream.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `=> pub Health` also declares a struct of only the values.
-//! `config.rs` explains the other forms, and the arguments of `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use settings::Report;
 use settings::value::{Duration, Integer, Number};

@@ -1,10 +1,6 @@
 //! `[index]`: an index of a chain (a file or database of past blocks) as a tier of the cache.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file. A key with `described "…"` is `None` if it is not set; the text states what then
-//! applies. `=> pub IndexKeys` also declares a struct of only the values. `config.rs` explains the
-//! other forms, and the arguments of `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use std::ops::Deref;
 use std::path::Path;

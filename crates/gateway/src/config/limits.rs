@@ -3,11 +3,7 @@
 //! A zone has a counter for each value of its key, such as one per client address. A limit bounds
 //! the counters of a zone.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file. A key with `described "…"` is `None` if it is not set; the text states what then
-//! applies. With `by zone`, messages name a table by this key. `config.rs` explains the other
-//! forms, and the arguments of `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use std::collections::HashSet;
 use std::sync::Arc;

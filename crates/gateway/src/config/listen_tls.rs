@@ -3,12 +3,7 @@
 //! The validation of the configuration reads the files of certificates and keys. So a bad file is a
 //! configuration error, and not a failure of the first handshake.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file; `for` refers to an existing enum. If a key with `described "…"` is not set, its value
-//! is the one after `=>`, or else `None`; the text documents this default. With `by chain_file`,
-//! messages name a table by this key. `config.rs` explains the other forms, and the arguments of
-//! `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,9 +1,6 @@
 //! `[log]`: the gateway's own log.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file. `=> pub Log` also declares a struct of only the values. `config.rs` explains the other
-//! forms.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 settings::choice! {
     /// Text for people, or JSON for log collectors.

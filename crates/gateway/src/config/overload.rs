@@ -4,10 +4,7 @@
 //! A *shed* call is rejected without an attempt at an upstream. The *class* of a call is its
 //! priority.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. A key with `described "…"` is `None` if it is not set; the
-//! text states what then applies. `config.rs` explains the other forms, and the arguments of
-//! `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use std::time::Duration;
 

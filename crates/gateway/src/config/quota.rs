@@ -1,10 +1,7 @@
 //! `[quota]`: counting and storage of the monthly quotas of API keys. A quota is a number of
 //! *units*, which calls use up.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. A key with `described "…"` is `None` if it is not set; the
-//! text states what then applies. `config.rs` explains the other forms, and the arguments of
-//! `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

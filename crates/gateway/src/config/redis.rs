@@ -1,10 +1,7 @@
 //! `[redis]`: a Redis in which gateways share cached responses, the counters of request limits, and
 //! the usage of quotas.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. A key with `described "…"` is `None` if it is not set; the
-//! text states what then applies. `=> pub RedisKeys` also declares a struct of only the values.
-//! `config.rs` explains the other forms, and the arguments of `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use std::fmt;
 use std::ops::Deref;

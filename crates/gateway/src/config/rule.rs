@@ -1,11 +1,7 @@
 //! `[[rule]]`: routing rules, which select the group of a call, deny the call, or rewrite its path.
 //! This file also checks that the names in a rule exist.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. `settings::choice!` declares the names that a value has in
-//! the file; `for` refers to an existing enum. A key with `described "…"` is `None` if it is not
-//! set; the text states what then applies. With `by name`, messages name a table by this key.
-//! `config.rs` explains the other forms, and the arguments of `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use settings::value::{Integer, List};
 use settings::{MASK, Report, not_found_message};

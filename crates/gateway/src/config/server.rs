@@ -1,9 +1,6 @@
 //! `[server]`: listen addresses, threads and memory of the gateway, and its graceful stop.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. If a key with `described "…"` is not set, its value is the
-//! one after `=>`, or else `None`; the text documents this default. `=> pub Server` also declares a
-//! struct of only the values. `config.rs` explains the other forms, and the arguments of `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,9 +1,6 @@
 //! `[tracing]`: spans of sampled requests for a collector.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. A key with `described "…"` is `None` if it is not set; the
-//! text states what then applies. `=> pub TracingKeys` also declares a struct of only the values.
-//! `config.rs` explains the other forms, and the arguments of `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use std::fmt;
 use std::ops::Deref;

@@ -3,11 +3,7 @@
 //! A *multiplexed* connection carries many calls at a time. It is a WebSocket, a local socket or an
 //! HTTP/2 connection.
 //!
-//! In `settings::table!`, `key: Type = "default";` declares a configuration key, and its comment
-//! becomes a text of `docs/config.md`. A key with `described "…"` is `None` if it is not set; the
-//! text states what then applies. With `as label`, messages name a table by the result of `label`.
-//! `=> pub UpstreamKeys` also declares a struct of only the values. `config.rs` explains the other
-//! forms, and the arguments of `report`.
+//! `config.rs` explains the syntax of `settings::table!`.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use rustls::SupportedCipherSuite;
 use serde_json::json;
 use settings::url::{self, NodeUrl};
-use settings::value::{Integer, Json, List, Pair, Pairs};
+use settings::value::{Integer, Json, List, Pair, Pairs, parse_header};
 use settings::{Item, Location, Reader, Tree, ValueType};
 use wire::call::is_name_byte;
 
@@ -190,22 +190,10 @@ impl Pair for Header {
     }
 
     fn parse(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-        parse_header(name, value)
+        let (name, mut value) = parse_header(name, value, "gateway")?;
+        value.set_sensitive(true);
+        Ok((name, value))
     }
-}
-
-fn parse_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    // The gateway sets these headers itself. They frame the message or name the host.
-    const SET_BY_GATEWAY: [&str; 6] =
-        ["host", "content-length", "transfer-encoding", "connection", "content-type", "upgrade"];
-    let name: HeaderName = name.parse().map_err(|_| "not the name of a header")?;
-    if SET_BY_GATEWAY.contains(&name.as_str()) {
-        return Err("the gateway sets this header itself".to_owned());
-    }
-    let mut value = HeaderValue::from_str(value)
-        .map_err(|_| "the value contains a character that is not allowed in a header")?;
-    value.set_sensitive(true);
-    Ok((name, value))
 }
 
 impl From<Vec<Box<str>>> for MethodSet {

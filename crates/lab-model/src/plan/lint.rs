@@ -7,6 +7,7 @@
 //! Each rule is based on a mistake in a published study. `plan/validate.rs` reports errors, which
 //! prevent a run.
 
+use std::fmt;
 use std::time::Duration;
 
 use settings::find_nearest_name;
@@ -43,12 +44,38 @@ const STAGE_MIN: Duration = Duration::from_secs(5);
 /// Assumed duration of the longest iteration if no threshold limits the latency.
 const ITERATION_DEFAULT: Duration = Duration::from_millis(100);
 
+/// A likely mistake in a plan. It is displayed as one sentence.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Warning {
+    /// No threshold is set. A capacity search removes this warning, because it chooses thresholds
+    /// itself.
+    NoThreshold,
+    /// The percentile of a threshold has too few samples. Their number depends on the rate, so each
+    /// probe of a capacity search has its own warnings of this kind.
+    FewSamples(String),
+    /// Any other mistake.
+    Other(String),
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::NoThreshold => {
+                f.write_str("no threshold is set: the run can neither pass nor fail")
+            }
+            Warning::FewSamples(text) | Warning::Other(text) => f.write_str(text),
+        }
+    }
+}
+
 /// Returns all warnings, most important first.
-pub fn find_warnings(plan: &Plan) -> Vec<String> {
+pub fn find_warnings(plan: &Plan) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    check_no_threshold(plan, &mut warnings);
+    if plan.threshold_count() == 0 {
+        warnings.push(Warning::NoThreshold);
+    }
     check_blind_spots(plan, &mut warnings);
-    check_samples(plan, &mut warnings);
+    warnings.extend(check_samples(plan));
     for scenario in &plan.scenarios {
         check_pauses(scenario, &mut warnings);
         check_workers(plan, scenario, &mut warnings);
@@ -60,23 +87,12 @@ pub fn find_warnings(plan: &Plan) -> Vec<String> {
     warnings
 }
 
-/// Warning for a plan without thresholds. A capacity search ignores this warning, because it
-/// chooses thresholds itself.
-pub const NO_THRESHOLD: &str = "no threshold is set: the run can neither pass nor fail";
-
-/// Finds a plan without thresholds.
-fn check_no_threshold(plan: &Plan, warnings: &mut Vec<String>) {
-    if plan.threshold_count() == 0 {
-        warnings.push(NO_THRESHOLD.to_owned());
-    }
-}
-
 /// A method and its share of the calls.
 type Share<'a> = (&'a str, f64);
 
 /// Finds methods whose calls can all fail, or all be slow, without breaking a threshold over all
 /// methods.
-fn check_blind_spots(plan: &Plan, warnings: &mut Vec<String>) {
+fn check_blind_spots(plan: &Plan, warnings: &mut Vec<Warning>) {
     // True if the threshold is about all methods together.
     let is_over_all = |threshold: &&Threshold| threshold.selector.method.is_none();
     let failure_limits = plan.thresholds.iter().filter(is_over_all).filter_map(tolerated_failures);
@@ -87,7 +103,7 @@ fn check_blind_spots(plan: &Plan, warnings: &mut Vec<String>) {
         let shares = find_unprotected(plan, threshold, &[Metric::Failed]);
         let (below, above): (Vec<Share<'_>>, Vec<_>) =
             shares.into_iter().partition(|(_, share)| *share < tolerated);
-        warnings.extend(describe_hidden_failures(&below, threshold));
+        warnings.extend(describe_hidden_failures(&below, threshold).map(Warning::Other));
         // A threshold with a window detects a late failure, because the failure fills whole
         // windows.
         if threshold.window.is_none() {
@@ -105,7 +121,7 @@ fn check_blind_spots(plan: &Plan, warnings: &mut Vec<String>) {
     if let Some((tolerated, threshold)) = strictest {
         let shares = find_unprotected(plan, threshold, &[Metric::Latency, Metric::Service]);
         let below: Vec<_> = shares.into_iter().filter(|(_, share)| *share < tolerated).collect();
-        warnings.extend(describe_hidden_latency(&below, threshold));
+        warnings.extend(describe_hidden_latency(&below, threshold).map(Warning::Other));
     }
 }
 
@@ -153,16 +169,16 @@ fn warn_of_late_failures(
     methods: &[Share<'_>],
     tolerated: f64,
     threshold: &Threshold,
-    warnings: &mut Vec<String>,
+    warnings: &mut Vec<Warning>,
 ) {
     for (name, share) in methods {
-        warnings.push(format!(
+        warnings.push(Warning::Other(format!(
             "{name} is {} of calls: all of them can fail for the rest of the run without \
              breaking \"{}\", which needs {} of them to fail; add failed{{method:{name}}}",
             format_percent(*share),
             threshold.text,
             format_percent(tolerated / share)
-        ));
+        )));
     }
 }
 
@@ -236,7 +252,8 @@ fn find_share(plan: &Plan, threshold: &Threshold, method: usize) -> Option<f64> 
 }
 
 /// Finds thresholds about a percentile that has too few samples.
-pub fn check_samples(plan: &Plan, warnings: &mut Vec<String>) {
+pub fn check_samples(plan: &Plan) -> Vec<Warning> {
+    let mut warnings = Vec::new();
     for threshold in &plan.thresholds {
         let Aggregation::Percentile(percent) = threshold.aggregation else { continue };
         let share_beyond = 1.0 - percent / 100.0;
@@ -250,15 +267,16 @@ pub fn check_samples(plan: &Plan, warnings: &mut Vec<String>) {
                 Some(_) => ("about", " in each window"),
                 None => ("at most", ""),
             };
-            warnings.push(format!(
+            warnings.push(Warning::FewSamples(format!(
                 "\"{}\" has {about} {} samples{each}, {} of them beyond the percentile: a few \
                  slow calls decide; use at least {needed} samples",
                 threshold.text,
                 samples.floor(),
                 (samples * share_beyond).floor(),
-            ));
+            )));
         }
     }
+    warnings
 }
 
 /// Returns the maximum number of samples that a threshold can have. For a threshold with a window,
@@ -295,22 +313,22 @@ pub fn count_samples(plan: &Plan, threshold: &Threshold) -> Option<f64> {
 }
 
 /// Finds closed scenarios whose pauses limit the rate.
-fn check_pauses(scenario: &Scenario, warnings: &mut Vec<String>) {
+fn check_pauses(scenario: &Scenario, warnings: &mut Vec<Warning>) {
     if scenario.model == Model::Closed && !scenario.pause.is_zero() {
         let workers = scenario.level_max();
         let rate_max = workers / scenario.pause.as_secs_f64();
-        warnings.push(format!(
+        warnings.push(Warning::Other(format!(
             "scenario {}: {workers} workers with a pause of {:?} start at most {} iterations/s, \
              however fast the target is; near that rate the run measures the pause, not the target",
             scenario.name,
             scenario.pause,
             format_rate(rate_max),
-        ));
+        )));
     }
 }
 
 /// Finds open scenarios whose workers run out before the thresholds can break.
-fn check_workers(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
+fn check_workers(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<Warning>) {
     if scenario.model == Model::Closed {
         return;
     }
@@ -327,7 +345,7 @@ fn check_workers(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
     if sustainable < allowed {
         // Duration of an iteration whose calls all time out, in seconds.
         let worst = plan.target.timeout.as_secs_f64() * plan.mixes[scenario.mix].steps.len() as f64;
-        warnings.push(format!(
+        warnings.push(Warning::Other(format!(
             "scenario {}: {} workers sustain {} iterations/s only if an iteration takes at most {:.3} s in \
              the mean, which is less than the {allowed:.3} s that the thresholds allow; if all \
              iterations time out, they sustain {}/s",
@@ -336,12 +354,12 @@ fn check_workers(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
             format_rate(peak),
             sustainable,
             format_rate(scenario.workers_max as f64 / worst),
-        ));
+        )));
     }
 }
 
 /// Finds stages that are shorter than [`STAGE_MIN`].
-fn check_stage_lengths(scenario: &Scenario, warnings: &mut Vec<String>) {
+fn check_stage_lengths(scenario: &Scenario, warnings: &mut Vec<Warning>) {
     let short_names: Vec<_> = scenario
         .stages
         .iter()
@@ -349,44 +367,44 @@ fn check_stage_lengths(scenario: &Scenario, warnings: &mut Vec<String>) {
         .map(|stage| stage.name.clone())
         .collect();
     if !short_names.is_empty() && scenario.iterations_max.is_none() {
-        warnings.push(format!(
+        warnings.push(Warning::Other(format!(
             "scenario {}: these stages are shorter than {} s and too short for statistics of their own: {}",
             scenario.name,
             STAGE_MIN.as_secs(),
             list_names(&short_names)
-        ));
+        )));
     }
 }
 
 /// Finds grace periods that are shorter than the timeout of a call.
-fn check_grace(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
+fn check_grace(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<Warning>) {
     if scenario.grace < plan.target.timeout {
-        warnings.push(format!(
+        warnings.push(Warning::Other(format!(
             "scenario {}: its grace of {:?} is shorter than the timeout of {:?}: calls that hang at \
              the end are interrupted instead of counted as timeouts",
             scenario.name, scenario.grace, plan.target.timeout
-        ));
+        )));
     }
 }
 
 /// Finds plans whose rate changes. Studies have mistaken the mean rate of such a run for the
 /// capacity of the target.
-fn check_mean_rate(plan: &Plan, warnings: &mut Vec<String>) {
+fn check_mean_rate(plan: &Plan, warnings: &mut Vec<Warning>) {
     let (Some(peak), Planned::Exactly(requests)) = (plan.peak(), plan.requests()) else { return };
     let seconds = plan.duration().as_secs_f64();
     let mean = requests / seconds;
     if peak > mean * 1.01 {
-        warnings.push(format!(
+        warnings.push(Warning::Other(format!(
             "the mean of {} requests/s follows from the schedule (its peak is {}): it is not the \
              capacity of the target",
             format_rate(mean),
             format_rate(peak)
-        ));
+        )));
     }
 }
 
 /// Finds methods that write, and unknown methods.
-fn check_methods(plan: &Plan, warnings: &mut Vec<String>) {
+fn check_methods(plan: &Plan, warnings: &mut Vec<Warning>) {
     let families = match plan.target.family {
         Some(name) => vec![name],
         None => Family::ALL.to_vec(),
@@ -399,7 +417,7 @@ fn check_methods(plan: &Plan, warnings: &mut Vec<String>) {
     let writes = select_names(&|name| find_row(name).is_some_and(|row| row.write));
     if !writes.is_empty() {
         let writes = list_names(&writes);
-        warnings.push(format!("these methods write to the target: {writes}"));
+        warnings.push(Warning::Other(format!("these methods write to the target: {writes}")));
     }
     let unknown = select_names(&|name| find_row(name).is_none());
     if !unknown.is_empty() {
@@ -414,7 +432,7 @@ fn check_methods(plan: &Plan, warnings: &mut Vec<String>) {
         let unknown: Vec<String> = unknown.iter().map(with_suggestion).collect();
         let families: Vec<_> = families.iter().map(|family| family.as_str()).collect();
         let (unknown, families) = (list_names(&unknown), families.join(", "));
-        warnings.push(format!("unknown methods for {families}: {unknown}"));
+        warnings.push(Warning::Other(format!("unknown methods for {families}: {unknown}")));
     }
 }
 

@@ -5,10 +5,9 @@
 //! An item is a parsed value with its position in the plan's file, and its tree is the value
 //! itself.
 
-use http::{HeaderName, HeaderValue};
 use serde_json::json;
 use settings::url::{self, NodeUrl, Transport};
-use settings::value::{Integer, Json, List, Pair, Pairs};
+use settings::value::{Integer, Json, List, Pair, Pairs, parse_header};
 use settings::{Input, Item, Location, Reader, Scalar, Tree, ValueType};
 use wire::family::Family;
 
@@ -149,21 +148,7 @@ impl Pair for Header {
     }
 
     fn parse(name: &str, value: &str) -> Result<(String, String), String> {
-        // The engine sets these headers itself.
-        const RESERVED: [&str; 6] = [
-            "host",
-            "content-length",
-            "transfer-encoding",
-            "connection",
-            "content-type",
-            "upgrade",
-        ];
-        let name: HeaderName = name.parse().map_err(|_| "not the name of a header")?;
-        if RESERVED.contains(&name.as_str()) {
-            return Err("the load generator sets this header itself".to_owned());
-        }
-        HeaderValue::from_str(value)
-            .map_err(|_| "the value contains a character that headers cannot contain")?;
+        let (name, _) = parse_header(name, value, "load generator")?;
         Ok((name.as_str().to_owned(), value.to_owned()))
     }
 

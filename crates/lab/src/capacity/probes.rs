@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lab_model::metrics::{Metric, Selector};
-use lab_model::plan::lint::{check_samples, count_samples};
+use lab_model::plan::lint::{Warning, check_samples, count_samples};
 use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
 use lab_model::plan::{Model, Plan, Scenario, Stage};
 use lab_model::results::Quantiles;
@@ -78,11 +78,9 @@ impl Probes {
         };
         // The plan's warnings about too few calls are removed, because the number of calls depends
         // on the rate of a probe.
-        let mut few_calls_warnings = Vec::new();
-        check_samples(plan, &mut few_calls_warnings);
         let mut plan = plan.clone();
-        plan.warnings.retain(|warning| !few_calls_warnings.contains(warning));
-        let warnings = plan.warnings.clone();
+        plan.warnings.retain(|warning| !matches!(warning, Warning::FewSamples(_)));
+        let warnings = plan.warnings.iter().map(ToString::to_string).collect();
         let mut probes = Probes { shares: shares.collect(), plan, settings, warnings };
         probes.remove_stages();
         Ok(probes)
@@ -169,11 +167,9 @@ impl Probes {
     pub(super) fn probe(&self, kind: Kind, rate: f64) -> Arc<Plan> {
         let mut plan = self.plan_at_rate(rate, self.duration(kind, rate));
         plan.warmup = plan.capacity.probe_warmup;
-        let mut few_calls_warnings = Vec::new();
         if kind != Kind::Baseline {
-            check_samples(&plan, &mut few_calls_warnings);
+            plan.warnings.extend(check_samples(&plan));
         }
-        plan.warnings.extend(few_calls_warnings);
         Arc::new(plan)
     }
 

@@ -127,8 +127,13 @@ impl RunData<'_> {
                 transaction_findings.unwrap_or_default(),
             ]
             .concat(),
-            warnings: [sentences(&judgement.warnings), self.warnings, plan.warnings.clone()]
-                .concat(),
+            warnings: [
+                sentences(&judgement.warnings),
+                self.warnings,
+                // The plan's warnings are last, so that `weir load` can omit them.
+                sentences(&plan.warnings),
+            ]
+            .concat(),
             few_calls: judgement.warnings.iter().flat_map(Reason::methods_with_few_calls).collect(),
             overall,
             methods,

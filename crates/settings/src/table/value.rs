@@ -26,7 +26,7 @@ pub use scalars::{
     AnyString, Bool, Bytes, Duration, File, Integer, Name, NonEmptyString, Number, Secret,
     SecretText, UnsignedInteger, format_bytes, format_duration, parse_duration,
 };
-pub use tables::{List, Listed, Map, Named, Once, Pair, Pairs};
+pub use tables::{List, Listed, Map, Named, Once, Pair, Pairs, parse_header};
 pub use variables::{Variable, Variables};
 
 /// The type of a key's value.

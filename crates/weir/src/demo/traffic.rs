@@ -1,5 +1,5 @@
 //! Sends a demo's calls at a fixed rate (open loop) and measures latency from the scheduled time.
-//! `calls.rs` generates the calls, `client.rs` sends one request, and `judge.rs` verifies results.
+//! `calls.rs` generates the calls, and `judge.rs` verifies results.
 //!
 //! Clients are plain threads. A sleeping thread wakes at most about 0.1 ms late. The timer of an
 //! event loop may fire 1 ms late, which is longer than a cache hit takes.
@@ -14,10 +14,10 @@ use hdrhistogram::Histogram;
 use parking_lot::{Mutex, MutexGuard};
 use simnode::world::World;
 use tokio::time::Instant;
+use ureq::Agent;
 use wire::response::{Outcome, parse_response};
 
 use super::calls::{Call, CallKind, generate};
-use super::client::Client;
 use super::judge::{Evidence, JudgeSender, RESPONSE_DEPTH_MAX};
 
 /// Calls per second through the gateway. Two cores are enough for the whole demo at this rate.
@@ -32,6 +32,10 @@ const DIRECT_RATE: u32 = 50;
 const DIRECT_CONNECTIONS: usize = 4;
 /// Maximum number of errors that are reported with their text. All errors are counted.
 const ERROR_SAMPLES_MAX: usize = 5;
+/// Timeout of a call. The gateway's default deadline of 30 s ends first.
+const TIMEOUT: Duration = Duration::from_secs(40);
+/// Maximum size of a response body in bytes. All responses of the demo are smaller.
+const BODY_BYTES_MAX: u64 = 16 << 20;
 /// Upper bound of the histograms: longer than every deadline.
 const LATENCY_MAX: Duration = Duration::from_secs(120);
 
@@ -166,7 +170,21 @@ impl TrafficState {
     #[allow(clippy::disallowed_methods)] // The client sleeps on its own thread.
     fn run_client(&self, stream_index: usize, client: u64, judge: Option<JudgeSender>) {
         let CallStream { target, stream, rate, next_index, sent } = &self.streams[stream_index];
-        let mut http = Client::new(*target);
+        let url = format!("http://{target}/");
+        // Each client has an agent of its own, and so one persistent connection. An agent never
+        // retries, so that every failure counts.
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .proxy(None)
+            .timeout_global(Some(TIMEOUT))
+            .build()
+            .new_agent();
+        let post = |request: &str| {
+            let request_head = agent.post(&url).header("content-type", "application/json");
+            let mut response = request_head.send(request)?;
+            let body = response.body_mut().with_config().limit(BODY_BYTES_MAX).read_to_vec()?;
+            Ok((response.status().as_u16(), body))
+        };
         loop {
             let index = next_index.fetch_add(1, Ordering::Relaxed);
             let offset = Duration::from_secs(1).mul_f64(index as f64 / f64::from(*rate));
@@ -185,14 +203,15 @@ impl TrafficState {
             }
             sent.fetch_add(1, Ordering::Relaxed);
             let due_call = DueCall { index, scheduled, was_idle: idle_time.is_some(), client };
-            self.send(&mut http, stream_index, call, &due_call, judge.as_ref());
+            self.send(&post, stream_index, call, &due_call, judge.as_ref());
         }
     }
 
-    /// Sends one call, records its latency and passes the response to the judge.
+    /// Sends one call, records its latency and passes the response to the judge. `post` sends a body
+    /// and returns the status and body of the response.
     fn send(
         &self,
-        http: &mut Client,
+        post: &impl Fn(&str) -> Result<(u16, Vec<u8>), ureq::Error>,
         stream_index: usize,
         call: Call,
         due_call: &DueCall,
@@ -203,18 +222,18 @@ impl TrafficState {
         let request =
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
         let sent = Instant::now();
-        let response = http.post(&request);
+        let response = post(&request);
         let received = Instant::now();
-        let body = response.map_err(|error| format!("{error:#}")).and_then(|response| {
-            let body_text = || String::from_utf8_lossy(&response.body).into_owned();
-            match parse_response(&response.body, RESPONSE_DEPTH_MAX) {
-                Ok(parsed) if response.status == 200 && parsed.id == id.to_string().as_bytes() => {
+        let body = response.map_err(|error| error.to_string()).and_then(|(status, body)| {
+            let body_text = || String::from_utf8_lossy(&body).into_owned();
+            match parse_response(&body, RESPONSE_DEPTH_MAX) {
+                Ok(parsed) if status == 200 && parsed.id == id.to_string().as_bytes() => {
                     match parsed.outcome {
-                        Outcome::Result(_) => Ok(response.body),
+                        Outcome::Result(_) => Ok(body),
                         Outcome::Error { .. } => Err(body_text()),
                     }
                 }
-                _ => Err(format!("status {}: {}", response.status, body_text())),
+                _ => Err(format!("status {status}: {}", body_text())),
             }
         });
         let mut measurements = self.measurements.lock();

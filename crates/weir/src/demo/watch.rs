@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::client::Client;
 use super::nodes::NAMES;
+use crate::control;
 
 #[cfg(test)]
 mod tests;
@@ -130,7 +130,7 @@ impl Chain {
 
 /// Watches one gateway.
 pub(super) struct Watch {
-    client: Client,
+    admin: SocketAddr,
     /// Number of the gateway's head at the start. `None` if the gateway had no head.
     first_head: Option<u64>,
     pub(super) status: Status,
@@ -140,15 +140,14 @@ pub(super) struct Watch {
 impl Watch {
     /// Reads the status for the first time.
     pub(super) fn start(admin: SocketAddr) -> Result<Watch> {
-        let mut client = Client::new(admin);
-        let status = read_status(&mut client)?;
+        let status = read_status(admin)?;
         let first_head = status.chains[0].head.map(|head| head.number);
-        Ok(Watch { client, first_head, status, events: Vec::new() })
+        Ok(Watch { admin, first_head, status, events: Vec::new() })
     }
 
     /// Reads the status and adds the changes to the timeline.
     pub(super) fn poll(&mut self, since_start: Duration) -> Result<()> {
-        let status = read_status(&mut self.client)?;
+        let status = read_status(self.admin)?;
         for text in describe_changes(&self.status.chains[0], &status.chains[0]) {
             self.add_event(since_start, Cause::Weir, text);
         }
@@ -171,10 +170,9 @@ impl Watch {
     }
 }
 
-fn read_status(client: &mut Client) -> Result<Status> {
-    let response = client.get("/status").context("cannot read the gateway's status")?;
-    ensure!(response.status == 200, "the gateway's /status responds {}", response.status);
-    let status: Status = serde_json::from_slice(&response.body)
+fn read_status(admin: SocketAddr) -> Result<Status> {
+    let status = control::read_status(admin).context("cannot read the gateway's status")?;
+    let status: Status = serde_json::from_value(status)
         .context("the gateway's status does not have the expected form")?;
     ensure!(
         status.chains.len() == 1 && status.chains[0].upstreams.len() == NAMES.len(),

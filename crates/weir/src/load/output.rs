@@ -153,7 +153,11 @@ impl Output {
     pub(super) fn print(&self, result: &RunResult, totals: &Totals, plan: &Plan) {
         if self.json.as_deref() != Some(Path::new("-")) {
             let mut result = result.clone();
-            result.warnings.retain(|warning| self.quiet || !plan.warnings.contains(warning));
+            if !self.quiet {
+                // The plan's warnings are the last ones of a result.
+                let others = result.warnings.len().saturating_sub(plan.warnings.len());
+                result.warnings.truncate(others);
+            }
             let report = Report::run(&result, totals, &plan.methods);
             println!("{}", report.text(stdout_colour()).trim_end());
         }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use lab::report::{self, RESULT_FILES};
 use lab::run::Stop;
@@ -230,13 +230,7 @@ impl LoadStudy {
             () if self.markdown => print!("{}", report.markdown()),
             () => print!("{}", report.text(stdout_colour())),
         }
-        if let Some(dir) = self.folder.path() {
-            let written = load::write(dir, result)
-                .with_context(|| format!("cannot write the result to {}", dir.display()))?;
-            if !self.quiet {
-                written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
-            }
-        }
+        self.folder.write(self.quiet, |dir| load::write(dir, result))?;
         self.ci.write(&load::checks(result), &report)
     }
 }

@@ -61,10 +61,10 @@ fn texts_of_each_type() {
 
 #[test]
 fn headers_are_sensitive_and_reserved_headers_are_rejected() {
-    let (name, value) = parse_header("X-Api-Key", "secret").unwrap();
+    let (name, value) = Header::parse("X-Api-Key", "secret").unwrap();
     assert_eq!(name, "x-api-key");
     assert_eq!(format!("{value:?}"), "Sensitive");
     for (name, value) in [("Host", "x"), ("content-length", "1"), ("a b", "x"), ("x", "a\nb")] {
-        assert!(parse_header(name, value).is_err(), "{name}");
+        assert!(Header::parse(name, value).is_err(), "{name}");
     }
 }

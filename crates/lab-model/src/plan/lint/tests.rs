@@ -5,7 +5,8 @@ use crate::plan;
 
 /// Returns the warnings about a plan.
 fn warnings_of(text: &str) -> Vec<String> {
-    plan::read(text, "t", &[]).unwrap_or_else(|problems| panic!("{problems}")).warnings
+    let plan = plan::read(text, "t", &[]).unwrap_or_else(|problems| panic!("{problems}"));
+    plan.warnings.iter().map(ToString::to_string).collect()
 }
 
 /// Returns the warnings about a plan with these thresholds, in which `eth_getLogs` has `weight` of

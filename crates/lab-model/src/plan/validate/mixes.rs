@@ -9,6 +9,7 @@ use settings::{
     Diagnostics, Input, Key, Location, Report, Scalar, TEXT_BYTES_MAX, not_found_message,
 };
 
+use super::super::lint::Warning;
 use super::super::requests::{self, METHODS_MAX, Methods};
 use super::super::tables::{CallTable, MixTable, PlanFile, ScenarioTable, StepKeys, StepTable};
 use super::super::{Environment, Mix, Step, Template, WeightedCall, shipped, transactions};
@@ -25,7 +26,7 @@ pub(super) struct Mixes {
     /// The mixes that scenarios use, in the order of their indexes.
     pub(super) used: Vec<Mix>,
     /// Warnings about likely mistakes.
-    pub(super) warnings: Vec<String>,
+    pub(super) warnings: Vec<Warning>,
 }
 
 impl Mixes {
@@ -50,7 +51,8 @@ impl Mixes {
             let methods = if is_used { &mut *methods } else { &mut unused_methods };
             let mix = MixReader { environment, methods, report }.read_mix_or_file(name, table);
             if !is_used {
-                mixes.warnings.push(format!("no scenario names the mix {name}"));
+                let text = format!("no scenario names the mix {name}");
+                mixes.warnings.push(Warning::Other(text));
             }
             mixes.defined.push((name.clone(), mix));
         }

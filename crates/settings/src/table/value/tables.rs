@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
+use http::{HeaderName, HeaderValue};
 use serde_json::{Value as Json, json};
 
 use super::ValueType;
@@ -322,4 +323,25 @@ impl<T: Table> ValueType for Listed<T> {
     fn table() -> Option<TableDoc> {
         Some(T::doc().with_heading(|key| format!("[[{key}]]")))
     }
+}
+
+/// Parses a header. `sender` is the program that sends the header, such as `gateway`.
+///
+/// # Errors
+/// Describes an invalid name or value, or a header that the sender sets itself.
+pub fn parse_header(
+    name: &str,
+    value: &str,
+    sender: &str,
+) -> Result<(HeaderName, HeaderValue), String> {
+    // These headers frame the message or name the host.
+    const SET_BY_SENDER: [&str; 6] =
+        ["host", "content-length", "transfer-encoding", "connection", "content-type", "upgrade"];
+    let name: HeaderName = name.parse().map_err(|_| "not the name of a header")?;
+    if SET_BY_SENDER.contains(&name.as_str()) {
+        return Err(format!("the {sender} sets this header itself"));
+    }
+    let value = HeaderValue::from_str(value)
+        .map_err(|_| "the value contains a character that is not allowed in a header")?;
+    Ok((name, value))
 }
