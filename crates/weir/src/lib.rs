@@ -29,6 +29,7 @@ mod key;
 mod load;
 mod logs;
 mod node;
+mod nodes;
 mod out;
 mod probe;
 mod ready;

@@ -62,7 +62,7 @@ const FOLDERS: &[LayeredFolder] = &[
             &["analysis"],
             &["wording"],
             &["fingerprint", "self_check", "target", "variant"],
-            &["import", "inclusion", "reference"],
+            &["capabilities", "import", "inclusion", "reference"],
             &["run"],
             &["capacity", "compare", "equal", "probe"],
             &["assessment"],
@@ -244,7 +244,7 @@ const FOLDERS: &[LayeredFolder] = &[
         path: "crates/weir/src",
         layers: &[
             &["ci", "exit_code", "out", "print", "source", "terminal", "variant"],
-            &["stop"],
+            &["nodes", "stop"],
             &["control", "load", "serve"],
             &[
                 "capacity",

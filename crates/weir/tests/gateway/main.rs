@@ -14,6 +14,7 @@ mod alerts;
 mod bad_input;
 mod causal;
 mod chart;
+mod check_connect;
 mod client_address;
 mod clients;
 mod conformance;

@@ -134,6 +134,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         Ends(&[0], &["\"result\":\"0x"]),
     ),
     ("weir check gateway.toml", &[], Ends(&[0], &["gateway.toml"])),
+    ("weir check gateway.toml --connect", &[], Ends(&[0, 2], &["UPSTREAM"])),
     ("./weir check gateway.toml", &[("./", "")], Ends(&[0], &["gateway.toml"])),
     (
         "weir check gateway.toml && weir reload",
