@@ -254,6 +254,7 @@ const FOLDERS: &[LayeredFolder] = &[
                 "cordon",
                 "demo",
                 "diff",
+                "discover",
                 "equal",
                 "explain",
                 "index",

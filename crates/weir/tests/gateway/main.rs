@@ -20,6 +20,7 @@ mod clients;
 mod conformance;
 mod cordon;
 mod dashboard;
+mod discover;
 mod explain;
 mod failover;
 mod filters;
