@@ -6,8 +6,10 @@ use std::process::{Command, Stdio};
 
 use gateway::config::Config;
 use gateway::runtime::Gateway;
+use simnode::node::settings::{Fault, FaultRule};
 use simnode::schedule::WorldOptions;
 use test_support::port::ReservedPort;
+use test_support::postgres::Postgres;
 
 use crate::support::authority::{Authority, ConfigFiles, KeyType};
 use crate::support::harness::{
@@ -114,6 +116,8 @@ fn upstreams_that_cannot_be_used_are_errors() {
     let [good] = runtime.nodes(["good"]);
     let other_world = static_world(WorldOptions { chain_id: 77, ..WorldOptions::default() });
     let other = runtime.node("other", &other_world);
+    let hung = runtime.node("hung", &other_world);
+    hung.set_fault(FaultRule::always(Fault::Hang));
     let key = "[[key]]\nname = \"alice\"\nsecret = \"weir_alice_0123456789abcdef\"\n";
     let keyed = TestGateway::start(&format!("{key}{}", good.to_toml("")));
     let refused_key = "weir_wrong_0123456789abcdef";
@@ -122,6 +126,7 @@ fn upstreams_that_cannot_be_used_are_errors() {
         CHAIN,
         &good.to_toml(""),
         &other.to_toml(""),
+        &hung.to_toml(""),
         &upstream_toml(
             "keyed",
             &format!("http://{}", keyed.address),
@@ -129,9 +134,8 @@ fn upstreams_that_cannot_be_used_are_errors() {
         ),
         &upstream_toml("dead", &format!("http://{}", dead.address), ""),
         &upstream_toml("nowhere", "http://node.invalid:8545", ""),
-        "[tracing]\nendpoint = \"http://",
-        &dead.address.to_string(),
-        "\"\n",
+        &format!("[tracing]\nendpoint = \"http://{}\"\n", dead.address),
+        &format!("[index]\ndb = \"postgres://weir@{}/chain\"\n", dead.address),
     ]
     .concat();
     let checked = Checked::run(&mut ConfigFiles::new(), &config);
@@ -147,9 +151,12 @@ fn upstreams_that_cannot_be_used_are_errors() {
     has_problem("keyed", "it refuses the key or token: HTTP status 401: ");
     has_problem("dead", &format!("nothing listens on port {}", dead.address.port()));
     has_problem("nowhere", "the name \"node.invalid\" has no address");
+    has_problem("hung", "it accepts connections, but did not respond within 3s");
+    let database = format!("error: index postgres://***@{}/chain: ", dead.address);
+    assert!(problems.iter().any(|problem| problem.starts_with(&database)), "{}", checked.text);
     let collector = format!("error: collector http://{}: ", dead.address);
     assert!(problems.iter().any(|problem| problem.starts_with(&collector)), "{}", checked.text);
-    assert_eq!((problems.len(), checked.exit_code), (5, 2), "{}", checked.text);
+    assert_eq!((problems.len(), checked.exit_code), (7, 2), "{}", checked.text);
     for text in [&checked.text, &checked.errors] {
         assert!(!text.contains(refused_key), "{text}");
     }
@@ -234,6 +241,23 @@ fn a_redis_is_asked_too() {
     assert!(checked.text.contains("error: redis redis://***@127.0.0.1:"), "{}", checked.text);
     assert!(checked.text.contains("WRONGPASS"), "{}", checked.text);
     assert!(!checked.text.contains("wrong-password"), "{}", checked.text);
+}
+
+#[test]
+fn a_database_is_asked_too() {
+    let Some(postgres) = Postgres::start() else { return };
+    let runtime = NodeRuntime::start();
+    let [node] = runtime.nodes(["node"]);
+    let config = |more: &str| {
+        let database = postgres.url("checked");
+        [CHAIN, &node.to_toml(""), &format!("[index]\ndb = \"{database}\"\n{more}")].concat()
+    };
+    let checked = Checked::run(&mut ConfigFiles::new(), &config("follow = true\n"));
+    assert_eq!(checked.exit_code, 0, "{}", checked.text);
+    assert!(checked.text.contains("weir serve creates the index"), "{}", checked.text);
+    let checked = Checked::run(&mut ConfigFiles::new(), &config(""));
+    assert_eq!(checked.exit_code, 2, "{}", checked.text);
+    assert!(checked.text.contains("there is no index in this schema"), "{}", checked.text);
 }
 
 #[test]
