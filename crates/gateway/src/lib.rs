@@ -45,6 +45,8 @@ mod trace;
 mod upstream;
 
 pub use cache::index;
+pub use cache::redis::check_redis;
 pub use downstream::explain;
 pub use runtime::error::Error;
+pub use trace::export::check_collector;
 pub use upstream::connector::MemoryConnector;

@@ -7,6 +7,7 @@
 
 pub mod analysis;
 pub mod assessment;
+pub mod capabilities;
 pub mod capacity;
 pub mod compare;
 pub mod equal;

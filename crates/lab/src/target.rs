@@ -221,7 +221,7 @@ pub struct ProbeResult {
 pub fn detect_family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> {
     resolve(target)?;
     let client = Client::new(target, tls)?;
-    let identity = Identity::query(&client)?;
+    let identity = Identity::query(&mut |method| client.call(method, "[]"))?;
     identity.family().ok_or_else(|| identity.unknown_family_fault(target))
 }
 
@@ -250,7 +250,7 @@ pub(crate) fn probe_with(client: &Client, plan: &Plan) -> Result<ProbeResult, Ta
     let may_be_unidentified =
         !needs_data && (target.family.is_some() || sends_recorded_requests(plan));
     let mut warnings = Vec::new();
-    let identity = match Identity::query(client) {
+    let identity = match Identity::query(&mut |method| client.call(method, "[]")) {
         Ok(identity) => identity,
         Err(TargetFault {
             reason: reason @ (Reason::NotJsonRpc { .. } | Reason::Limited { .. }),
@@ -308,7 +308,7 @@ pub(crate) fn identify(
 ) -> Result<(Client, TargetFacts, Family), TargetFault> {
     resolve(target)?;
     let client = Client::new(target, tls)?;
-    let identity = Identity::query(&client)?;
+    let identity = Identity::query(&mut |method| client.call(method, "[]"))?;
     let family = target.family.or_else(|| identity.family());
     let family = family.ok_or_else(|| identity.unknown_family_fault(target))?;
     let mut facts = identity.into_facts(target, Some(family));
@@ -354,42 +354,46 @@ pub(crate) fn resolve(target: &Target) -> Result<Vec<SocketAddr>, TargetFault> {
 /// (<https://docs.harmony.one/home/developers/network-and-faucets>).
 const HARMONY_CHAIN_IDS: std::ops::Range<u64> = 1_666_600_000..1_666_990_000;
 
+/// A function that calls a method without parameters.
+type CallWithoutParams<'a> = dyn FnMut(&'static str) -> Result<Reply, TargetFault> + 'a;
+
 /// The replies to the calls that identify a target's family of methods.
 #[derive(Clone, Debug, Default)]
-struct Identity {
+pub(crate) struct Identity {
     /// Client version; `None` if the target does not return one.
-    client: Option<String>,
+    pub(crate) client: Option<String>,
     /// Chain id as the target wrote it; `None` if the target does not return one.
-    chain_id: Option<String>,
+    pub(crate) chain_id: Option<String>,
     /// Methods that returned a result.
     supported: Vec<&'static str>,
     /// Descriptions of the replies with `null` or an error, for the message of a fault.
-    rejections: Vec<String>,
+    pub(crate) rejections: Vec<String>,
 }
 
 impl Identity {
-    /// Identifies a target. Calls only as many methods as it needs to determine the family.
-    fn query(client: &Client) -> Result<Identity, TargetFault> {
+    /// Identifies a target. Calls only as many methods as it needs to determine the family. `call`
+    /// calls a method without parameters.
+    pub(crate) fn query(call: &mut CallWithoutParams<'_>) -> Result<Identity, TargetFault> {
         let mut identity = Identity::default();
         let to_text = |value: serde_json::Value| match value {
             serde_json::Value::String(text) => text,
             other => other.to_string(),
         };
-        identity.client = identity.call(client, "web3_clientVersion")?.map(to_text);
-        identity.chain_id = identity.call(client, "eth_chainId")?.map(to_text);
+        identity.client = identity.call(call, "web3_clientVersion")?.map(to_text);
+        identity.chain_id = identity.call(call, "eth_chainId")?.map(to_text);
         // A Harmony node supports Ethereum's methods too, so this call is made even if Ethereum's
         // methods succeeded.
-        identity.call(client, "hmyv2_blockNumber")?;
+        identity.call(call, "hmyv2_blockNumber")?;
         if identity.supported.is_empty() || identity.chain_id.is_none() {
-            identity.call(client, "eth_blockNumber")?;
+            identity.call(call, "eth_blockNumber")?;
         }
         if identity.supported.is_empty()
-            && let Some(network) = identity.call(client, "getnetworkinfo")?
+            && let Some(network) = identity.call(call, "getnetworkinfo")?
         {
             identity.client = network.get("subversion").cloned().map(to_text);
         }
         if identity.supported.is_empty() || identity.supported == ["getnetworkinfo"] {
-            identity.call(client, "getblockcount")?;
+            identity.call(call, "getblockcount")?;
         }
         Ok(identity)
     }
@@ -398,10 +402,10 @@ impl Identity {
     /// if the target returned `null` or an error.
     fn call(
         &mut self,
-        client: &Client,
+        call: &mut CallWithoutParams<'_>,
         method: &'static str,
     ) -> Result<Option<serde_json::Value>, TargetFault> {
-        match client.call(method, "[]")? {
+        match call(method)? {
             Reply::Result(value) if !value.is_null() => {
                 self.supported.push(method);
                 Ok(Some(value))
@@ -426,7 +430,7 @@ impl Identity {
     ///
     /// Harmony nodes support Ethereum's methods too, and other nodes may support some of Harmony's.
     /// In both cases the client version and the chain id decide.
-    fn family(&self) -> Option<Family> {
+    pub(crate) fn family(&self) -> Option<Family> {
         let is_harmony_client = self
             .client
             .as_ref()

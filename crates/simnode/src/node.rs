@@ -299,6 +299,14 @@ impl Node {
         out: &mut Vec<u8>,
     ) -> Result<(), u64> {
         out.push(b'[');
+        if settings.keeping.batch_calls_max.is_some_and(|calls_max| calls.len() > calls_max) {
+            // geth `rpc/handler.go`: `respondWithBatchTooLarge` responds to the first call alone.
+            let first_id = calls.iter().flatten().find_map(|call| call.id).unwrap_or(b"null");
+            let error = RpcError::new(-32600, "batch too large").to_json();
+            wire::response::write_error_raw(out, first_id, &error);
+            out.push(b']');
+            return Ok(());
+        }
         for (index, call) in calls.iter().enumerate() {
             let previous_end = out.len();
             // The output starts with `[`. A longer output has at least one response.

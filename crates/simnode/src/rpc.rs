@@ -92,6 +92,8 @@ pub struct Retention {
     /// Number of blocks below the head whose transactions the node finds by their hash; `None` for
     /// all blocks. Older transactions are `null` by hash.
     pub transaction_index_blocks: Option<u64>,
+    /// Maximum number of calls in one batch; `None` for no maximum.
+    pub batch_calls_max: Option<usize>,
 }
 
 /// The response of a node to a call for the block at a skipped height.

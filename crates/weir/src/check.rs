@@ -16,6 +16,7 @@ use crate::exit_code::EXIT_FAULTY;
 use crate::source;
 
 mod addresses;
+mod connections;
 mod mistakes;
 
 /// Check a gateway configuration, a load plan or a study
@@ -25,6 +26,12 @@ mod mistakes;
 /// started, and no upstream is called; host names of upstreams are resolved, because one with several
 /// addresses counts as one upstream.
 ///
+/// With --connect, a gateway's upstreams are asked too, all at once and for at most ten seconds, with
+/// at most 25 calls each: whether they are reachable and accept the key, their chain id, head, client
+/// and state of old blocks, subscriptions over a WebSocket, and the methods debug_traceBlockByNumber
+/// (debug), trace_block (trace), eth_getBlockReceipts (receipts) and eth_getProof (proof). So are the
+/// Redis, the PostgreSQL of the index and the collector of traces, if the file has them.
+///
 /// For a plan it also prints what a run would do: stages, iterations and requests, mean and peak
 /// rate, and each method's share of all calls. It warns about failures that the run could not
 /// reveal, such as a method that fails completely without breaking a threshold.
@@ -32,11 +39,13 @@ mod mistakes;
 #[command(after_long_help = "\
 Examples:
   weir check gateway.toml
+  weir check gateway.toml --connect
   weir check gateway.toml && weir reload
   weir check studies/somnia.toml --set load_percent=11
   weir check studies/page-cache.toml
 
-Exit codes: 0 valid, possibly with warnings; 2 faulty or not readable.")]
+Exit codes: 0 valid, possibly with warnings; 2 faulty or not readable, or with --connect an upstream
+or another server cannot be used.")]
 pub(crate) struct Check {
     /// Gateway configuration, plan or study (docs/config.md, docs/plan.md and docs/studies.md list
     /// all keys)
@@ -46,6 +55,10 @@ pub(crate) struct Check {
     /// Set a variable of the plan, or of the plans of a load study; may be repeated
     #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::parse_variable)]
     set: Vec<(String, f64)>,
+
+    /// Ask the upstreams and other servers of a gateway configuration whether they can be used
+    #[arg(long, conflicts_with = "set")]
+    connect: bool,
 }
 
 impl Check {
@@ -54,6 +67,12 @@ impl Check {
         let kind = text.as_ref().and_then(|text| KINDS.iter().find(|kind| (kind.is_file)(text)));
         // `--set` applies to plans and to studies with variables.
         let kind = kind.filter(|kind| kind.has_variables || self.set.is_empty());
+        let is_gateway = kind.is_none() && !text.as_ref().is_some_and(|text| plan::is_plan(text));
+        if self.connect && !is_gateway {
+            let file = self.file.display();
+            eprintln!("--connect is for gateway configurations, and {file} is not one");
+            return ExitCode::from(EXIT_FAULTY);
+        }
         match (&text, kind) {
             (Some(text), Some(kind)) => check_study(&self.file, kind, text, &self.set),
             (Some(text), None) if plan::is_plan(text) => check_plan(&self.file, text, &self.set),
@@ -65,7 +84,7 @@ impl Check {
                 ExitCode::from(EXIT_FAULTY)
             }
             // An unreadable file goes to `check_gateway`, which reports it.
-            _ => check_gateway(&self.file),
+            _ => check_gateway(&self.file, self.connect),
         }
     }
 }
@@ -92,7 +111,8 @@ fn check_study(file: &Path, kind: &Kind, text: &str, variables: &[(String, f64)]
     }
 }
 
-fn check_gateway(file: &Path) -> ExitCode {
+/// Checks a gateway configuration, and its servers if `connect` is true.
+fn check_gateway(file: &Path, connect: bool) -> ExitCode {
     let config = match Config::from_file(file) {
         Ok(config) => config,
         Err(faults) => return report_faults(&faults),
@@ -104,7 +124,12 @@ fn check_gateway(file: &Path) -> ExitCode {
     found.extend(mistakes::find_warnings(&config));
     print_warnings(&found);
     let warnings = config.warnings.list.len() + found.len();
-    report_valid(file, warnings, &source::summarize(&config))
+    let code = report_valid(file, warnings, &source::summarize(&config));
+    let folder = file.parent().unwrap_or(Path::new(""));
+    if connect && !connections::check(&config, folder) {
+        return ExitCode::from(EXIT_FAULTY);
+    }
+    code
 }
 
 fn print_warnings(warnings: &[impl Display]) {

@@ -22,6 +22,7 @@ mod control;
 mod cordon;
 mod demo;
 mod diff;
+mod discover;
 mod equal;
 mod exit_code;
 mod explain;
@@ -30,6 +31,7 @@ mod key;
 mod load;
 mod logs;
 mod node;
+mod nodes;
 mod out;
 mod probe;
 mod ready;
@@ -78,6 +80,8 @@ enum Command {
     Demo(demo::Demo),
     Serve(serve::Serve),
     Check(check::Check),
+    // Measures nodes and writes a configuration for them.
+    Discover(discover::Discover),
     Diff(diff::Diff),
     Reload(control::Reload),
     Upgrade(control::Upgrade),
@@ -126,6 +130,7 @@ pub fn run() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => Ok(check.run()),
+        Command::Discover(discover) => discover.run(),
         Command::Diff(diff) => Ok(diff.run()),
         Command::Reload(reload) => reload.run(),
         Command::Upgrade(upgrade) => upgrade.run(),

@@ -62,7 +62,7 @@ const FOLDERS: &[LayeredFolder] = &[
             &["analysis"],
             &["wording"],
             &["fingerprint", "self_check", "target", "variant"],
-            &["import", "inclusion", "reference"],
+            &["capabilities", "import", "inclusion", "reference"],
             &["run"],
             &["capacity", "compare", "equal", "probe"],
             &["assessment"],
@@ -246,7 +246,7 @@ const FOLDERS: &[LayeredFolder] = &[
         path: "crates/weir/src",
         layers: &[
             &["ci", "exit_code", "out", "print", "source", "terminal", "variant"],
-            &["stop"],
+            &["nodes", "stop"],
             &["control", "load", "serve"],
             &[
                 "capacity",
@@ -257,6 +257,7 @@ const FOLDERS: &[LayeredFolder] = &[
                 "cordon",
                 "demo",
                 "diff",
+                "discover",
                 "equal",
                 "explain",
                 "index",

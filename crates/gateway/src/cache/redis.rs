@@ -60,6 +60,7 @@ mod script;
 mod value;
 pub(crate) mod zones;
 
+pub use client::check_redis;
 use client::{RedisClient, Role};
 use value::Value;
 

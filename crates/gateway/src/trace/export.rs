@@ -85,7 +85,7 @@ impl SpanSender<'_> {
         let span_count = batch.len() as u64;
         let mut backoff = BACKOFF_MIN;
         for attempt in 1.. {
-            match self.post(&body) {
+            match post(&self.agent, &self.queues.config, &body) {
                 Ok(rejected) => {
                     self.is_failing = false;
                     let rejected = rejected.min(span_count);
@@ -108,33 +108,41 @@ impl SpanSender<'_> {
             backoff *= 2;
         }
     }
+}
 
-    /// Sends a request once. Returns the number of spans that the collector rejected.
-    fn post(&self, body: &[u8]) -> Result<u64, ExportError> {
-        let config = &self.queues.config;
-        let request = self.agent.post(build_url(config));
-        let mut request = request.header("content-type", "application/x-protobuf");
-        if let Some(authorization) = config.endpoint.authorization() {
-            request = request.header("authorization", authorization);
-        }
-        for (name, value) in &config.headers {
-            request = request.header(name, value);
-        }
-        let to_error =
-            |error: ureq::Error| ExportError { reason: error.to_string(), may_retry: true };
-        let mut response = request.send(body).map_err(to_error)?;
-        let status = response.status().as_u16();
-        let reader = response.body_mut().with_config().limit(RESPONSE_BYTES_MAX);
-        let response_body = reader.read_to_vec().map_err(to_error)?;
-        match status {
-            200..=299 => Ok(otlp::rejected_spans(&response_body)),
-            _ => Err(ExportError {
-                reason: format!("the collector responded with status {status}"),
-                // OTLP/HTTP allows a retry after these statuses.
-                may_retry: matches!(status, 429 | 502 | 503 | 504),
-            }),
-        }
+/// Sends a request once. Returns the number of spans that the collector rejected.
+fn post(agent: &ureq::Agent, config: &Tracing, body: &[u8]) -> Result<u64, ExportError> {
+    let request = agent.post(build_url(config));
+    let mut request = request.header("content-type", "application/x-protobuf");
+    if let Some(authorization) = config.endpoint.authorization() {
+        request = request.header("authorization", authorization);
     }
+    for (name, value) in &config.headers {
+        request = request.header(name, value);
+    }
+    let to_error = |error: ureq::Error| ExportError { reason: error.to_string(), may_retry: true };
+    let mut response = request.send(body).map_err(to_error)?;
+    let status = response.status().as_u16();
+    let reader = response.body_mut().with_config().limit(RESPONSE_BYTES_MAX);
+    let response_body = reader.read_to_vec().map_err(to_error)?;
+    match status {
+        200..=299 => Ok(otlp::rejected_spans(&response_body)),
+        _ => Err(ExportError {
+            reason: format!("the collector responded with status {status}"),
+            // OTLP/HTTP allows a retry after these statuses.
+            may_retry: matches!(status, 429 | 502 | 503 | 504),
+        }),
+    }
+}
+
+/// Sends a request without spans to the collector.
+///
+/// # Errors
+/// The reason why the collector cannot be reached, or its status.
+pub fn check_collector(config: &Tracing) -> Result<(), String> {
+    let body = otlp::encode(&config.service_name, &[]);
+    let rejected = post(&build_agent(config), config, &body);
+    rejected.map(drop).map_err(|error| error.reason)
 }
 
 /// Returns the URL to which spans are sent. An endpoint without a path gets OTLP's path for spans.

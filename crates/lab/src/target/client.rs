@@ -331,6 +331,17 @@ fn tls_message(error: &std::io::Error) -> Option<String> {
     inner.downcast_ref::<rustls::Error>().map(describe_tls_error)
 }
 
+/// Returns the description of the TLS error in an error of the client library, without advice.
+/// Returns `None` if there is no TLS error.
+pub(crate) fn describe_tls_failure(error: &ureq::Error) -> Option<String> {
+    let error = match error {
+        ureq::Error::Rustls(error) => error,
+        ureq::Error::Io(error) => error.get_ref()?.downcast_ref()?,
+        _ => return None,
+    };
+    Some(wire::tls::describe_error(error))
+}
+
 /// Returns the message for a TLS error. If the certificate is the cause, it includes advice.
 fn describe_tls_error(error: &rustls::Error) -> String {
     let text = wire::tls::describe_error(error);

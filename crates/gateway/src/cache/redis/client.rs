@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fred::prelude::*;
@@ -35,6 +35,9 @@ const RECONNECTS_MAX: u32 = 3;
 const RECONNECT_PAUSE_MS: u32 = 100;
 /// Longest wait of a probe for a connection.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// Longest time of [`check_redis`].
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The purpose of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -288,6 +291,25 @@ async fn record_losses(mut errors: Receiver<(Error, Option<Server>)>, loss: Weak
         loss.is_lost.set(true);
         loss.lost.notify_waiters();
     }
+}
+
+/// Connects to Redis as the gateway does and reads one key. Returns the time of the read.
+///
+/// # Errors
+/// The reason why the gateway cannot use the Redis, in the words of Redis where it responds.
+pub async fn check_redis(config: &config::redis::Redis) -> Result<Duration, String> {
+    let client = builder(config).build().map_err(|error| error.to_string())?;
+    let read = async {
+        let task = client.init().await?;
+        let start = Instant::now();
+        let _value: Value = client.get(format!("{}:probe", config.prefix)).await?;
+        task.abort();
+        Ok(start.elapsed())
+    };
+    let timed_read = tokio::time::timeout(CHECK_TIMEOUT, read).await;
+    let result: Result<Duration, Error> =
+        timed_read.map_err(|_| format!("no response within {CHECK_TIMEOUT:?}"))?;
+    result.map_err(|error| error.to_string())
 }
 
 /// Builds a client with the gateway's settings.

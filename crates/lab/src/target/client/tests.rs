@@ -12,6 +12,13 @@ use lab_model::samples;
 use super::{Client, Reply};
 use crate::target::Reason;
 
+/// Returns true if a request has the end of its body: the brace of a call, or the bracket of a
+/// batch.
+fn has_whole_body(request: &[u8]) -> bool {
+    let is_batch = request.windows(5).any(|bytes| bytes == b"\r\n\r\n[");
+    request.ends_with(if is_batch { b"]" } else { b"}" })
+}
+
 /// A server that sends one response per connection.
 pub(crate) struct Fake {
     port: u16,
@@ -32,8 +39,8 @@ impl Fake {
                 let Ok(mut stream) = stream else { continue };
                 let mut request = Vec::new();
                 let mut chunk = [0; 4096];
-                // A request ends with the brace of its body. A TLS handshake begins with 0x16.
-                while !request.ends_with(b"}") && !request.starts_with(&[0x16]) {
+                // A TLS handshake begins with 0x16.
+                while !has_whole_body(&request) && !request.starts_with(&[0x16]) {
                     match stream.read(&mut chunk) {
                         Ok(length) if length > 0 => request.extend_from_slice(&chunk[..length]),
                         _ => break,

@@ -134,6 +134,17 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         Ends(&[0], &["\"result\":\"0x"]),
     ),
     ("weir check gateway.toml", &[], Ends(&[0], &["gateway.toml"])),
+    ("weir check gateway.toml --connect", &[], Ends(&[0, 2], &["UPSTREAM"])),
+    (
+        "weir discover http://127.0.0.1:8545 http://10.0.0.1:8545",
+        &[("", " --out discovered.toml")],
+        Ends(&[0, 2], &["CHAIN ID"]),
+    ),
+    (
+        "weir discover http://127.0.0.1:8545 --out nodes.toml && weir check nodes.toml",
+        &[],
+        Ends(&[0], &["ok: nodes.toml"]),
+    ),
     ("./weir check gateway.toml", &[("./", "")], Ends(&[0], &["gateway.toml"])),
     (
         "weir check gateway.toml && weir reload",
