@@ -18,6 +18,7 @@ use lab::capabilities::{
 use lab_model::plan::Tls;
 use settings::MASK;
 use settings::url::{NodeUrl, Transport, mask_url};
+use wire::chain_profile;
 use wire::family::Family;
 
 use crate::exit_code::EXIT_FAULTY;
@@ -176,7 +177,10 @@ fn measure_all(addresses: &[Address]) -> Vec<Result<Capabilities, String>> {
 /// Returns the name of the chain of a node.
 fn chain_name(node: &Capabilities) -> String {
     match &node.chain_id {
-        Ok(id) => format!("chain-{id}"),
+        Ok(id) => match chain_profile::find_by_id(*id) {
+            Some(profile) if profile.family == node.family => profile.name.clone(),
+            _ => format!("chain-{id}"),
+        },
         Err(_) => node.family.as_str().to_owned(),
     }
 }
