@@ -41,6 +41,7 @@ pub mod limits;
 pub mod listen_tls;
 pub mod log;
 pub mod overload;
+pub mod provider;
 pub mod quota;
 pub mod redis;
 pub mod redis_url;
@@ -68,6 +69,7 @@ use limits::{Limit, LimitTable, Zone, ZoneTable};
 use listen_tls::{CertificateExpiry, CertificateTable, ListenTls, TlsTable};
 use log::{Log, LogTable};
 use overload::{Overload, OverloadTable};
+use provider::ProviderTable;
 use quota::{Quota, QuotaTable};
 use redis::{Redis, RedisTable};
 use rule::RuleTable;
@@ -88,6 +90,8 @@ settings::table! {
         chain: Named<ChainTable> = empty;
         /// Upstreams.
         upstream: Listed<UpstreamTable> = empty;
+        /// Providers of nodes.
+        provider: Listed<ProviderTable> = empty;
         /// Groups of upstreams that serve certain methods.
         group: Listed<GroupTable> = empty;
         /// Settings for sending a call to an upstream.
@@ -179,7 +183,8 @@ pub struct Config {
     pub used_headers: Vec<Box<str>>,
     /// The chains, at least one. Their names and paths are unique.
     pub chains: Vec<Chain>,
-    /// At least one upstream for each chain, in the order of the file.
+    /// At least one upstream for each chain, in the order of the file. The upstreams of providers
+    /// are last.
     pub upstreams: Vec<Upstream>,
     /// The groups, at least one for each chain. [`Chain::groups`] lists those of a chain.
     pub groups: Vec<Group>,
@@ -352,7 +357,10 @@ fn check(
 ) -> Result<Config, Diagnostics> {
     let folder = context.folder;
     let mut chains = chain::check(&file.chain, &mut report);
-    let upstreams = upstream::check(&file.upstream, folder, &mut chains, &file.chain, &mut report);
+    let mut upstream_tables = (*file.upstream).clone();
+    upstream_tables.extend(provider::expand(&file.provider, &chains, &mut report));
+    let upstreams =
+        upstream::check(&upstream_tables, folder, &mut chains, &file.chain, &mut report);
     let group_defaults = group::GroupDefaults { call: &file.call, overload: &file.overload };
     let groups = group::check(&file.group, &group_defaults, &mut chains, &upstreams, &mut report);
     let tables = access::AccessTables {
@@ -384,7 +392,7 @@ fn check(
         quotas_shared: quota.as_ref().is_some_and(|quota| quota.shared),
     };
     let redis = redis::check(&file.redis, folder, &uses, &mut report);
-    let index = index::check(&file.index, &file.upstream, folder, &chains, &mut report);
+    let index = index::check(&file.index, &upstream_tables, folder, &chains, &mut report);
     let downstream = downstream::check(&file.downstream, &mut report);
     let config = Config {
         server,
@@ -459,7 +467,8 @@ url = \"http://127.0.0.1:8545\"
 - In a string, `${VAR}` is replaced by an environment variable, `${VAR:-default}` by the variable or
   the default, and `${file:PATH}` by the content of a file without its last line break. `$${` is
   replaced by `${`. Relative file names start at the folder of the configuration file.
-- URLs of upstreams and values of headers are secrets: no log, page, metric or message shows them.
+- URLs of upstreams, keys of providers and values of headers are secrets: no log, page, metric or
+  message shows them.
 - `--listen`, `--admin`, `--threads` and `--no-cache` of `weir serve` override the file.
 - `weir reload` applies a changed file to a running gateway. `docs/operating.md` lists what a reload
   keeps.

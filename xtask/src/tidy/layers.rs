@@ -159,7 +159,7 @@ const FOLDERS: &[LayeredFolder] = &[
             &["values"],
             &["access_log", "cache", "chain", "downstream", "health", "listen_tls", "log"],
             &["access", "overload", "server", "upstream"],
-            &["group", "index", "limits", "tracing"],
+            &["group", "index", "limits", "provider", "tracing"],
             &["redis", "rule"],
             &["quota"],
         ],

@@ -138,6 +138,7 @@ fn every_default_and_example_can_be_read() {
     assert_eq!(file, GatewayFile::defaults(""));
     ChainTable::defaults("chain.a");
     UpstreamTable::defaults("upstream");
+    ProviderTable::defaults("provider");
     GroupTable::defaults("group");
     CertificateTable::defaults("certificate");
     ZoneTable::defaults("zone.a");

@@ -467,7 +467,10 @@ fn check_upstream_counts(
         position.path = format!("chain.{}", chain.name);
         match chain.upstreams.as_slice() {
             [] if report.has_errors() => {}
-            [] => report.error(&position, "the chain has no upstream", "at least one [[upstream]]"),
+            [] => {
+                let allowed = "at least one [[upstream]], or a [[provider]] that has the chain";
+                report.error(&position, "the chain has no upstream", allowed);
+            }
             [_] => {
                 let message = "the chain has a single upstream: if it fails, all calls fail";
                 let advice = "a second [[upstream]], possibly with backup = true";
