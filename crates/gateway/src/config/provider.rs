@@ -93,7 +93,7 @@ impl Provider {
         network.map(|(_, name)| name.as_str())
     }
 
-    /// Returns true if a key has the length and the characters of this provider's keys.
+    /// Returns true if a key has the length and the characters of this provider's known keys.
     fn accepts_key(&self, key: &str) -> bool {
         let is_in_part = |part: &String, byte: u8| match part.as_bytes() {
             [first, b'-', last] => (*first..=*last).contains(&byte),
@@ -156,10 +156,10 @@ pub(super) fn expand(
             continue;
         }
         let provider = &providers[ProviderKind::name_of(*table.kind)];
-        let has_valid_key = check_key(table, provider, report);
+        check_key(table, provider, report);
         let has_valid_endpoint = check_endpoint(table, provider, report);
         let selected = select_chains(table, provider, chains, report);
-        if has_valid_key && has_valid_endpoint {
+        if has_valid_endpoint {
             for (chain, network) in selected {
                 upstreams.extend(build_upstream(table, provider, chain, network, report));
             }
@@ -168,14 +168,12 @@ pub(super) fn expand(
     upstreams
 }
 
-/// Returns true if the key has the shape of the provider's keys. Otherwise reports an error.
-fn check_key(table: &ProviderTable, provider: &Provider, report: &mut Report<'_>) -> bool {
-    let is_valid = provider.accepts_key(&table.key);
-    if !is_valid {
-        let message = format!("not a key of {}", ProviderKind::name_of(*table.kind));
-        report.error(&table.key, message, provider.describe_key());
+/// Warns of a key that does not have the shape of the provider's known keys.
+fn check_key(table: &ProviderTable, provider: &Provider, report: &mut Report<'_>) {
+    if !provider.accepts_key(&table.key) {
+        let message = format!("does not look like a key of {}", ProviderKind::name_of(*table.kind));
+        report.warn(&table.key, message, provider.describe_key());
     }
-    is_valid
 }
 
 /// Returns true if the endpoint is set exactly if the provider has endpoints, and has the right
