@@ -1,6 +1,7 @@
 //! Typical use of alloy, over HTTP and over a WebSocket: reads, batches, and events from filters or
 //! subscriptions. alloy reopens a lost WebSocket and subscribes again.
 
+use std::io::Read;
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -86,7 +87,9 @@ async fn over_a_websocket(address: &str, disconnect_address: &str) {
     while logs.next().await.unwrap().block_number.unwrap() <= after {}
 }
 
-/// Makes the proxy between this program and the gateway close all connections.
+/// Makes the proxy between this program and the gateway close all connections. Returns once it has
+/// done so: it then closes this connection too.
 fn disconnect(disconnect_address: &str) {
-    TcpStream::connect(disconnect_address).unwrap();
+    let mut stream = TcpStream::connect(disconnect_address).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
 }
