@@ -424,7 +424,7 @@ impl Node {
         match &self.source {
             Source::Recording(recording) => recording
                 .find(method, call.params.raw())
-                .unwrap_or_else(|| RawReply::from(&client.unsupported(method))),
+                .unwrap_or_else(|| RawReply::from(&wording::not_recorded(method))),
             Source::World(world) => {
                 let mut view = view_of(world, settings, Instant::now());
                 self.route_to_second_backend(settings, method, &mut view);

@@ -2,7 +2,7 @@
 //! or keeps failing calls that others answer. An avoided upstream still gets such a call if no other
 //! one can serve it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,15 +20,21 @@ const REFUSALS_MAX: u32 = 3;
 /// upstream again, so that an upstream refuses few calls for as long as nothing changes.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
 
-/// Time for which the error of an upstream that does not support a method is returned without another
-/// call, if no other upstream supports the method either. One of several nodes behind an address may
-/// support it.
+/// Time after the last refusal for which a method that no upstream supports is refused without a
+/// call. One of several nodes behind an address may support it.
 const ERROR_AGE_MAX: Duration = Duration::from_secs(30);
+
+/// Number of times that an upstream must have said that it does not support a method before calls
+/// are refused without asking it. Some nodes say so of a method that they support, because of the
+/// parameters of one call.
+const ERRORS_MIN: u32 = 3;
 
 /// The avoided methods of one upstream.
 #[derive(Debug, Clone, Default)]
 pub struct AvoidedMethods {
     methods: HashMap<Box<str>, AvoidedMethod, RandomState>,
+    /// Methods that the upstream has shown to support, at most [`METHODS_MAX`].
+    supported: HashSet<Box<str>, RandomState>,
 }
 
 /// Why and how long an upstream is avoided for a method.
@@ -38,24 +44,48 @@ struct AvoidedMethod {
     until: Duration,
     /// Number of refused calls in a row; zero if the upstream does not support the method.
     refusals: u32,
-    /// The error of an upstream that does not support the method, and when it was received.
-    error: Option<(Bytes, Duration)>,
+    /// What an upstream has returned that does not support the method.
+    unsupported: Option<Unsupported>,
+}
+
+/// The errors of an upstream that does not support a method.
+#[derive(Debug, Clone)]
+pub struct Unsupported {
+    /// The last raw error.
+    pub error: Bytes,
+    /// When the last error was received.
+    received: Duration,
+    /// Number of such errors.
+    errors: u32,
+}
+
+/// Returns true if a method is refused without a call, because no upstream supports it.
+/// `unsupported` has an element for each upstream.
+pub fn is_refused_at_once<'a>(
+    now: Duration,
+    unsupported: impl Iterator<Item = &'a Unsupported> + Clone,
+) -> bool {
+    let mut all = unsupported.clone();
+    let last = unsupported.map(|upstream| upstream.received).max();
+    last.is_some_and(|last| now < last + ERROR_AGE_MAX)
+        && all.any(|upstream| upstream.errors >= ERRORS_MIN)
 }
 
 impl AvoidedMethods {
     /// Avoids the upstream for `method` until `until`, because it does not support the method.
     /// `error` is the raw error that says so, if there is one.
     pub fn add(&mut self, now: Duration, method: &str, until: Duration, error: Option<Bytes>) {
-        let error = error.map(|error| (error, now));
-        self.insert(now, method, AvoidedMethod { until, refusals: 0, error });
+        let before = self.methods.get(method).and_then(|avoided| avoided.unsupported.as_ref());
+        let errors = before.map_or(0, |before| before.errors) + 1;
+        let unsupported = error.map(|error| Unsupported { error, received: now, errors });
+        self.insert(now, method, AvoidedMethod { until, refusals: 0, unsupported });
     }
 
-    /// Returns the raw error by which the upstream has recently said that it does not support
-    /// `method`.
-    pub fn recent_error(&self, now: Duration, method: &str) -> Option<&Bytes> {
-        let avoided = self.methods.get(method)?;
-        let (error, received) = avoided.error.as_ref()?;
-        (now < avoided.until.min(*received + ERROR_AGE_MAX)).then_some(error)
+    /// Returns the errors by which the upstream has said that it does not support `method`. Returns
+    /// `None` if it has never said so, or has ever shown that it supports the method.
+    pub fn unsupported(&self, now: Duration, method: &str) -> Option<&Unsupported> {
+        let avoided = self.methods.get(method).filter(|avoided| now < avoided.until)?;
+        avoided.unsupported.as_ref().filter(|_| !self.supported.contains(method))
     }
 
     /// Records a call that the upstream refused and another upstream answered. After
@@ -66,7 +96,14 @@ impl AvoidedMethods {
         let refusals = before.map_or(0, |avoided| avoided.refusals) + 1;
         let pause = if refusals < REFUSALS_MAX { Duration::ZERO } else { REFUSAL_PAUSE };
         let until = before.map_or(now, |avoided| avoided.until).max(now + pause);
-        self.insert(now, method, AvoidedMethod { until, refusals, error: None });
+        self.insert(now, method, AvoidedMethod { until, refusals, unsupported: None });
+    }
+
+    /// Records that the upstream has shown that it supports `method`.
+    pub fn record_support(&mut self, method: &str) {
+        if !self.supported.contains(method) && self.supported.len() < METHODS_MAX {
+            self.supported.insert(method.into());
+        }
     }
 
     /// Records a response of the upstream to a call of `method`, which ends a row of refusals.
@@ -119,16 +156,37 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_an_unsupported_method_is_kept_for_a_while() {
+    fn a_method_is_refused_at_once_after_three_errors_for_a_while() {
+        const METHOD: &str = "trace_block";
+        let error = Some(Bytes::from_static(b"{}"));
+        let mut upstreams = [AvoidedMethods::default(), AvoidedMethods::default()];
+        let is_refused = |upstreams: &[AvoidedMethods], now| {
+            let unsupported: Vec<_> =
+                upstreams.iter().filter_map(|it| it.unsupported(now, METHOD)).collect();
+            unsupported.len() == upstreams.len()
+                && is_refused_at_once(now, unsupported.iter().copied())
+        };
+        upstreams[1].add(SECOND, METHOD, 600 * SECOND, error.clone());
+        for count in 1..=ERRORS_MIN {
+            assert!(!is_refused(&upstreams, SECOND), "{count}");
+            upstreams[0].add(10 * SECOND, METHOD, 600 * SECOND, error.clone());
+        }
+        assert!(is_refused(&upstreams, 39 * SECOND));
+        assert!(!is_refused(&upstreams, 40 * SECOND), "one call asks again");
+        upstreams[0].add(40 * SECOND, METHOD, 640 * SECOND, error.clone());
+        assert!(is_refused(&upstreams, 69 * SECOND));
+        upstreams[1].record_support(METHOD);
+        assert!(!is_refused(&upstreams, 41 * SECOND), "an upstream supports the method");
+        upstreams[1].add(50 * SECOND, METHOD, 600 * SECOND, error);
+        assert!(!is_refused(&upstreams, 51 * SECOND), "it has supported the method before");
+        assert!(upstreams[0].contains(41 * SECOND, METHOD));
+    }
+
+    #[test]
+    fn supported_methods_stay_bounded() {
         let mut methods = AvoidedMethods::default();
-        let error = Bytes::from_static(b"{}");
-        methods.add(SECOND, "trace_block", 600 * SECOND, Some(error.clone()));
-        assert_eq!(methods.recent_error(30 * SECOND, "trace_block"), Some(&error));
-        assert_eq!(methods.recent_error(31 * SECOND, "trace_block"), None);
-        assert!(methods.contains(31 * SECOND, "trace_block"));
-        assert_eq!(methods.recent_error(SECOND, "eth_call"), None);
-        methods.record_refusal(SECOND, "eth_call");
-        assert_eq!(methods.recent_error(SECOND, "eth_call"), None);
+        (0..2000).for_each(|number| methods.record_support(&format!("m{number}")));
+        assert_eq!(methods.supported.len(), METHODS_MAX);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! gateway differ by a few blocks. So such an upstream still gets the call if no other one may have
 //! the block.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use wire::json::walk;
 use wire::method::History;
@@ -51,6 +51,9 @@ struct Horizon {
     present: AtomicU64,
     /// Smallest depth at which the upstream lacked the data, or [`NONE_MISSING`].
     missing: AtomicU64,
+    /// True if the upstream itself, the configuration or a search says that data is missing. A
+    /// single refusal may be an accident.
+    is_confirmed: AtomicBool,
 }
 
 impl UpstreamHistory {
@@ -61,7 +64,11 @@ impl UpstreamHistory {
                 (HistorySetting::Blocks(count), History::State | History::Traces) => count,
                 _ => NONE_MISSING,
             };
-            Horizon { present: AtomicU64::new(0), missing: AtomicU64::new(missing) }
+            Horizon {
+                present: AtomicU64::new(0),
+                missing: AtomicU64::new(missing),
+                is_confirmed: AtomicBool::new(missing != NONE_MISSING),
+            }
         });
         UpstreamHistory { setting, horizons }
     }
@@ -76,10 +83,17 @@ impl UpstreamHistory {
         depth >= self.horizons[history as usize].missing.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the upstream is known to lack data of some blocks. An upstream without such
-    /// limits may be an archive, whose calls cost the most.
+    /// Returns true if it is confirmed that the upstream lacks data of some blocks. An upstream
+    /// without such limits may be an archive, whose calls cost the most.
     pub fn is_limited(&self) -> bool {
-        History::ALL.into_iter().any(|history| self.missing_depth(history).is_some())
+        self.horizons.iter().any(|horizon| horizon.is_confirmed.load(Ordering::Relaxed))
+    }
+
+    /// Records that a search, or the upstream itself, has confirmed that data is missing.
+    pub fn confirm_missing(&self, history: History) {
+        if self.is_learned() && self.missing_depth(history).is_some() {
+            self.horizons[history as usize].is_confirmed.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Returns the smallest depth at which the upstream lacks data; `None` if it is not known to lack
@@ -117,7 +131,9 @@ impl UpstreamHistory {
     /// Records that the upstream is not known to lack any data.
     pub fn record_all_present(&self, history: History) {
         if self.is_learned() {
-            self.horizons[history as usize].missing.store(NONE_MISSING, Ordering::Relaxed);
+            let horizon = &self.horizons[history as usize];
+            horizon.missing.store(NONE_MISSING, Ordering::Relaxed);
+            horizon.is_confirmed.store(false, Ordering::Relaxed);
         }
     }
 }
@@ -219,6 +235,10 @@ mod tests {
         assert!(known.record_missing(STATE, 1000));
         assert!(known.lacks(STATE, 1000) && known.lacks(STATE, 5000) && !known.lacks(STATE, 999));
         assert!(!known.lacks(History::Receipts, 5000), "another kind of data");
+        assert!(!known.is_limited(), "one refusal may be an accident");
+        known.confirm_missing(History::Blocks);
+        assert!(!known.is_limited(), "no block is missing");
+        known.confirm_missing(STATE);
         assert!(known.is_limited());
         assert!(!known.record_missing(STATE, 2000), "this is known");
         assert!(known.record_missing(STATE, 128));

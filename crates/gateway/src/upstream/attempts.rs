@@ -288,6 +288,10 @@ impl<'a> Attempts<'a> {
         self.free_refusals += u32::from(is_explained || lacks_data);
         let (upstreams, request, group) = (self.upstreams, self.request, self.group());
         let topology = &upstreams.topology;
+        if shows_support(attempt) {
+            let responder = &topology.upstreams[attempt.upstream];
+            responder.avoided_methods.lock().record_support(&request.method_name);
+        }
         let random = upstreams.random();
         let record_failure = |upstream: usize, fault: Fault| {
             upstreams.balancers[request.group].borrow_mut().record_failure(group, upstream);
@@ -358,6 +362,19 @@ impl<'a> Attempts<'a> {
             self.unknown_errors.iter().filter(|other| **other == digest).count() > 1
         })
     }
+}
+
+/// Returns true if the upstream's response shows that it supports the method: a result, or an error
+/// about what was called.
+fn shows_support(attempt: &Attempt) -> bool {
+    let is_about_call = match attempt.verdict {
+        Verdict::UnknownError => true,
+        Verdict::UpstreamFault(fault) => {
+            matches!(fault, Fault::MissingState | Fault::NotSynced | Fault::Limit)
+        }
+        verdict => verdict.is_response(),
+    };
+    is_about_call && attempt.payload.is_some()
 }
 
 /// Decides whether a response may be cached. Returns `None` if the attempt failed or the method is

@@ -10,9 +10,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::call::UpstreamRequest;
 use crate::call::failure::{Failure, FailureKind};
+use crate::policy::avoided_methods::{Unsupported, is_refused_at_once};
 use crate::policy::cacheable::CacheRule;
 use crate::policy::complete::is_depth_proven;
 use crate::policy::heads::{ChainView, UpstreamView};
@@ -87,7 +89,6 @@ impl Chooser<'_> {
             let is_live = |upstream: &usize| {
                 let state = &topology.upstreams[*upstream];
                 !self.tried.contains(upstream)
-                    && self.can_cover(&view, *upstream)
                     && state.is_in_rotation(self.upstreams.now())
                     && state.in_view(&view).is_some_and(|view| view.live)
             };
@@ -175,21 +176,23 @@ impl Chooser<'_> {
             })
     }
 
-    /// Returns the raw error of an upstream that does not support the method, if all upstreams that
-    /// may be called have recently said so. Also returns the index of the upstream.
+    /// Returns the raw error of an upstream that does not support the method, if no upstream that may
+    /// be called supports it. Also returns the index of the upstream. Returns `None` if an upstream
+    /// should be asked.
     pub(super) fn find_unsupported_error(&self) -> Option<(usize, Bytes)> {
         let (topology, now) = (&self.upstreams.topology, self.upstreams.now());
-        let mut first = None;
+        let mut unsupported: SmallVec<[(usize, Unsupported); 4]> = SmallVec::new();
         for &upstream in &topology.config.groups[self.request.group].upstreams {
             let state = &topology.upstreams[upstream];
-            if !state.is_in_rotation(now) {
-                continue;
+            if state.is_in_rotation(now) {
+                let methods = state.avoided_methods.lock();
+                let of_upstream = methods.unsupported(now, &self.request.method_name)?.clone();
+                unsupported.push((upstream, of_upstream));
             }
-            let methods = state.avoided_methods.lock();
-            let error = methods.recent_error(now, &self.request.method_name)?;
-            first.get_or_insert_with(|| (upstream, error.clone()));
         }
-        first
+        let all = unsupported.iter().map(|(_, unsupported)| unsupported);
+        let (upstream, first) = unsupported.first()?;
+        is_refused_at_once(now, all).then(|| (*upstream, first.error.clone()))
     }
 
     /// Returns false if the upstream is known to lack the data of an old block that the call reads,
@@ -305,13 +308,8 @@ impl Chooser<'_> {
             return Err(NoUpstream::Exhausted);
         }
         let now = upstreams.now();
-        // An upstream that is known to refuse the call gets it only if no other upstream can.
-        let may_accept =
-            |upstream: &usize| self.tried.is_empty() || self.can_cover(&view, *upstream);
         let is_untried = |upstream: &usize| {
-            topology.upstreams[*upstream].is_in_rotation(now)
-                && !self.tried.contains(upstream)
-                && may_accept(upstream)
+            topology.upstreams[*upstream].is_in_rotation(now) && !self.tried.contains(upstream)
         };
         let untried = group.upstreams.iter().copied().filter(is_untried);
         let has_block = |upstream: &usize| self.has_block(&view, *upstream);

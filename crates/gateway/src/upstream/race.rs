@@ -237,7 +237,11 @@ impl Race<'_> {
         if is_hedge && (!hedging_is_on || upstreams.permits.is_saturated(request)) {
             return self.postpone_hedge(now);
         }
-        let Ok(upstream) = attempts.chooser().choose_now() else {
+        let chooser = attempts.chooser();
+        let view = upstreams.topology.chains[request.chain].view.load();
+        // A hedge at an upstream that is known to refuse the call is in vain.
+        let may_help = |upstream: &usize| all_lost || chooser.can_cover(&view, *upstream);
+        let Some(upstream) = chooser.choose_now().ok().filter(may_help) else {
             self.hedge_at = now + NO_UPSTREAM_PAUSE;
             return;
         };

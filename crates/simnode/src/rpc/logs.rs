@@ -110,7 +110,8 @@ impl Call<'_> {
             }
             None => {
                 let (from, to) = self.read_range(from, to)?;
-                for number in from..=to {
+                let has_block = |number: &u64| !self.world.options().is_skipped(*number);
+                for number in (from..=to).filter(has_block) {
                     self.reject_pruned(number)?;
                     let block = self.world.block_at(self.view.head, number);
                     let missing = || self.view.retention.client.history_missing();

@@ -44,6 +44,11 @@ pub enum Client {
     Harmony,
 }
 
+/// Returns the error for a call that a replayed recording does not have.
+pub(crate) fn not_recorded(method: &str) -> RpcError {
+    RpcError::new(SERVER_ERROR, format!("this call of {method} was not recorded"))
+}
+
 impl Client {
     /// Returns the result of `web3_clientVersion`.
     #[must_use]

@@ -48,7 +48,7 @@ fn start_gateway(more: &str) -> (Running, Running) {
             r#"
         [server]
         threads = 2
-        [chain.ethereum]
+        [chain.sim]
         paths = ["/", "/eth"]
         default = false
         [[upstream]]

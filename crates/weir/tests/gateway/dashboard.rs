@@ -7,22 +7,27 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use serde_json::json;
 use test_support::dashboard::{read_queries, wait_for_data};
 use test_support::prometheus::Prometheus;
 use test_support::running::{Running, Weir, command_killed_with_test, spawn, weir};
 use test_support::wait::wait_until;
 
 use crate::support::redis_server::Redis;
+use crate::support::set_faults;
 
 const SECRET: &str = "0123456789abcdef";
 
 /// Starts two nodes of one chain. Each call takes 5 ms, so that the gateway's concurrency limit
-/// makes some calls wait.
+/// makes some calls wait. Both return logs of few blocks at a time.
 fn nodes() -> [Running; 2] {
     let since = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs().to_string();
     [(); 2].map(|()| {
         let chain = ["--head", "300", "--since", &since, "--finality-depth", "10"];
-        Weir::node().args(&chain).args(&["--latency", "5ms"]).start()
+        let node = Weir::node().admin().args(&chain).args(&["--latency", "5ms"]).start();
+        let limits = json!({ "keeping": { "logs_range_blocks_max": 2 } });
+        set_faults(&node, &limits);
+        node
     })
 }
 
@@ -51,6 +56,7 @@ fn config(nodes: &[Running; 2], redis: &Redis, folder: &Path) -> String {
         [[upstream]]
         name = "first"
         url = "{first_url}"
+        history = {{ blocks = 128 }}
         [[upstream]]
         name = "second"
         url = "{second_url}"

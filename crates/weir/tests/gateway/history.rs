@@ -17,7 +17,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use simnode::node::Node;
-use simnode::node::settings::Settings;
+use simnode::node::settings::{ErrorKind, Fault, FaultRule, Settings};
 use simnode::rpc::{self, Reply, Retention, View};
 use simnode::world::World;
 use tokio::runtime::{Builder, LocalOptions};
@@ -249,6 +249,24 @@ fn long_ranges_of_logs_are_split_for_the_upstreams() {
 }
 
 #[test]
+fn a_node_that_once_lacked_data_is_not_preferred_for_it() {
+    run(async || {
+        let mut stage = Stage::start(&[""; 2], |_, _| {}).await;
+        sleep(LEARNING_TIME).await; // Sleeps: virtual time.
+        let error = FaultRule::always(Fault::Error { error: ErrorKind::MissingTrieNode });
+        let rule = FaultRule { times: Some(1), method: Some("eth_getCode".to_owned()), ..error };
+        stage.nodes[1].set(|settings| settings.faults.push(rule)).unwrap();
+        stage.read_state(200, 100..500).await;
+        sleep(Duration::from_secs(2)).await; // Sleeps: virtual time until the search has ended.
+        assert!(stage.history(1).is_empty(), "{:?}", stage.history(1));
+        let before = stage.attempts();
+        stage.read_state(200, 0..500).await;
+        let after = stage.attempts();
+        assert!(after[0] - before[0] > 20 && after[1] - before[1] > 20, "{before:?} {after:?}");
+    });
+}
+
+#[test]
 fn a_method_that_no_upstream_serves_is_refused_without_further_calls() {
     run(async || {
         let stage = Stage::start(&[""; 2], |_, settings| {
@@ -263,12 +281,14 @@ fn a_method_that_no_upstream_serves_is_refused_without_further_calls() {
         }
         assert!(texts[0].contains("-32601"), "{texts:?}");
         assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
-        assert_eq!(stage.attempts().iter().sum::<u64>(), 2, "each upstream is called once");
+        assert_eq!(stage.attempts(), [3, 1], "three refusals of one upstream are enough");
         for node in &stage.nodes {
             node.set(|settings| settings.unsupported.clear()).unwrap();
         }
         sleep(Duration::from_secs(31)).await; // Sleeps: virtual time.
         stage.ask("trace_block", &json!(["0x1a"])).await;
-        assert_eq!(stage.attempts().iter().sum::<u64>(), 3, "the upstreams are asked again");
+        assert_eq!(stage.attempts(), [4, 1], "one upstream is asked again");
+        let served = stage.ask("eth_chainId", &json!([])).await;
+        assert!(served["result"].is_string(), "{served}");
     });
 }

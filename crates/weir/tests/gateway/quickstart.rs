@@ -23,10 +23,15 @@ use crate::support::redis_server::Redis;
 /// Accepted exit codes of `weir load`: PASS, INVALID and CLIENT-LIMITED. On a busy machine, a run
 /// may be INVALID or CLIENT-LIMITED even if no call fails.
 const VERDICTS: &[i32] = &[0, 4, 5];
-/// Panels of the gateway's dashboard that may lack data: no call has to wait, there is no TLS, and
-/// requests are not traced.
-const EMPTY_GATEWAY: &[&str] =
-    &["p99 of the wait for a permit", "Time until certificates expire", "weir_trace_spans_total"];
+/// Panels of the gateway's dashboard that may lack data: no call has to wait, there is no TLS,
+/// requests are not traced, and the nodes have all data and refuse no range of logs.
+const EMPTY_GATEWAY: &[&str] = &[
+    "p99 of the wait for a permit",
+    "Time until certificates expire",
+    "weir_trace_spans_total",
+    "weir_upstream_history_blocks",
+    "weir_upstream_log_range_max_blocks",
+];
 /// Panels of the load run's dashboard that may lack data: no call fails, there is no TLS and no
 /// WebSocket, and no signed transaction is sent.
 const EMPTY_LAB: &[&str] = &[

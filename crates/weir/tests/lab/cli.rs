@@ -191,6 +191,7 @@ fn explain_a_read_at_latest() {
             block     parameter 2 is latest
             sent      with the number 20000000 in place of the tag
             sent to   upstreams whose head is at 20000000 or above
+                      upstreams that have the state of block 20000000, if any has
             cached    yes, while block 20000000 stays in the chain; for ever once it is final
             coalesced yes: equal calls in flight at the same time share one response
             key       eth eth_getBalance ["0x00000000000000000000000000000000000000Aa","latest"], with block 20000000
@@ -217,6 +218,7 @@ fn explain_an_archive_call() {
                       1. archive http://10.0.0.3:8545
             block     parameter 1 is the number 16, final
             sent to   upstreams whose head is at 16 or above
+                      upstreams that have the traces of block 16, if any has
             cached    yes, for ever: bound to block 16, which is final
             coalesced yes: equal calls in flight at the same time share one response
             key       eth trace_block ["0x10"]
@@ -328,6 +330,7 @@ fn explain_by_path_and_hash() {
                       the order is the file's; at run time health, head and load decide
             block     parameter 2 is the number 5, final
             sent to   upstreams whose head is at 5 or above
+                      upstreams that have the state of block 5, if any has
             cached    yes, for ever: bound to block 5, which is final
             coalesced yes: equal calls in flight at the same time share one response
             key       harmony hmyv2_getBalanceByBlockNumber ["one1abc",5]

@@ -18,7 +18,8 @@ use super::poller::{Poller, QueryError};
 use crate::policy::classify::{Fault, Verdict};
 use crate::policy::history::{Search, read_capabilities};
 
-/// Time from the start to the first search. Polls have then found the head.
+/// Time from the start to the first search. Polls have then found the head. If the poll interval is
+/// longer, the interval counts.
 const START_DELAY: Duration = Duration::from_secs(5);
 /// Interval at which the nearest block whose data is missing is asked for.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
@@ -40,7 +41,9 @@ pub(super) async fn watch_history(watched: Rc<WatchedChain>, view_index: usize) 
         return;
     }
     let (mut is_start, mut is_search_due) = (true, true);
-    tokio::time::sleep(START_DELAY).await;
+    let chain = &poller.topology.config.chains[watched.chain_index.get()];
+    let poll_interval = chain.poll_interval;
+    tokio::time::sleep(START_DELAY.max(poll_interval)).await;
     loop {
         poller.follow_config(&watched);
         if let Some(head) = find_head(&watched, &poller) {
@@ -63,7 +66,7 @@ pub(super) async fn watch_history(watched: Rc<WatchedChain>, view_index: usize) 
             // The order is fixed, so that simulations are reproducible.
             biased;
             () = refused.notified() => is_search_due = true,
-            () = tokio::time::sleep(CHECK_INTERVAL) => {}
+            () = tokio::time::sleep(CHECK_INTERVAL.max(poll_interval)) => {}
         }
     }
 }
@@ -92,6 +95,7 @@ async fn record_stated(poller: &Poller) -> Vec<History> {
     let record = |(data, missing)| {
         if let Some(depth) = missing {
             history.record_missing(data, depth);
+            history.confirm_missing(data);
         }
         data
     };
@@ -109,12 +113,15 @@ async fn search(poller: &Poller, data: History, head: u64) -> Result<(), Unclear
     let upstream = &poller.topology.upstreams[poller.upstream];
     match search.missing() {
         None => upstream.history.record_all_present(data),
-        Some(depth) => tracing::info!(
-            upstream = &*upstream.config.name,
-            data = data.as_str(),
-            blocks = depth,
-            "upstream has data of the newest blocks only"
-        ),
+        Some(depth) => {
+            upstream.history.confirm_missing(data);
+            tracing::info!(
+                upstream = &*upstream.config.name,
+                data = data.as_str(),
+                blocks = depth,
+                "upstream has data of the newest blocks only"
+            );
+        }
     }
     Ok(())
 }

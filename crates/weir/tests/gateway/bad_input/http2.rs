@@ -114,7 +114,7 @@ fn http2_requests_meet_the_same_limits() {
             r#"
         [server]
         threads = 2
-        [chain.ethereum]
+        [chain.sim]
         paths = ["/", "/eth"]
         default = false
         [[upstream]]
