@@ -272,7 +272,8 @@ impl Capacity {
                 // The plan's warnings are the first ones of a result, without the warnings about
                 // few samples.
                 let is_listed = |warning: &&Warning| !matches!(warning, Warning::FewSamples(_));
-                printed.warnings.drain(..plan.warnings.iter().filter(is_listed).count());
+                let count = plan.warnings.iter().filter(is_listed).count();
+                printed.warnings.drain(..count.min(result.warnings.len()));
             }
             print!("{}", Report::capacity(&printed).text(stdout_colour()));
         }

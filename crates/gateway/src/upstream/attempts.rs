@@ -289,8 +289,11 @@ impl<'a> Attempts<'a> {
         let (upstreams, request, group) = (self.upstreams, self.request, self.group());
         let topology = &upstreams.topology;
         if shows_support(attempt) {
-            let responder = &topology.upstreams[attempt.upstream];
-            responder.avoided_methods.lock().record_support(&request.method_name);
+            let mut methods = topology.upstreams[attempt.upstream].avoided_methods.lock();
+            methods.record_support(&request.method_name);
+            if attempt.verdict.is_response() {
+                methods.record_response(&request.method_name);
+            }
         }
         let random = upstreams.random();
         let record_failure = |upstream: usize, fault: Fault| {
@@ -338,7 +341,6 @@ impl<'a> Attempts<'a> {
             | Verdict::NonceTooLow => {
                 let responder = &topology.upstreams[attempt.upstream];
                 responder.health.lock().record_success(upstreams.now());
-                responder.avoided_methods.lock().record_response(&request.method_name);
                 if !self.without_transaction.is_empty() {
                     self.record_wrong_nulls(attempt);
                 }

@@ -3,9 +3,9 @@
 //! texts and looks each up in a table of expected outcomes. A shell runs the command against nodes
 //! and gateways that this test starts.
 //!
-//! The test replaces only addresses, names of files outside the folder, and durations. A command
-//! that is missing in the table fails the test, and so does a row of the table whose command no
-//! text contains.
+//! The test replaces only addresses, names of files outside the folder, durations and high rates. A
+//! command that is missing in the table fails the test, and so does a row of the table whose command
+//! no text contains.
 
 mod find;
 mod shell;

@@ -416,7 +416,11 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         &[("", " -d 1s")],
         Loads,
     ),
-    ("weir load studies/somnia.toml --set load_percent=1", &[("", " --set time_percent=1")], Loads),
+    (
+        "weir load studies/somnia.toml --set load_percent=1",
+        &[("load_percent=1", "load_percent=0.2 --set time_percent=1")],
+        Loads,
+    ),
     // The pauses in this study limit its rate.
     (
         "weir load studies/rpcstest.toml --target http://127.0.0.1:8545 --seed 7",
@@ -744,12 +748,12 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     ),
     (
         "TARGET=http://node:8545 weir load studies/somnia.toml --set load_percent=11",
-        &[("load_percent=11", "load_percent=1 --set time_percent=1")],
+        &[("load_percent=11", "load_percent=0.2 --set time_percent=1")],
         Loads,
     ),
     (
         "TARGET=http://node:8545 weir load studies/somnia.toml --set load_percent=1 --set time_percent=5",
-        &[("time_percent=5", "time_percent=1")],
+        &[("load_percent=1 --set time_percent=5", "load_percent=0.2 --set time_percent=1")],
         Loads,
     ),
     ("weir serve examples/archive.toml", FREE, Serves(CHAIN)),
