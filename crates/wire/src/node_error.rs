@@ -13,7 +13,7 @@ mod numbers;
 #[cfg(test)]
 mod tests;
 
-pub use numbers::{read_batch_limit, read_range_limits, read_wait};
+pub use numbers::{read_batch_limit, read_range_limits, read_wait, suggests_range};
 
 /// Maximum number of bytes of an error message that are searched. The known texts are at the start,
 /// and nethermind and ganache append whole stack traces.

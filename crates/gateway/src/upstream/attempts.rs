@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use wire::block::read_response_blocks;
 use wire::json::walk;
 use wire::method::Validity;
-use wire::node_error::{self, ErrorKind};
+use wire::node_error::ErrorKind;
 
 use crate::call::{CacheDecision, Payload, UpstreamRequest};
 use crate::config::group::Group;
@@ -265,9 +265,7 @@ impl<'a> Attempts<'a> {
                 let Some((ErrorKind::RangeTooLarge, message)) = read_error(error) else {
                     return false;
                 };
-                let stated = node_error::read_range_limits(&message);
-                state.log_range.record_refusal(self.upstreams.now(), blocks, &stated);
-                true
+                state.log_range.record_refusal(self.upstreams.now(), blocks, &message)
             }
             (Verdict::Response | Verdict::DeterministicError, payload) => {
                 let is_null =

@@ -15,11 +15,8 @@ pub fn read_range_limits(message: &str) -> Vec<u64> {
     if !["block", "range", "than size"].iter().any(|word| text.contains(word)) {
         return Vec::new();
     }
-    if let Some((_, rest)) = text.split_once("[0x") {
-        return hexadecimal_range_length(rest).into_iter().collect();
-    }
-    if let Some((_, rest)) = text.split_once("with the range ") {
-        return decimal_range_length(rest).into_iter().collect();
+    if let Some(length) = suggested_range_length(&text) {
+        return length.into_iter().collect();
     }
     let is_separator = |character: char| !(character.is_ascii_alphanumeric() || character == ',');
     let words: Vec<&str> = text.split(is_separator).filter(|word| !word.is_empty()).collect();
@@ -34,6 +31,21 @@ pub fn read_range_limits(message: &str) -> Vec<u64> {
     let of_blocks: Vec<u64> =
         numbers().filter_map(|(index, number)| counts_blocks(index).then_some(number)).collect();
     if of_blocks.is_empty() { numbers().map(|(_, number)| number).collect() } else { of_blocks }
+}
+
+/// Returns true if a text names a range that would succeed. Such a range depends on the call, so it
+/// says nothing about the limit for other calls.
+pub fn suggests_range(message: &str) -> bool {
+    suggested_range_length(&message.to_ascii_lowercase()).is_some()
+}
+
+/// Returns the length of the range that a text in lower case suggests. The inner `None` means that
+/// the range cannot be read.
+fn suggested_range_length(text: &str) -> Option<Option<u64>> {
+    if let Some((_, rest)) = text.split_once("[0x") {
+        return Some(hexadecimal_range_length(rest));
+    }
+    text.split_once("with the range ").map(|(_, rest)| decimal_range_length(rest))
 }
 
 /// Returns the maximum number of calls in a batch that a text states. Only the number after one of

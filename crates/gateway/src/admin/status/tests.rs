@@ -162,7 +162,11 @@ pub(crate) fn populated() -> Arc<Snapshot> {
     snapshot.process.record_reload(ReloadOutcome::Refused { reason: "test.toml: no".to_owned() });
     snapshot.upstreams[1].ejections.store(1, Ordering::Relaxed);
     snapshot.upstreams[1].history.record_missing(History::State, 128);
-    snapshot.upstreams[1].log_range.record_refusal(snapshot.now(), 5000, &[1000]);
+    snapshot.upstreams[1].log_range.record_refusal(
+        snapshot.now(),
+        5000,
+        "exceed maximum block range: 1000",
+    );
     snapshot.upstreams[1].readmissions.store(5, Ordering::Relaxed);
     snapshot.upstreams[2].serves_other_chain.store(true, Ordering::Relaxed);
     let (call, _) = snapshot.chains[0].family.find("eth_call").unwrap();
