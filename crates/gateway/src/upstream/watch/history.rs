@@ -2,9 +2,9 @@
 //!
 //! The task of an upstream calls `eth_capabilities` after the start, and searches for what that does
 //! not say. It searches again after each refusal of a client's call that shows something new. Now and
-//! then it asks for the nearest block whose data is missing,
-//! because a node that has synced again may have more. `policy/history.rs` has the search and what
-//! is known. The *depth* of a block is its distance below the served head.
+//! then it asks for the nearest block whose data is missing, because a node that has synced again may
+//! have more. `policy/history.rs` has the search and what is known. The *depth* of a block is its
+//! distance below the served head.
 
 use std::rc::Rc;
 use std::sync::Arc;
